@@ -1,0 +1,55 @@
+# make quickstart   set everything up and build the first image
+# make test         set everything up and run every check and test
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.PHONY: help quickstart test test-fast check format setup engine engine-stop clean
+
+READY := .venv/.ready
+BUILDER := .venv/bin/builder
+
+help:
+	@sed -n 's/^# make /make /p' Makefile
+	@echo "make test-fast    the tests that need no engine"
+	@echo "make check        linters, types and the import rules"
+	@echo "make engine       start a private Docker engine where none answers (root)"
+	@echo "make engine-stop  end it"
+
+setup: $(READY)
+$(READY): pyproject.toml uv.lock scripts/setup
+	@scripts/setup
+	@touch $@
+
+engine:
+	@scripts/engine up
+
+engine-stop:
+	@scripts/engine down
+
+quickstart: $(READY) engine
+	@eval "$$(scripts/engine env)"; scripts/base-image
+	@$(BUILDER) build recipes/qwen3-0.6b-cpu.yaml
+	@echo
+	@$(BUILDER) list
+	@printf '\nTry next:\n'
+	@printf '  %-46s %s\n' '$(BUILDER) show cpu' 'what is in the image' \
+	  '$(BUILDER) build recipes/qwen3-0.6b-cpu.yaml' 'again: nothing changed, nothing is built' \
+	  '$(BUILDER) rollback recipes/qwen3-0.6b-cpu.yaml' 'after a second build: back to the first'
+
+test: $(READY) check
+	@scripts/test
+
+test-fast: $(READY)
+	@.venv/bin/pytest -q -m "not engine and not image"
+
+check: $(READY)
+	@.venv/bin/ruff check --quiet
+	@.venv/bin/ruff format --check --quiet
+	@.venv/bin/mypy --no-error-summary
+	@.venv/bin/lint-imports --no-logo --no-timing | tail -n 1
+
+format: $(READY)
+	@.venv/bin/ruff check --quiet --fix
+	@.venv/bin/ruff format --quiet
+
+clean:
+	rm -rf .venv .builder/work .builder/logs .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""Numbered vLLM images: composed from templates, pinned, recorded in images.lock, rolled back at once."""

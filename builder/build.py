@@ -1,0 +1,174 @@
+"""The build verb: from a prepared plan to a numbered image, recorded with the models it is for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder import checks, record, work
+from builder.engine import bake, images, versions
+from builder.errors import ImageStateError
+from builder.events import WAITING, Report
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.plan import python
+from builder.sources import environment, wheels
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.plan.model import Plan
+    from builder.prepare import Prepared
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build came to. ``seconds`` is the whole time, ``size`` in bytes; ``changes`` against the number before."""
+
+    image: ImageName
+    models: tuple[str, ...]
+    changes: tuple[str, ...]
+    seconds: float
+    size: int
+    steps: int
+    cached_steps: int
+    log: str
+
+
+def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mapping[str, str], report: Report) -> Built:
+    """Builds, checks and records a prepared plan.
+
+    Raises BuildFailedError where a step or a check fails; lock, tags and numbers are then as they were.
+    """
+    started = time.monotonic()
+    plan = prepared.plan
+    versions.usable(endpoint)
+    work.clean_up(project, endpoint)
+    with work.begin(project, endpoint, plan.files) as place:
+        baked = _bake(project, endpoint, plan, place, environ, report)
+        checks.run(endpoint, place.tag, plan, place.labels, versions.platform(endpoint), report)
+        details = images.require(endpoint, place.tag)
+        built = NumberedImage(
+            built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            definition=plan.definition.name,
+            platform=plan.definition.platform,
+            fingerprint=images.fingerprint(details),
+            input_hash=plan.input_hash,
+            size=details.size,
+            recipe=prepared.recipe.file if prepared.recipe else None,
+            versions=plan.versions,
+            mods={mod.name: mod.content_hash for mod in plan.mods},
+        )
+        name = record.give_number(
+            project,
+            endpoint,
+            plan.repository,
+            record.Finished(place.tag, place.directory, details.id),
+            lambda lock, name: _recorded(lock, name, built, prepared),
+            lambda: report(WAITING),
+        )
+    return Built(
+        image=name,
+        models=prepared.models,
+        changes=prepared.reasons,
+        seconds=time.monotonic() - started,
+        size=details.size,
+        steps=len(baked.steps),
+        cached_steps=sum(step.cached for step in baked.steps),
+        log=str(baked.log),
+    )
+
+
+def pair(project: Project, endpoint: Endpoint, prepared: Prepared, name: ImageName, report: Report) -> tuple[str, ...]:
+    """Pairs those models of a request with an image that is already built that no image serves yet; returns them.
+
+    A model that was rolled back stays where it is: building again does not undo that.
+    """
+    new = tuple(model for model in prepared.models if model not in prepared.lock.models)
+    if new:
+        record.move_pointers(
+            project, endpoint, lambda lock: _paired(lock, name, prepared, new), lambda: report(WAITING)
+        )
+    return new
+
+
+def _bake(
+    project: Project, endpoint: Endpoint, plan: Plan, place: work.Work, environ: Mapping[str, str], report: Report
+) -> bake.Baked:
+    settings = environment.read(environ)
+    _require_local_base(endpoint, plan)
+    contexts = {}
+    if plan.pins.python and plan.definition.python:
+        groups = python.groups(plan.definition.python)
+        if wheels.stage(place.wheels, plan.pins.python, groups, settings):
+            contexts["find-links"] = str(place.wheels)
+    logs = project.state / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return bake.bake(
+        endpoint,
+        place.directory,
+        name=place.tag,
+        secrets=_secrets(settings),
+        contexts=contexts,
+        log_path=logs / f"{plan.definition.name}-{stamp}-{place.name}.log",
+        on_event=report,
+        environ=environ,
+    )
+
+
+def _require_local_base(endpoint: Endpoint, plan: Plan) -> None:
+    """A base that only this engine's store has is looked at again: a tag alone says nothing about its content."""
+    from builder.engine import base
+
+    pin = plan.pins.base
+    if pin is None or not pin.resolved.startswith("local:"):
+        return
+    found = base.local_fingerprint(endpoint, pin.asked)
+    if found != pin.resolved.removeprefix("local:"):
+        raise ImageStateError(
+            f"the base image {pin.asked} is pinned as {pin.resolved}, which no registry holds; "
+            + (f"this engine has {found} under that name" if found else "this engine has no such image"),
+            hint="`--update base` pins the base anew",
+        )
+
+
+def _secrets(settings: environment.Settings) -> tuple[bake.Secret, ...]:
+    """What the steps may use and must not keep: the person's certificates and package indexes."""
+    found = [bake.Secret("ca", path=settings.ca_file)] if settings.ca_file else []
+    if settings.index_url:
+        found.append(bake.Secret("index", value=settings.index_url))
+    if settings.extra_index_urls:
+        found.append(bake.Secret("extra-index", value=" ".join(settings.extra_index_urls)))
+    return tuple(found)
+
+
+def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepared) -> Lock:
+    plan = prepared.plan
+    repository = lock.images.get(name.repository, Repository())
+    repository = Repository(
+        next=name.number + 1,
+        current=repository.current,
+        previous=repository.previous,
+        numbers={**repository.numbers, name.number: built},
+    )
+    if prepared.request.promote or repository.current is None:
+        repository = repository.with_current(name.number)
+    lock = lock.with_repository(name.repository, repository)
+    lock = lock.with_pins(plan.definition.name, plan.definition.platform, plan.pins)
+    return _paired(lock, name, prepared, prepared.models)
+
+
+def _paired(lock: Lock, name: ImageName, prepared: Prepared, models: tuple[str, ...]) -> Lock:
+    recipe = prepared.recipe
+    for model in models:
+        own = recipe is not None and recipe.model == model
+        pairing = Pairing(
+            image=name,
+            recipe=recipe.file if recipe else None,
+            revision=recipe.revision if recipe and own else None,
+        )
+        known = lock.models.get(model)
+        lock = lock.with_model(model, known.with_pairing(pairing) if known else Model(pairing))
+    return lock

@@ -1,0 +1,69 @@
+"""Proving in the finished image that what was planned is in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.engine import containers
+from builder.errors import BuildFailedError
+from builder.events import Report, Said
+from builder.plan.model import WORKSPACE, ImageCheck, Plan
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+
+# Importing vLLM reads some gigabytes from a cold disk; a check of a mod is a look at a file.
+IMPORT_SECONDS = 600
+CHECK_SECONDS = 120
+
+_IMPORT = "import importlib.metadata, vllm; print(importlib.metadata.version('vllm'))"
+
+
+def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host_platform: str, report: Report) -> None:
+    """Runs every check of ``plan`` in one container of ``image``, without a network.
+
+    Raises BuildFailedError naming the first one that does not hold. An image for another platform than the engine's
+    is not started; that is said.
+    """
+    if plan.definition.platform != host_platform:
+        report(Said(f"checks not run: this engine is {host_platform}, the image {plan.definition.platform}"))
+        return
+    if not plan.checks and "vllm" not in plan.versions:
+        return
+    report(Said("checking the image"))
+    with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as box:
+        if "vllm" in plan.versions:
+            _import_vllm(box, plan.versions["vllm"].version)
+        for wanted in plan.checks:
+            _one(box, plan, wanted)
+
+
+def _import_vllm(box: containers.Box, wanted: str) -> None:
+    ran = box.run(["python3", "-c", _IMPORT], timeout=IMPORT_SECONDS)
+    if ran.code:
+        raise BuildFailedError(f"vLLM cannot be imported in the image:\n{_last_lines(ran.output)}")
+    found = ran.output.strip().splitlines()[-1]
+    if found.partition("+")[0] != wanted.partition("+")[0]:
+        raise BuildFailedError(f"the image holds vLLM {found}, while {wanted} is pinned")
+
+
+def _one(box: containers.Box, plan: Plan, wanted: ImageCheck) -> None:
+    check = wanted.check
+    if check.run:
+        script = plan.files[f"mods/{wanted.owner}/{check.run}"].content.decode()
+        argv, said = ["bash", "-c", script], f"{check.run} fails"
+    elif check.contains:
+        argv = ["grep", "-qF", "-e", check.contains, "--", str(check.file)]
+        said = f"{check.file} lacks {check.contains!r}"
+    else:
+        argv, said = ["test", "-e", str(check.file)], f"{check.file} is not there"
+    ran = box.run(argv, timeout=CHECK_SECONDS, env={"WORKSPACE_DIR": WORKSPACE})
+    if ran.code:
+        raise BuildFailedError(
+            "\n".join(part for part in (f"check of mod {wanted.owner}: {said}", _last_lines(ran.output)) if part),
+            hint=f"the mod did not do its work in this image; see mods/{wanted.owner}",
+        )
+
+
+def _last_lines(output: str) -> str:
+    return "\n".join(f"  {line}" for line in output.rstrip().splitlines()[-10:])

@@ -1,0 +1,50 @@
+"""The table of commands: name, module and one-line help.
+
+A command's module is imported when it is called, or its own help is asked for; never for ``builder --help``.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+# name: (module in builder.cli, the object in it, one line)
+TABLE: dict[str, tuple[str, str, str]] = {
+    "build": ("build", "build", "Build a numbered image from a recipe or a definition."),
+    "list": ("list", "list_", "Show the numbered images and the models paired with each."),
+    "show": ("show", "show", "Show all that is in one image."),
+    "rollback": ("rollback", "rollback", "Go back to the image before, or to a number."),
+    "pin": ("pin", "pin", "Keep an image when others are pruned."),
+    "unpin": ("pin", "unpin", "Let an image go when others are pruned."),
+    "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),
+}
+
+
+class Commands(click.Group):
+    """A group that knows its commands' names and one-line helps without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(TABLE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in TABLE:
+            return None
+        module, attribute, _ = TABLE[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"builder.cli.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and name not in TABLE and not name.startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(name, TABLE, n=1)
+            raise click.UsageError(f"no command `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in TABLE.items()])

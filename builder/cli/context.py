@@ -1,0 +1,38 @@
+"""What every command starts from: the project and the engine, found when first asked for."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Context:
+    """``start`` is where the search for the project begins."""
+
+    start: Path
+
+    @functools.cached_property
+    def project(self) -> Project:
+        from builder import project
+
+        return project.find(self.start)
+
+    @functools.cached_property
+    def endpoint(self) -> Endpoint:
+        from builder.engine import endpoint
+
+        return endpoint.find(os.environ)
+
+
+pass_context = click.make_pass_decorator(Context)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")

@@ -1,0 +1,79 @@
+"""The command line as a whole: options before the command, and every error turned into text and an exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType, TracebackType
+
+import click
+
+from builder.cli.commands import Commands
+from builder.cli.context import Context
+from builder.errors import BuilderError
+
+INTERRUPTED = 130
+BUG = 3
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="The project is the folder with dockerfiles/ and images.lock, here or above.",
+)
+@click.option("--project", type=click.Path(path_type=Path), metavar="FOLDER", help="Work on the project in FOLDER.")
+@click.version_option(package_name="builder", message="builder %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, project: Path | None) -> None:
+    """Numbered vLLM images: build, pin, list what serves which model, roll back."""
+    ctx.obj = Context(project or Path())
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command and returns the process's exit code. A bug ends the process itself, with a report and code 3."""
+    sys.excepthook = _report_bug
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
+        sys.stdout.flush()
+    except BuilderError as error:
+        _say_error(error.message, error.hint)
+        return error.exit_code
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `builder list | head`; nothing is left to be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    return code if isinstance(code, int) else 0
+
+
+def _say_error(message: str, hint: str) -> None:
+    first, *rest = message.splitlines() or ["no message"]
+    click.echo(click.style("error: ", fg="red", bold=True) + first, err=True)
+    for line in rest:
+        click.echo(f"  {line}", err=True)
+    if hint:
+        click.echo(click.style("what to do: ", bold=True) + hint, err=True)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM unwinds like ^C, so that what a build has begun is taken back."""
+    raise KeyboardInterrupt
+
+
+def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    from builder.cli import bug
+
+    bug.report(kind, error, trace)
+    sys.stdout.flush()
+    os._exit(BUG)

@@ -1,0 +1,84 @@
+"""``builder show``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.cli import table, words
+from builder.cli.context import Context, json_option, pass_context
+
+if TYPE_CHECKING:
+    from builder.project import Project
+    from builder.showing import Shown
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N")
+@click.option("--packages", is_flag=True, help="List the Python packages, too.")
+@json_option
+@pass_context
+def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
+    """Show all that is in one image.
+
+    IMAGE is a repository or a definition; without a number, its current image.
+    """
+    from builder import showing
+
+    shown = showing.run(context.project, context.endpoint, image)
+    if as_json:
+        click.echo(json.dumps(_document(shown, context.project), indent=1, ensure_ascii=False))
+        return
+    for line in table.lines(("", ""), _facts(shown, context.project), table.width())[1:]:
+        click.echo(line)
+    if packages:
+        click.echo()
+        rows = [(name, version.partition(" ")[0]) for name, version in _takes(shown, "python packages").items()]
+        for line in table.lines(("PACKAGE", "VERSION"), rows, table.width()):
+            click.echo(line)
+
+
+def _facts(shown: Shown, project: Project) -> list[tuple[str, str]]:
+    row, image = shown.row, shown.row.image
+    base = _takes(shown, "base")
+    python = _takes(shown, "python packages")
+    facts = [
+        ("image", str(row.name)),
+        ("state", ", ".join([row.state, *(["current"] if row.current else []), *(["pinned"] if image.pinned else [])])),
+        ("status", image.status + (f": {image.note}" if image.note else "")),
+        ("models", ", ".join(row.models) or "none"),
+        ("recipe", image.recipe or "none"),
+        ("definition", image.definition),
+        ("platform", image.platform),
+        ("built", f"{image.built} ({words.ago(image.built)})"),
+        ("size", words.size(image.size)),
+        *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
+        ("base", f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
+        ("mods", ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"),
+        ("packages", f"{len(python)} Python packages (--packages lists them)" if python else "unknown"),
+        ("fingerprint", image.fingerprint),
+        ("input hash", image.input_hash),
+        ("build folder", project.relative(shown.directory) if shown.steps else "gone"),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _document(shown: Shown, project: Project) -> dict[str, Any]:
+    from builder.cli.list import image_document
+
+    return {
+        "schema_version": 1,
+        **image_document(shown.row),
+        "recipe": shown.row.image.recipe,
+        "input_hash": shown.row.image.input_hash,
+        "base": _takes(shown, "base"),
+        "mod_hashes": shown.row.image.mods,
+        "packages": {name: v.partition(" ")[0] for name, v in _takes(shown, "python packages").items()},
+        "build_directory": project.relative(shown.directory) if shown.steps else None,
+    }
+
+
+def _takes(shown: Shown, step: str) -> dict[str, str]:
+    return next((found.takes for found in shown.steps if found.name == step), {})

@@ -1,0 +1,33 @@
+"""Reading one file that people write: YAML, checked against its schema."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from builder import validation, yamlfile
+from builder.errors import FileProblemsError, Place, Problem, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read_text(path: Path, file: str) -> str:
+    """The text of ``path``, called ``file`` in errors. Raises UsageError or FileProblemsError where there is none."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = Place(file, error.object[: error.start].count(b"\n") + 1)
+        raise FileProblemsError((Problem(place, "not UTF-8 text"),), hint="save the file as UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+
+
+def read_checked(path: Path, file: str, schema: str) -> dict[str, Any]:
+    """The mapping in ``path``. Raises FileProblemsError with every problem that ``schema`` finds."""
+    text = read_text(path, file)
+    data = yamlfile.load(text, file)
+    found = validation.problems(data, "builder.definitions.schemas", schema, text, file)
+    if found:
+        raise FileProblemsError(found)
+    checked: dict[str, Any] = data
+    return checked

@@ -1,0 +1,55 @@
+"""What a person names on the command line: a definition, a repository, or a recipe."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.definitions import image, recipe
+from builder.errors import FileProblemsError, Place, Problem, UsageError
+
+if TYPE_CHECKING:
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Target:
+    """The definition that was meant, and the recipe where it was reached through one."""
+
+    definition: str
+    recipe: recipe.Recipe | None = None
+
+
+def find(project: Project, text: str) -> Target:
+    """What ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml`` or ``x``.
+
+    Raises UsageError where it names nothing, FileProblemsError where a recipe asks for an unknown image.
+    """
+    if text in image.names(project):
+        return Target(text)
+    path = Path(text) if text.endswith((".yaml", ".yml")) else project.recipes / f"{text}.yaml"
+    if not path.is_file() and not path.is_absolute():
+        path = project.root / path
+    if path.is_file():
+        return _of_recipe(project, recipe.load(project, path))
+    definition = image.of_repository(project, text)
+    if definition:
+        return Target(definition)
+    known = (*image.names(project), *recipe.names(project))
+    near = difflib.get_close_matches(Path(text).stem, known, n=1)
+    raise UsageError(
+        f"`{text}` is no image definition, repository or recipe",
+        hint=f"did you mean {near[0]}?" if near else f"definitions and recipes here: {', '.join(known) or 'none'}",
+    )
+
+
+def _of_recipe(project: Project, wanted: recipe.Recipe) -> Target:
+    definition = image.of_repository(project, wanted.container)
+    if definition is None:
+        raise FileProblemsError(
+            (Problem(Place(wanted.file), f"container: no image definition makes `{wanted.container}`"),),
+            hint=f"definitions here: {', '.join(image.names(project)) or 'none'}",
+        )
+    return Target(definition, wanted)

@@ -1,0 +1,242 @@
+"""Building with ``docker buildx bake``.
+
+The result is given temporary names; a number's tag is set only when everything about the image has been checked.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from builder.engine.api import START_HINT, raw
+from builder.engine.endpoint import environment
+from builder.engine.log import Log
+from builder.engine.progress import Event, Progress, Step
+from builder.errors import BuildFailedError, EngineError
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from builder.engine.endpoint import Endpoint
+
+BAKE_FILE = "bake.json"
+_STOP_WAIT = 5.0
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A secret for RUN --mount=type=secret: from a file, or from a variable of the environment of the build."""
+
+    id: str
+    src: str = ""
+    env: str = ""
+
+
+@dataclass(frozen=True)
+class Material:
+    """Something BuildKit itself says it used: ``uri`` as it writes it, ``digest`` as ``algorithm:hex``."""
+
+    uri: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Baked:
+    """A finished build: the engine's id of the image, the seconds it took, its steps, and what went into it."""
+
+    id: str
+    seconds: float
+    steps: tuple[Step, ...]
+    materials: tuple[Material, ...]
+
+
+def bake(
+    endpoint: Endpoint,
+    directory: Path,
+    *,
+    name: str,
+    secrets: Sequence[Secret],
+    contexts: Mapping[str, str],
+    log_path: Path,
+    on_event: Callable[[Event], None],
+    environ: Mapping[str, str],
+    target: str = "image",
+) -> Baked:
+    """Builds one target of the bake file in ``directory`` and tags it ``name``; see `bake_targets`."""
+    return bake_targets(
+        endpoint,
+        directory,
+        names={target: name},
+        secrets=secrets,
+        contexts=contexts,
+        log_path=log_path,
+        on_event=on_event,
+        environ=environ,
+    )[target]
+
+
+def bake_targets(
+    endpoint: Endpoint,
+    directory: Path,
+    *,
+    names: Mapping[str, str],
+    secrets: Sequence[Secret],
+    contexts: Mapping[str, str],
+    log_path: Path,
+    on_event: Callable[[Event], None],
+    environ: Mapping[str, str],
+) -> dict[str, Baked]:
+    """Builds targets of ``directory``/bake.json in one go, each tagged with its name in ``names``.
+
+    ``secrets`` and ``contexts`` (named build contexts, name -> folder, address or image) are given to every target, over
+    what the bake file says. ``environ`` is the whole environment of the build; SOURCE_DATE_EPOCH in it makes rebuilds
+    the same bit for bit. ``log_path`` gets the readable log while the build runs, ``on_event`` every event.
+
+    Raises BuildFailedError, and EngineError where the engine went away; both leave no new name behind.
+    """
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    began = time.monotonic()
+    work = Path(tempfile.mkdtemp(prefix="builder-"))
+    try:
+        # A fresh path each time: bake neither writes the file on failure nor deletes an old one.
+        metadata = work / "metadata.json"
+        arguments = _arguments(names, secrets, contexts, metadata, environ)
+        progress = _run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
+        said = json.loads(metadata.read_bytes())
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    seconds = time.monotonic() - began
+    steps = tuple(progress.steps.values())
+    return {target: Baked(_image_id(said[target]), seconds, steps, _materials(said[target])) for target in names}
+
+
+def _arguments(
+    names: Mapping[str, str],
+    secrets: Sequence[Secret],
+    contexts: Mapping[str, str],
+    metadata: Path,
+    environ: Mapping[str, str],
+) -> list[str]:
+    output = "type=image"
+    if environ.get("SOURCE_DATE_EPOCH"):
+        # Timestamps of files are part of a layer. BuildKit cannot rewrite them and unpack at once ("conflicts with
+        # unpack"); the engine unpacks when a container first needs it.
+        output += ",rewrite-timestamp=true,unpack=false"
+    arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
+    for target, name in names.items():
+        arguments += ["--set", f"{target}.output={output},name={name}"]
+    for secret in secrets:
+        source = f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"
+        arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]
+    for context, place in contexts.items():
+        arguments += ["--set", f"*.contexts.{context}={place}"]
+    return [*arguments, *names]
+
+
+def _field(text: str) -> str:
+    """One field of a line that buildx reads as CSV."""
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
+
+
+def _environment(endpoint: Endpoint, environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **environ,
+        **environment(endpoint),
+        # With the default attestations the same build gets another digest every time.
+        "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
+        # Since buildx 0.20 bake asks before it reads outside its directory; secrets and contexts are there on purpose.
+        "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
+    }
+
+
+def _run(
+    endpoint: Endpoint,
+    directory: Path,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    log_path: Path,
+    on_event: Callable[[Event], None],
+) -> Progress:
+    import subprocess
+
+    progress = Progress()
+    rest: list[str] = []
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("w", encoding="utf-8", errors="replace") as file:
+        log = Log(file)
+        try:
+            process = subprocess.Popen(
+                [*_dying_with_us(), *endpoint.buildx, *arguments],
+                cwd=directory,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+            )
+        except FileNotFoundError as error:
+            raise EngineError(f"{error.filename} is not there", hint=START_HINT) from None
+        with process:
+            try:
+                for line in process.stderr or ():
+                    if (message := _object(line)) is None:
+                        rest.append(line.rstrip("\n"))
+                        log.text(line)
+                        continue
+                    for event in progress.feed(message):
+                        log.write(event)
+                        on_event(event)
+            finally:
+                # Reached early by KeyboardInterrupt, or by whatever on_event raised: the build must not go on alone.
+                _stop(process)
+        if process.returncode:
+            raise _failure(endpoint, progress, log, rest, process.returncode, str(log_path))
+    return progress
+
+
+def _dying_with_us() -> list[str]:
+    """A prefix that makes the kernel end buildx when this process is killed.
+
+    Otherwise it would go on until it next writes to the closed pipe: at the end of a step that may take an hour.
+    setpriv is part of util-linux, which Debian and Ubuntu always have.
+    """
+    from shutil import which
+
+    return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    if not line.startswith("{"):
+        return None
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Waits for a process that has closed its output, or ends one that has not: asks, waits, kills."""
+    import signal
+    import subprocess
+
+    if process.stderr and not process.stderr.closed and process.poll() is None:
+        # After the end of the output the process exits by itself within moments.
+        try:
+            process.wait(timeout=0.2)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+    try:
+        process.communicate(timeout=_STOP_WAIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,127 @@
+"""Which Docker engine to use, and what a buildx process needs to find the same one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+_PLUGIN = ("docker", "buildx")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One engine.
+
+    ``host`` is an address as DOCKER_HOST takes it (unix://, tcp://, ssh://); ``buildx`` is the argument vector that
+    starts buildx; ``origin`` says in words where the address came from, for messages. ``tls`` is the folder of
+    ca.pem, cert.pem and key.pem, empty for a connection without TLS.
+    """
+
+    host: str
+    buildx: tuple[str, ...]
+    origin: str
+    tls: str = ""
+    tls_verify: bool = True
+
+
+def find(environ: Mapping[str, str]) -> Endpoint:
+    """The engine that these environment variables and the files in HOME lead to; nothing is asked of it yet.
+
+    The order is the docker command's own (DOCKER_HOST, DOCKER_CONTEXT, the current context, the default socket), with
+    the private engine of ``scripts/engine`` before the current context: that script starts it only where no engine
+    with buildx answered. Raises EngineError for a context that does not exist.
+    """
+    private = "unix://" + str(_private_socket(environ))
+    if host := environ.get("DOCKER_HOST"):
+        if host == private:
+            return _private(environ, "DOCKER_HOST")
+        tls = _tls_folder(environ)
+        return Endpoint(host, _PLUGIN, "DOCKER_HOST", tls, bool(environ.get("DOCKER_TLS_VERIFY")))
+    if context := environ.get("DOCKER_CONTEXT"):
+        return _context(environ, context, "DOCKER_CONTEXT")
+    if _private_socket(environ).is_socket():
+        return _private(environ, "the private engine of scripts/engine")
+    config = _config_folder(environ) / "config.json"
+    current = _json(config).get("currentContext")
+    if isinstance(current, str) and current:
+        return _context(environ, current, f"currentContext in {config}")
+    return Endpoint(DEFAULT_HOST, _PLUGIN, "Docker's default")
+
+
+def environment(endpoint: Endpoint) -> dict[str, str]:
+    """The variables to lay over a buildx process's environment, so that it builds in this engine and no other.
+
+    A person may have made another builder (a container, a cluster) the current one: images built there are not in the
+    engine, and local base images are not seen. With DOCKER_HOST set, the builder ``default`` is the engine's own.
+    """
+    found = {"DOCKER_HOST": endpoint.host, "BUILDX_BUILDER": "default"}
+    if endpoint.tls:
+        found |= {"DOCKER_CERT_PATH": endpoint.tls, "DOCKER_TLS": "1"}
+        if endpoint.tls_verify:
+            found["DOCKER_TLS_VERIFY"] = "1"
+    return found
+
+
+def _private_socket(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("BUILDER_ENGINE_RUN") or "/run/builder-engine") / "docker.sock"
+
+
+def _private(environ: Mapping[str, str], origin: str) -> Endpoint:
+    home = Path(environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine")
+    return Endpoint(f"unix://{_private_socket(environ)}", (str(home / "bin" / "docker-buildx"),), origin)
+
+
+def _config_folder(environ: Mapping[str, str]) -> Path:
+    if folder := environ.get("DOCKER_CONFIG"):
+        return Path(folder)
+    home = environ.get("HOME")
+    return (Path(home) if home else Path.home()) / ".docker"
+
+
+def _tls_folder(environ: Mapping[str, str]) -> str:
+    if not (environ.get("DOCKER_TLS_VERIFY") or environ.get("DOCKER_TLS")):
+        return ""
+    return environ.get("DOCKER_CERT_PATH") or str(_config_folder(environ))
+
+
+def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
+    """The endpoint of a docker context, from the files that `docker context create` writes."""
+    if name == "default":
+        return Endpoint(DEFAULT_HOST, _PLUGIN, origin)
+    from hashlib import sha256
+
+    contexts = _config_folder(environ) / "contexts"
+    folder = sha256(name.encode()).hexdigest()
+    meta = contexts / "meta" / folder / "meta.json"
+    docker: Any = _json(meta).get("Endpoints")
+    docker = docker.get("docker") if isinstance(docker, dict) else None
+    if not (isinstance(docker, dict) and isinstance(docker.get("Host"), str)):
+        raise EngineError(
+            f"the docker context `{name}` (from {origin}) does not exist or names no engine",
+            hint="`docker context ls` shows the contexts there are; `docker context use default` goes back to the local engine",
+        )
+    tls = contexts / "tls" / folder / "docker"
+    verify = not docker.get("SkipTLSVerify", False)
+    return Endpoint(docker["Host"], _PLUGIN, f"context {name}, from {origin}", str(tls) if tls.is_dir() else "", verify)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty where there is none. Raises EngineError where it is not JSON."""
+    import json
+
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise EngineError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise EngineError(f"{path}: not JSON: {error}", hint="docker itself cannot read this file; repair it") from None
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,164 @@
+"""BuildKit's raw JSON progress, as events.
+
+``docker buildx … --progress=rawjson`` writes one object a line: ``vertexes`` (a step began, ended, was cached or
+failed), ``statuses`` (amounts within a step) and ``logs`` (output, base64). The same vertex comes many times, and some
+start and end more than once; `Progress` keeps what is needed to tell news from repetition. The format is the client's
+SolveStatus: https://pkg.go.dev/github.com/moby/buildkit/client#SolveStatus
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from base64 import b64decode
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# What BuildKit does for itself; with several targets their names come first: `[tf5 internal] load .dockerignore`.
+_INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|resolving provenance")
+_EXIT_CODE = re.compile(r"exit code: (\d+)")
+
+
+@dataclass(frozen=True)
+class StepStarted:
+    """A step began. ``step`` is BuildKit's digest for it, ``name`` what BuildKit shows: ``[2/3] RUN make``."""
+
+    step: str
+    name: str
+
+    @property
+    def internal(self) -> bool:
+        """Whether BuildKit does it for itself, so that a person need not see it."""
+        return is_internal(self.name)
+
+
+@dataclass(frozen=True)
+class StepFinished:
+    """A step ended after ``seconds``; ``error`` is empty unless it failed or was cancelled.
+
+    A few internal steps end more than once: the last counts.
+    """
+
+    step: str
+    name: str
+    cached: bool
+    seconds: float
+    error: str = ""
+
+    @property
+    def internal(self) -> bool:
+        """Whether BuildKit does it for itself, so that a person need not see it."""
+        return is_internal(self.name)
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """A piece of a step's output, as it came: not always whole lines."""
+
+    step: str
+    text: str
+
+
+@dataclass(frozen=True)
+class StepAmount:
+    """How far a part of a step is (``what``: a layer, ``exporting layers``), in bytes; ``total`` 0 where not known."""
+
+    step: str
+    what: str
+    current: int
+    total: int
+    done: bool
+
+
+Event = StepStarted | StepFinished | StepOutput | StepAmount
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is known of a step in the end; ``seconds`` is 0 for one that was cached or never ended."""
+
+    name: str
+    cached: bool = False
+    seconds: float = 0.0
+    error: str = ""
+
+    @property
+    def internal(self) -> bool:
+        """Whether BuildKit does it for itself, so that a person need not see it."""
+        return is_internal(self.name)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it ended only because another step failed or somebody stopped the build."""
+        return "context canceled" in self.error
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the step's command, where that is why it failed."""
+        found = _EXIT_CODE.search(self.error)
+        return int(found[1]) if found else None
+
+
+@dataclass
+class Progress:
+    """The state of one build: feed it every object, in order."""
+
+    steps: dict[str, Step] = field(default_factory=dict)
+    _running: dict[str, str] = field(default_factory=dict)
+    _decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = field(default_factory=dict)
+
+    def feed(self, message: Mapping[str, Any]) -> Iterator[Event]:
+        """The events in one object; unknown keys are ignored, since BuildKit adds some over time."""
+        for vertex in message.get("vertexes") or ():
+            yield from self._vertex(vertex)
+        for status in message.get("statuses") or ():
+            yield StepAmount(
+                step=status.get("vertex", ""),
+                what=status.get("id", ""),
+                current=int(status.get("current") or 0),
+                total=int(status.get("total") or 0),
+                done="completed" in status,
+            )
+        for log in message.get("logs") or ():
+            yield self._log(log)
+
+    def _vertex(self, vertex: Mapping[str, Any]) -> Iterator[Event]:
+        digest, started, completed = vertex["digest"], vertex.get("started"), vertex.get("completed")
+        name = vertex.get("name", "")
+        if not started:
+            return
+        if digest not in self.steps:
+            self.steps[digest] = Step(name)
+            yield StepStarted(digest, name)
+        if not completed:
+            self._running[digest] = started
+            return
+        # Repetition: this same interval has been reported as ended.
+        if self._running.get(digest) == completed:
+            return
+        self._running[digest] = completed
+        known = self.steps[digest]
+        cached = bool(vertex.get("cached"))
+        seconds = 0.0 if cached else known.seconds + _seconds(started, completed)
+        self.steps[digest] = replace(known, cached=cached, seconds=seconds, error=vertex.get("error") or "")
+        yield StepFinished(digest, name, cached, seconds, vertex.get("error") or "")
+
+    def _log(self, log: Mapping[str, Any]) -> StepOutput:
+        # A character of several bytes may be cut between two messages.
+        key = (log.get("vertex", ""), int(log.get("stream") or 1))
+        decoder = self._decoders.setdefault(key, codecs.getincrementaldecoder("utf-8")("replace"))
+        return StepOutput(key[0], decoder.decode(b64decode(log.get("data") or "")))
+
+
+def is_internal(name: str) -> bool:
+    """Whether a step of this name is BuildKit's own work and no instruction of a Dockerfile."""
+    return bool(_INTERNAL.match(name))
+
+
+def _seconds(started: str, completed: str) -> float:
+    begin, end = (datetime.fromisoformat(text) for text in (started, completed))
+    return max((end - begin).total_seconds(), 0.0)

@@ -1,0 +1,104 @@
+"""Every error a person can meet, each with its exit code.
+
+A message has three parts: what happened and where (``FILE:LINE:COLUMN`` where a file is at fault), why, where that
+helps, and what to do next (``hint``). Only the command line turns an error into text and an exit code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class BuilderError(Exception):
+    """A failure that the person can understand and act on; anything else that escapes is a bug (exit 3)."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A position in a file: ``line`` and ``column`` count from 1, as editors do."""
+
+    file: str
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing wrong in a file that a person wrote."""
+
+    place: Place
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+class NothingToDoError(BuilderError):
+    """The answer is no: nothing to roll back to, a check that does not hold."""
+
+    exit_code = 1
+
+
+class UsageError(BuilderError):
+    """A command that cannot be meant: an unknown target, an impossible combination."""
+
+    exit_code = 2
+
+
+class FileProblemsError(BuilderError):
+    """One or several files that people write are wrong; all problems found are in it."""
+
+    exit_code = 2
+
+    def __init__(self, problems: tuple[Problem, ...], *, hint: str = "") -> None:
+        super().__init__("\n".join(str(problem) for problem in sorted(problems)), hint=hint)
+        self.problems = problems
+
+
+class SourceError(BuilderError):
+    """A source could not be resolved: no such version, or an index or registry that does not answer."""
+
+    exit_code = 6
+
+
+class LockError(BuilderError):
+    """images.lock is damaged, newer than this program, or does not cover what is asked."""
+
+    exit_code = 4
+
+
+class LockBusyError(LockError):
+    """Another process has held images.lock for longer than this one would wait."""
+
+
+class EngineError(BuilderError):
+    """No Docker engine answers, or it lacks something (buildx, a recent version)."""
+
+    exit_code = 5
+
+
+class BuildFailedError(BuilderError):
+    """BuildKit, or a check in the finished image, said no; ``log`` names the file with the whole output."""
+
+    exit_code = 6
+
+    def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.log = log
+
+
+class ImageStateError(BuilderError):
+    """An image that images.lock records is missing from the engine, or its tag points at other content."""
+
+    exit_code = 7

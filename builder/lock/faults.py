@@ -1,0 +1,50 @@
+"""What can be wrong with images.lock as a whole, before its YAML is read, and what to do about each fault."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from builder.errors import LockError, Place, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+END = "..."  # the last line of every lock: YAML's own mark for the end of a document
+TAKE_BACK = "take back the committed one with `git checkout -- images.lock`, or `builder lock --recover` makes it anew"
+CORRECT = "correct these lines, or take back the committed file with `git checkout -- images.lock`"
+MERGE = (
+    "finish the merge: keep the blocks of both sides, each number once, delete the marker lines, then "
+    "`git add images.lock`; or take one side whole with `git checkout --ours images.lock` or `--theirs`"
+)
+
+_MARKERS = ("<<<<<<<", "|||||||", "=======", ">>>>>>>")
+_MARKER_LINE = re.compile(r"^(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: .*|\r?)$", re.MULTILINE)
+
+
+def lock_error(problems: Iterable[Problem], hint: str) -> LockError:
+    """One error that names every problem, in the order of the file."""
+    return LockError("\n".join(str(problem) for problem in sorted(set(problems))), hint=hint)
+
+
+def refuse_conflict(text: str, file: str) -> None:
+    """Raises LockError with the place of every line that git left from a merge that nobody finished."""
+    if not any(marker in text for marker in _MARKERS):
+        return
+    found = [
+        Problem(Place(file, text.count("\n", 0, match.start()) + 1), f"git conflict marker `{match[0].strip()}`")
+        for match in _MARKER_LINE.finditer(text)
+    ]
+    if found:
+        raise lock_error(found, MERGE)
+
+
+def refuse_cut_off(text: str, file: str) -> None:
+    """Raises LockError for an empty file, and for one that lacks its last line: every shorter part of a lock that
+    happens to be valid YAML would pass for a lock with fewer images."""
+    written = text.rstrip()
+    if not written:
+        raise lock_error([Problem(Place(file), "the file is empty")], TAKE_BACK)
+    if written.rpartition("\n")[2] != END:
+        place = Place(file, written.count("\n") + 1)
+        raise lock_error([Problem(place, f"cut off here: the last line must be `{END}`")], TAKE_BACK)

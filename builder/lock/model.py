@@ -1,0 +1,133 @@
+"""What images.lock says, as data: pins, numbered images, and the models paired with them.
+
+Numbers are positive; a number is never used twice, so ``next`` only grows. Times are RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from builder.lock.pins import Pins
+
+VERSION = 1
+Status = Literal["untested", "good", "bad"]
+
+
+@dataclass(frozen=True, order=True)
+class ImageName:
+    """A numbered image, ``vllm-node-tf5:7``."""
+
+    repository: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.repository}:{self.number}"
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a source turned out to be in a built image."""
+
+    version: str
+    commit: str | None = None
+
+
+@dataclass(frozen=True)
+class NumberedImage:
+    """One build. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is in bytes
+    as the engine reports it, ``mods`` maps each baked mod to its content hash."""
+
+    built: str
+    definition: str
+    platform: str
+    fingerprint: str
+    input_hash: str
+    size: int
+    status: Status = "untested"
+    note: str = ""
+    pinned: bool = False
+    recipe: str | None = None
+    versions: dict[str, Version] = field(default_factory=dict)
+    mods: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Repository:
+    """All numbers of one repository. ``previous`` holds the numbers that were current before, the latest first."""
+
+    next: int = 1
+    current: int | None = None
+    previous: tuple[int, ...] = ()
+    numbers: dict[int, NumberedImage] = field(default_factory=dict)
+
+    def with_current(self, number: int) -> Repository:
+        """The same repository with ``number`` current and the one that was current first among the previous ones."""
+        if number == self.current:
+            return self
+        before = (self.current, *self.previous) if self.current is not None else self.previous
+        return replace(self, current=number, previous=tuple(n for n in before if n != number))
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """A model tied to a numbered image, by the recipe it was built from where there is one."""
+
+    image: ImageName
+    recipe: str | None = None
+    revision: str | None = None
+    status: Status = "untested"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model's pairing and the ones before it, latest first, at most one an image."""
+
+    pairing: Pairing
+    previous: tuple[Pairing, ...] = ()
+
+    def with_pairing(self, pairing: Pairing) -> Model:
+        """The same model on another pairing; the one it leaves becomes the first of the previous ones."""
+        if pairing.image == self.pairing.image:
+            return replace(self, pairing=pairing)
+        before = (self.pairing, *self.previous)
+        return Model(pairing, tuple(p for p in before if p.image != pairing.image))
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The whole of images.lock. ``pins`` is keyed by definition, then platform; ``models`` by Hugging Face id."""
+
+    pins: dict[str, dict[str, Pins]] = field(default_factory=dict)
+    images: dict[str, Repository] = field(default_factory=dict)
+    models: dict[str, Model] = field(default_factory=dict)
+
+    def image(self, name: ImageName) -> NumberedImage | None:
+        """The record of a numbered image, or None where there is no such number."""
+        repository = self.images.get(name.repository)
+        return repository.numbers.get(name.number) if repository else None
+
+    def pins_of(self, definition: str, platform: str) -> Pins:
+        """The pins of a definition on a platform; empty where nothing is pinned yet."""
+        return self.pins.get(definition, {}).get(platform, Pins())
+
+    def models_on(self, name: ImageName) -> tuple[str, ...]:
+        """The models that are paired with an image now, sorted."""
+        return tuple(sorted(m for m, model in self.models.items() if model.pairing.image == name))
+
+    def only(self, name: ImageName) -> Lock:
+        """The lock with one numbered image in it and the models that it serves."""
+        held = self.images[name.repository]
+        models = {model: self.models[model] for model in self.models_on(name)}
+        kept = replace(held, numbers={name.number: held.numbers[name.number]})
+        return Lock(images={name.repository: kept}, models=models)
+
+    def with_repository(self, name: str, repository: Repository) -> Lock:
+        return replace(self, images={**self.images, name: repository})
+
+    def with_model(self, name: str, model: Model) -> Lock:
+        return replace(self, models={**self.models, name: model})
+
+    def with_pins(self, definition: str, platform: str, pins: Pins) -> Lock:
+        return replace(self, pins={**self.pins, definition: {**self.pins.get(definition, {}), platform: pins}})

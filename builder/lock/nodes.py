@@ -1,0 +1,111 @@
+"""Any YAML of images.lock, with the place of every value: for a file that people or a merge changed, or that is wrong.
+
+A node's own type is never asked for, what a value is, its place in the lock decides: ``0.32`` stays text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from builder.errors import Place, Problem
+from builder.lock.faults import TAKE_BACK, lock_error
+
+if TYPE_CHECKING:
+    from builder.lock.checks import Path
+    from builder.lock.lines import Data
+
+_DEEPEST = 32  # far below what overflows the stack of the C parser, far above what a lock needs
+_NOTHING = ("", "~", "null", "Null", "NULL")
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _NodeLoader(_Loader):  # type: ignore[misc]
+    depth = 0
+
+    def resolve(self, *_: object) -> None:
+        """No types, so none of the patterns that would find one."""
+
+    def descend_resolver(self, _parent: object, _index: object) -> None:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise yaml.YAMLError("blocks within blocks, too deep")
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+
+@dataclass
+class Tree:
+    """What ``file`` says, the place of each value (in a block: of its key), and what YAML allows, a lock not."""
+
+    file: str
+    data: Data = None
+    places: dict[Path, Place] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def place(self, path: Path) -> Place:
+        """The place of the value at ``path``."""
+        return self.places.get(path, Place(self.file))
+
+
+def read_tree(text: str, file: str) -> Tree:
+    """What ``text`` says. Raises LockError with the place that YAML could not read."""
+    root = _compose(text, file)
+    tree = Tree(file)
+    seen: set[int] = set()
+
+    def data_of(node: yaml.Node, where: yaml.Node, path: Path) -> Data:
+        tree.places[path] = _place(file, where.start_mark)
+        if id(node) in seen:
+            tree.problems.append(Problem(tree.places[path], "an alias has no place in this file"))
+        elif isinstance(node, yaml.SequenceNode):
+            seen.add(id(node))
+            return [data_of(item, item, (*path, index)) for index, item in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            seen.add(id(node))
+            return block_of(node, path)
+        else:
+            plain = not getattr(node, "style", None)
+            return None if plain and node.value in _NOTHING else str(node.value)
+        return None
+
+    def block_of(node: yaml.MappingNode, path: Path) -> Data:
+        block: dict[str, Data] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                tree.problems.append(Problem(_place(file, key.start_mark), "a key must be plain text"))
+            elif key.value in block:
+                first = tree.places[*path, key.value].line
+                message = f"`{key.value}` stands twice, first in line {first}"
+                tree.problems.append(Problem(_place(file, key.start_mark), message))
+            else:
+                block[key.value] = data_of(value, key, (*path, key.value))
+        return block
+
+    tree.data = data_of(root, root, ())
+    return tree
+
+
+def _compose(text: str, file: str) -> yaml.Node:
+    loader = _NodeLoader(text)
+    try:
+        node: yaml.Node | None = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        said = "; ".join(part for part in (error.context, error.problem) if part)
+        raise lock_error([Problem(_place(file, mark), f"not YAML: {said}")], TAKE_BACK) from None
+    except yaml.YAMLError as error:
+        raise lock_error([Problem(Place(file), f"not YAML: {error}")], TAKE_BACK) from None
+    finally:
+        loader.dispose()
+    if node is None:
+        raise lock_error([Problem(Place(file), "the file says nothing")], TAKE_BACK)
+    return node
+
+
+def _place(file: str, mark: Any) -> Place:
+    return Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)

@@ -1,0 +1,68 @@
+"""Rendering a definition's Dockerfile template."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from builder.errors import FileProblemsError, Place, Problem
+from builder.plan.model import WORKSPACE
+
+if TYPE_CHECKING:
+    from builder.definitions.image import ImageDefinition
+    from builder.definitions.mod import Mod
+    from builder.lock.model import Version
+    from builder.plan.python import PackageGroup
+
+
+def render(
+    definition: ImageDefinition,
+    base: str,
+    mods: tuple[Mod, ...],
+    groups: tuple[PackageGroup, ...],
+    versions: dict[str, Version],
+) -> str:
+    """The Dockerfile's text. Raises FileProblemsError with the template's line where it asks for what is not there."""
+    import jinja2
+
+    own = f"dockerfiles/{definition.name}/Dockerfile.j2"
+    environment = jinja2.Environment(
+        loader=jinja2.DictLoader({**definition.parts, own: definition.template}),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701  # a Dockerfile is not HTML; values are quoted by the `sh` filter
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )
+    environment.filters["sh"] = lambda value: shlex.quote(str(value))
+    try:
+        text = environment.get_template(own).render(
+            definition=definition.name,
+            description=definition.description,
+            arch=definition.platform.removeprefix("linux/"),
+            base=base,
+            args=definition.args,
+            python={"groups": groups},
+            versions={source: version.version for source, version in versions.items()},
+            mods=mods,
+            workspace=WORKSPACE,
+        )
+    except jinja2.TemplateSyntaxError as error:
+        place = Place(error.name or own, error.lineno)
+        raise FileProblemsError((Problem(place, f"template: {error.message}"),)) from None
+    except jinja2.UndefinedError as error:
+        raise FileProblemsError((Problem(_place(error, own), f"template: {error.message}"),)) from None
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _place(error: Exception, own: str) -> Place:
+    """The innermost line of a template in ``error``'s traceback."""
+    place = Place(own)
+    trace = error.__traceback__
+    while trace:
+        if trace.tb_frame.f_globals.get("__jinja_template__") or trace.tb_frame.f_code.co_filename.endswith(".j2"):
+            place = Place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return place

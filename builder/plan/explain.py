@@ -1,0 +1,74 @@
+"""Why a build is not the same as an earlier one: the inputs that differ, first things first."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from builder.plan.model import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def read_steps(text: str) -> tuple[Step, ...]:
+    """The steps in a build directory's plan.json. Raises ValueError, KeyError or TypeError where it is not one."""
+    return tuple(Step(str(step["name"]), dict(step["takes"])) for step in json.loads(text)["steps"])
+
+
+def changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str, ...]:
+    """One line for each input that differs, in the order of the steps; empty where nothing does.
+
+    The rendered Dockerfile and the metadata follow from the other inputs: they are named only where nothing else
+    explains the difference.
+    """
+    old = {step.name: step.takes for step in before}
+    new = {step.name: step.takes for step in after}
+    lines: list[str] = []
+    for name in (*new, *(name for name in old if name not in new)):
+        if name in _DERIVED:
+            continue
+        if name not in old:
+            lines.append(f"{name}: new")
+        elif name not in new:
+            lines.append(f"{name}: gone")
+        else:
+            lines.extend(_differences(name, old[name], new[name]))
+    order_old, order_new = ([s.name for s in steps if s.name in old and s.name in new] for steps in (before, after))
+    if order_old != order_new:
+        lines.append(f"order of the steps: {', '.join(order_new)}")
+    if not lines:
+        lines = [f"{name}: changed" for name in _DERIVED if old.get(name) != new.get(name)]
+    return tuple(lines)
+
+
+_DERIVED = ("Dockerfile", "build-metadata.yaml")
+
+
+def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
+    if name.startswith("mod ") and old != new:
+        return [f"{name}: changed"]
+    lines: list[str] = []
+    for key in (*new, *(key for key in old if key not in new)):
+        before, after = _short(old.get(key, "")), _short(new.get(key, ""))
+        if old.get(key) == new.get(key):
+            continue
+        if name == "python packages":
+            lines.append(f"{key}: {_version_change(old.get(key, ''), new.get(key, ''))}")
+        else:
+            lines.append(f"{name} {key}: {before or 'nothing'} → {after or 'nothing'}")
+    return lines
+
+
+def _version_change(old: str, new: str) -> str:
+    before, after = old.partition(" ")[0], new.partition(" ")[0]
+    if before == after:
+        return f"{after}, other files"
+    return f"{before or 'not there'} → {after or 'gone'}"
+
+
+def _short(value: str) -> str:
+    prefix, _, digest = value.rpartition(":")
+    if prefix.endswith("sha256") and len(digest) == 64:
+        return digest[:12]
+    return value[:12] if len(value) == 40 and all(c in "0123456789abcdef" for c in value) else value

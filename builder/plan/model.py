@@ -1,0 +1,74 @@
+"""The plan: pure data that says everything one build will do, computed before anything is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from builder.definitions.image import ImageDefinition
+    from builder.definitions.mod import Check, Mod
+    from builder.lock.model import Version
+    from builder.lock.pins import Pins
+
+WORKSPACE = "/workspace/vllm"
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """One file of a build directory."""
+
+    content: bytes
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step and what it takes in, by name. Its identity covers the steps before it."""
+
+    name: str
+    takes: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ImageCheck:
+    """A check in the finished image, and who asks for it: a mod's name, or the definition's."""
+
+    owner: str
+    check: Check
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One build. ``files`` are the build directory's, by path; ``epoch`` is the date that the image carries, in seconds
+    since 1970, taken from the pinned sources; ``remarks`` are said before the build."""
+
+    definition: ImageDefinition
+    pins: Pins
+    mods: tuple[Mod, ...]
+    steps: tuple[Step, ...]
+    files: dict[str, StagedFile]
+    versions: dict[str, Version]
+    checks: tuple[ImageCheck, ...]
+    epoch: int
+    remarks: tuple[str, ...]
+
+    @property
+    def repository(self) -> str:
+        return self.definition.repository
+
+    @property
+    def input_hash(self) -> str:
+        """The Merkle hash over all steps: the same inputs give the same hash on every machine."""
+        return input_hash(self.steps)
+
+
+def input_hash(steps: tuple[Step, ...]) -> str:
+    """SHA-256 chained from step to step over each one's name and all that it takes in."""
+    so_far = ""
+    for step in steps:
+        text = json.dumps([so_far, step.name, step.takes], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        so_far = hashlib.sha256(text.encode()).hexdigest()
+    return f"sha256:{so_far}"

@@ -1,0 +1,48 @@
+"""The Python lock of one build, as requirement files that pip and uv read.
+
+Requirement files rather than pylock.toml: they carry hashes and no addresses, so that the same lock holds behind every
+index and with local wheels alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.plan.model import StagedFile
+
+if TYPE_CHECKING:
+    from builder.definitions.image import PythonWants
+    from builder.lock.pins import LockedPackage, PythonPin
+
+
+@dataclass(frozen=True)
+class PackageGroup:
+    """The packages that one index of their own serves: ``name`` is also the folder of local wheels that replace it."""
+
+    name: str
+    file: str
+    url: str
+    packages: tuple[str, ...]
+
+
+def groups(wants: PythonWants) -> tuple[PackageGroup, ...]:
+    """A group for each index that the definition names."""
+    return tuple(
+        PackageGroup(f"index-{n}", f"index-{n}.txt", index.url, index.packages)
+        for n, index in enumerate(wants.indexes, start=1)
+    )
+
+
+def files(pin: PythonPin, grouped: tuple[PackageGroup, ...]) -> dict[str, StagedFile]:
+    """The requirement files below ``python/``: uv's own, one a group, and all others."""
+    file_of = {name: group.file for group in grouped for name in group.packages} | {"uv": "uv.txt"}
+    lines: dict[str, list[str]] = {"uv.txt": [], "packages.txt": [], **{group.file: [] for group in grouped}}
+    for package in pin.packages:
+        lines[file_of.get(package.name, "packages.txt")].append(_line(package))
+    return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
+
+
+def _line(package: LockedPackage) -> str:
+    hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in package.hashes)
+    return f"{package.name}=={package.version}{hashes}\n"

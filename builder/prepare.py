@@ -1,0 +1,122 @@
+"""Thinking a build through before anything is done: load, pin, plan, and compare with what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder import pinned
+from builder.definitions import image, mod, target
+from builder.engine import images
+from builder.lock import reading
+from builder.lock.model import ImageName, Lock
+from builder.plan import explain
+from builder.plan.make import make
+
+if TYPE_CHECKING:
+    from builder.definitions.image import ImageDefinition
+    from builder.definitions.mod import Mod
+    from builder.definitions.recipe import Recipe
+    from builder.engine.endpoint import Endpoint
+    from builder.events import Report
+    from builder.lock.pins import Pins
+    from builder.plan.model import Plan
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the person asked for. ``mods`` and ``models`` come on top of the recipe's own."""
+
+    target: str
+    mods: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    update: frozenset[str] = frozenset()
+    locked: bool = False
+    force: bool = False
+    promote: bool = True
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request thought through: the plan, and the earlier image that it is compared with."""
+
+    request: Request
+    plan: Plan
+    recipe: Recipe | None
+    models: tuple[str, ...]
+    lock: Lock
+    already: ImageName | None
+    reasons: tuple[str, ...]
+
+
+def prepare(
+    project: Project, endpoint: Endpoint, request: Request, environ: Mapping[str, str], report: Report
+) -> Prepared:
+    """Loads, pins and plans; nothing is written. Raises what the files, the lock or a source have to say."""
+    from builder.engine import versions
+
+    lock = reading.read(project.lock)
+    meant = target.find(project, request.target)
+    definition = image.load(project, meant.definition, versions.platform(endpoint))
+    recipe = meant.recipe
+    mods = _mods(project, (*definition.mods, *(recipe.mods if recipe else ()), *request.mods))
+    pins = lock.pins_of(definition.name, definition.platform)
+    if request.update or pinned.uncovered(definition, pins):
+        pins = _resolve(endpoint, definition, pins, request, environ, report)
+    models = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
+    plan = make(definition, mods, pins, recipe, models)
+    already, reasons = _compare(project, endpoint, lock, plan)
+    return Prepared(request, plan, recipe, models, lock, already, reasons)
+
+
+def _mods(project: Project, asked: tuple[str, ...]) -> tuple[Mod, ...]:
+    """Each mod once, in the order asked for."""
+    return tuple(mod.load(project, name) for name in dict.fromkeys(mod.name_of(name) for name in asked))
+
+
+def _resolve(
+    endpoint: Endpoint,
+    definition: ImageDefinition,
+    pins: Pins,
+    request: Request,
+    environ: Mapping[str, str],
+    report: Report,
+) -> Pins:
+    from builder.engine import base
+    from builder.sources import environment
+
+    return pinned.complete(
+        definition,
+        pins,
+        environment.read(environ),
+        lambda reference: base.resolve(endpoint, reference, definition.platform),
+        update=request.update,
+        locked=request.locked,
+        report=report,
+    )
+
+
+def _compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> tuple[ImageName | None, tuple[str, ...]]:
+    """The number that these inputs have been built as and that is still there, or else why a build is needed."""
+    repository = lock.images.get(plan.repository)
+    if repository is None or not repository.numbers:
+        return None, ("it is the first image of this repository",)
+    same = [number for number, built in repository.numbers.items() if built.input_hash == plan.input_hash]
+    for number in sorted(same, reverse=True):
+        name = ImageName(plan.repository, number)
+        details = images.inspect(endpoint, str(name))
+        if details is not None and images.fingerprint(details) == repository.numbers[number].fingerprint:
+            return name, ()
+    if same:
+        gone = ImageName(plan.repository, max(same))
+        return None, (f"{gone} was built from the same inputs, but this engine no longer has it",)
+    last = ImageName(plan.repository, max(repository.numbers))
+    steps_file = project.builds / last.repository / str(last.number) / "plan.json"
+    try:
+        before = explain.read_steps(steps_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):
+        unreadable = project.relative(steps_file)
+        return None, (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",)
+    return None, explain.changes(before, plan.steps)

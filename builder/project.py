@@ -1,0 +1,55 @@
+"""Where a project's files are: the folder that holds dockerfiles/, mods/, recipes/, builds/ and images.lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project folder. ``state`` holds what may be deleted at any time: work in progress, logs, caches."""
+
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "images.lock"
+
+    @property
+    def dockerfiles(self) -> Path:
+        return self.root / "dockerfiles"
+
+    @property
+    def mods(self) -> Path:
+        return self.root / "mods"
+
+    @property
+    def recipes(self) -> Path:
+        return self.root / "recipes"
+
+    @property
+    def builds(self) -> Path:
+        return self.root / "builds"
+
+    @property
+    def state(self) -> Path:
+        return self.root / ".builder"
+
+    def relative(self, path: Path) -> str:
+        """``path`` as people write it: from the project's folder where it lies in it."""
+        resolved = path.resolve()
+        return str(resolved.relative_to(self.root)) if resolved.is_relative_to(self.root) else str(path)
+
+
+def find(start: Path) -> Project:
+    """The project that ``start`` lies in. Raises UsageError where no folder above it holds ``dockerfiles/``."""
+    for folder in (start.resolve(), *start.resolve().parents):
+        if (folder / "dockerfiles").is_dir():
+            return Project(folder)
+    raise UsageError(
+        f"no project here: neither {start.resolve()} nor a folder above it holds dockerfiles/",
+        hint="go to the project's folder, or name it: builder --project FOLDER …",
+    )

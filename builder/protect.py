@@ -1,0 +1,34 @@
+"""The pin and unpin verbs: an image that is pinned stays when others are pruned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from builder import names
+from builder.events import WAITING, Report
+from builder.lock import reading, writing
+
+if TYPE_CHECKING:
+    from builder.lock.model import ImageName, Lock
+    from builder.project import Project
+
+
+def run(project: Project, text: str, *, pinned: bool, report: Report) -> tuple[ImageName, bool]:
+    """Sets whether the image called ``text`` is pinned; returns its name and whether that changed anything.
+
+    Raises UsageError where images.lock has no such image.
+    """
+    name, _ = names.numbered(project, reading.read(project.lock), text)
+    with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
+        _, now = names.numbered(project, transaction.lock, str(name))
+        if now.pinned == pinned:
+            return name, False
+        transaction.commit(_with_pinned(transaction.lock, name, pinned))
+    return name, True
+
+
+def _with_pinned(lock: Lock, name: ImageName, pinned: bool) -> Lock:
+    held = lock.images[name.repository]
+    numbers = {**held.numbers, name.number: replace(held.numbers[name.number], pinned=pinned)}
+    return lock.with_repository(name.repository, replace(held, numbers=numbers))

@@ -1,0 +1,136 @@
+"""Giving a finished image its number: the only step of a build that others can see.
+
+images.lock is the record; writing it is the moment at which the number exists. What happens in the engine and in
+``builds/`` around that moment is noted first in a journal beside the work folders, so that whoever takes the lock next
+can finish it or take it back after a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.engine import images
+from builder.lock import writing
+from builder.lock.model import ImageName, Lock, Repository
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A built and checked image that waits for its number: its temporary tag, its build directory, its engine id."""
+
+    tag: str
+    directory: Path
+    engine_id: str
+
+
+def give_number(
+    project: Project,
+    endpoint: Endpoint,
+    repository: str,
+    finished: Finished,
+    change: Callable[[Lock, ImageName], Lock],
+    on_wait: Callable[[], None],
+) -> ImageName:
+    """Takes the next number of ``repository``, tags the image, keeps its build directory and records it.
+
+    ``change`` gets the lock as it is now and the number, and returns the lock to write. A failure at any point leaves
+    lock, tags and numbers as they were.
+    """
+    with writing.writing(project.lock, on_wait=on_wait) as transaction:
+        settle(project, endpoint, transaction.lock)
+        tags = images.tags(endpoint)
+        name = ImageName(repository, _free_number(project, transaction.lock, repository, tags))
+        _note(project, name, finished.engine_id)
+        try:
+            kept = project.builds / repository / str(name.number)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            finished.directory.rename(kept)
+            images.tag(endpoint, finished.tag, str(name))
+            transaction.commit(change(transaction.lock, name))
+        finally:
+            settle(project, endpoint, transaction.lock)
+    return name
+
+
+def move_pointers(
+    project: Project, endpoint: Endpoint, change: Callable[[Lock], Lock], on_wait: Callable[[], None]
+) -> tuple[Lock, Lock]:
+    """Changes images.lock by ``change`` and brings the ``latest`` tags in line; returns the lock before and after."""
+    with writing.writing(project.lock, on_wait=on_wait) as transaction:
+        settle(project, endpoint, transaction.lock)
+        before = transaction.lock
+        after = change(before)
+        moved = [name for name, repo in after.images.items() if repo.current != _repository(before, name).current]
+        for name in moved:
+            _note(project, ImageName(name, after.images[name].current or 0), "")
+        try:
+            transaction.commit(after)
+        finally:
+            settle(project, endpoint, transaction.lock)
+    return before, after
+
+
+def settle(project: Project, endpoint: Endpoint, lock: Lock) -> None:
+    """Brings tags and build directories in line with ``lock`` where the journal says that somebody was changing them.
+
+    To be called under the writer's lock only.
+    """
+    for path in sorted(_journal(project).glob("*.json")):
+        noted = json.loads(path.read_text(encoding="utf-8"))
+        name = ImageName(noted["repository"], noted["number"])
+        if lock.image(name) is None and noted["engine_id"]:
+            _take_back(project, endpoint, name, noted["engine_id"])
+        point_latest(endpoint, name.repository, _repository(lock, name.repository).current)
+        path.unlink()
+
+
+def point_latest(endpoint: Endpoint, repository: str, current: int | None) -> None:
+    """Makes ``REPOSITORY:latest`` mean the current number; an image that is gone leaves the tag as it was."""
+    if current is not None and images.inspect(endpoint, f"{repository}:{current}") is not None:
+        images.tag(endpoint, f"{repository}:{current}", f"{repository}:latest")
+
+
+def _take_back(project: Project, endpoint: Endpoint, name: ImageName, engine_id: str) -> None:
+    details = images.inspect(endpoint, str(name))
+    if details is not None and details.id == engine_id:
+        images.untag(endpoint, str(name))
+    shutil.rmtree(project.builds / name.repository / str(name.number), ignore_errors=True)
+
+
+def _free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
+    """The next number, past every one that the lock, the engine or a build directory knows: none is used twice, not
+    even after images.lock was lost or taken from elsewhere."""
+    folder = project.builds / repository
+    taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
+    taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return max([_repository(lock, repository).next, *(int(n) + 1 for n in taken if n.isdecimal())])
+
+
+def _repository(lock: Lock, name: str) -> Repository:
+    return lock.images.get(name, Repository())
+
+
+def _journal(project: Project) -> Path:
+    return project.state / "journal"
+
+
+def _note(project: Project, name: ImageName, engine_id: str) -> None:
+    folder = _journal(project)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})
+    temporary = folder / f"{name.repository.replace('/', '_')}.new"
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / f"{name.repository.replace('/', '_')}.json")

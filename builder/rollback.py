@@ -1,0 +1,163 @@
+"""The rollback verb: moves a pointer to the image before, and nothing else. Run twice, it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder import names, record
+from builder.definitions import target
+from builder.engine import images
+from builder.errors import ImageStateError, NothingToDoError, UsageError
+from builder.events import WAITING, Report
+from builder.lock import reading
+from builder.lock.model import ImageName, Lock, Pairing
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Move:
+    """A pointer that moves: a model's pairing, or the ``latest`` of a repository."""
+
+    what: str
+    is_model: bool
+    origin: ImageName
+    to: ImageName
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """The moves, and the models that stay paired with an image that is no longer current."""
+
+    moves: tuple[Move, ...]
+    staying: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is to be rolled back: a repository, a model, or, for a recipe, both."""
+
+    text: str
+    repository: str | None
+    model: str | None
+
+
+def run(
+    project: Project, endpoint: Endpoint, text: str, to: int | None, *, dry_run: bool, report: Report
+) -> RolledBack:
+    """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
+
+    A recipe moves what building it moved: ``latest`` and its model. Numbers marked bad are passed over, unless named.
+    Raises NothingToDoError where there is none to go to, ImageStateError where it is no longer in the engine,
+    UsageError where ``text`` names nothing.
+    """
+    lock = reading.read(project.lock)
+    subject = _subject(project, lock, text)
+    moves: tuple[Move, ...] = ()
+
+    def change(before: Lock) -> Lock:
+        nonlocal moves
+        moves = _moves(before, subject, to)
+        _require_present(endpoint, before, moves)
+        return _applied(before, moves)
+
+    if dry_run:
+        after = change(lock)
+    else:
+        _, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
+    left = {move.origin for move in moves if not move.is_model}
+    return RolledBack(moves, tuple(sorted(m for m, held in after.models.items() if held.pairing.image in left)))
+
+
+def _subject(project: Project, lock: Lock, text: str) -> _Subject:
+    if text in lock.models:
+        return _Subject(text, None, text)
+    repository = names.repository(project, lock, text)
+    if repository:
+        return _Subject(text, repository, None)
+    if ":" in text and names.repository(project, lock, text.rpartition(":")[0]):
+        name, _, number = text.rpartition(":")
+        raise UsageError(f"rollback takes no image `{text}`", hint=f"builder rollback {name} --to {number}")
+    recipe = target.find(project, text).recipe
+    if recipe is None:
+        raise UsageError(f"`{text}` is no model, repository, definition or recipe")
+    model = recipe.model if recipe.model in lock.models else None
+    return _Subject(text, recipe.container, model)
+
+
+def _moves(lock: Lock, subject: _Subject, to: int | None) -> tuple[Move, ...]:
+    found = []
+    if subject.repository:
+        found.append(_repository_move(lock, subject.repository, to))
+    if subject.model:
+        found.append(_model_move(lock, subject.model, to))
+    moves = tuple(move for move in found if move)
+    if not moves:
+        raise NothingToDoError(
+            f"{subject.text} has no image to go back to" if to is None else f"{subject.text} is at number {to} already",
+            hint="`builder list` shows the numbered images; `--to N` goes to any of them",
+        )
+    return moves
+
+
+def _repository_move(lock: Lock, name: str, to: int | None) -> Move | None:
+    held = lock.images.get(name)
+    if held is None or held.current is None:
+        return None
+    good = (n for n in held.previous if n in held.numbers and held.numbers[n].status != "bad")
+    number = next(good, None) if to is None else _existing(lock, ImageName(name, to)).number
+    if number is None or number == held.current:
+        return None
+    return Move(name, False, ImageName(name, held.current), ImageName(name, number))
+
+
+def _model_move(lock: Lock, model: str, to: int | None) -> Move | None:
+    held = lock.models[model]
+    now = held.pairing.image
+    if to is not None:
+        goal: ImageName | None = _existing(lock, ImageName(now.repository, to))
+    else:
+        goal = next((p.image for p in held.previous if _usable(lock, p)), None)
+    return Move(model, True, now, goal) if goal and goal != now else None
+
+
+def _usable(lock: Lock, pairing: Pairing) -> bool:
+    image = lock.image(pairing.image)
+    return pairing.status != "bad" and image is not None and image.status != "bad"
+
+
+def _existing(lock: Lock, name: ImageName) -> ImageName:
+    if lock.image(name) is None:
+        raise UsageError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
+    return name
+
+
+def _require_present(endpoint: Endpoint, lock: Lock, moves: tuple[Move, ...]) -> None:
+    for goal in {move.to for move in moves}:
+        details = images.inspect(endpoint, str(goal))
+        recorded = lock.image(goal)
+        if details is None:
+            raise ImageStateError(
+                f"{goal} is missing from this engine: nothing was moved",
+                hint="`--to N` goes to another number; `builder list` shows which are present",
+            )
+        if recorded and images.fingerprint(details) != recorded.fingerprint:
+            raise ImageStateError(
+                f"{goal} is not the image that images.lock records: its tag was moved. Nothing was changed",
+                hint="`builder list` shows which numbers are present; `--to N` goes to one of them",
+            )
+
+
+def _applied(lock: Lock, moves: tuple[Move, ...]) -> Lock:
+    for move in moves:
+        if move.is_model:
+            held = lock.models[move.what]
+            known = next((p for p in held.previous if p.image == move.to), None)
+            pairing = known or replace(held.pairing, image=move.to, status="untested", note="")
+            lock = lock.with_model(move.what, held.with_pairing(pairing))
+        else:
+            lock = lock.with_repository(move.what, lock.images[move.what].with_current(move.to.number))
+    return lock

@@ -1,0 +1,44 @@
+"""The person's own settings for package indexes, certificates and proxies, which reach uv and the steps of a build.
+
+They say where packages come from, never which: nothing of them enters a plan, a lock or an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``ca_file`` replaces the certificates of the image while a step runs; ``find_links`` are folders or addresses
+    with wheels; ``proxies`` maps the usual variables, in capitals, to their values."""
+
+    ca_file: Path | None = None
+    index_url: str = ""
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    proxies: tuple[tuple[str, str], ...] = ()
+
+    def local_wheels(self) -> tuple[Path, ...]:
+        """The wheels in the folders among ``find_links``, sorted."""
+        folders = (
+            Path(link.removeprefix("file://")) for link in self.find_links if "://" not in link.removeprefix("file://")
+        )
+        return tuple(sorted(wheel for folder in folders if folder.is_dir() for wheel in folder.glob("*.whl")))
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """The settings that pip and uv would follow themselves."""
+    ca_file = next((environ[name] for name in ("SSL_CERT_FILE", "PIP_CERT") if environ.get(name)), None)
+    proxies = tuple((name, value) for name in PROXIES if (value := environ.get(name) or environ.get(name.lower(), "")))
+    return Settings(
+        ca_file=Path(ca_file) if ca_file and Path(ca_file).is_file() else None,
+        index_url=environ.get("UV_DEFAULT_INDEX") or environ.get("PIP_INDEX_URL", ""),
+        extra_index_urls=tuple((environ.get("UV_INDEX") or environ.get("PIP_EXTRA_INDEX_URL", "")).split()),
+        find_links=tuple((environ.get("UV_FIND_LINKS") or environ.get("PIP_FIND_LINKS", "")).replace(",", " ").split()),
+        proxies=proxies,
+    )

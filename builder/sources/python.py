@@ -1,0 +1,120 @@
+"""Python packages: uv resolves the whole closure for the target platform, with the hash of every file that suits it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.errors import SourceError
+from builder.lock.pins import LockedPackage, PythonPin
+
+if TYPE_CHECKING:
+    from builder.definitions.image import PythonWants
+    from builder.sources.environment import Settings
+
+_COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
+_COMPILE += ["--no-python-downloads", "--quiet", "--color", "never"]
+_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+
+
+def wanted(wants: PythonWants, wheels: dict[str, str]) -> tuple[str, ...]:
+    """All that a definition asks for, as images.lock records it: a change in any line makes the pin stale."""
+    return (
+        f"python {wants.version}, glibc {wants.glibc}",
+        *sorted(wheels.values()),
+        *wants.packages,
+        *(f"without {name}" for name in wants.without),
+        *(f"{name} from {index.url}" for index in wants.indexes for name in index.packages),
+    )
+
+
+def resolve(wants: PythonWants, wheels: dict[str, str], platform: str, settings: Settings) -> PythonPin:
+    """The closure of all packages asked for. Raises SourceError where there is none, or an index does not answer."""
+    from uv import find_uv_bin
+
+    machine = _MACHINES[platform]
+    with tempfile.TemporaryDirectory(prefix="builder-") as folder:
+        project = Path(folder) / "pyproject.toml"
+        project.write_text(_project(wants, wheels, local_names(settings, machine)), encoding="utf-8")
+        lock = Path(folder) / "pylock.toml"
+        options = ["--python-version", wants.version]
+        options += ["--python-platform", f"{machine}-manylinux_{wants.glibc.replace('.', '_')}", *_index_options(settings)]
+        done = subprocess.run(
+            [find_uv_bin(), "pip", "compile", str(project), *_COMPILE, "--output-file", str(lock), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **({"SSL_CERT_FILE": str(settings.ca_file)} if settings.ca_file else {})},
+        )
+        if done.returncode:
+            said = done.stderr.strip()
+            raise SourceError(
+                f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{said}",
+                hint="change `python:` in the definition's image.yaml, or look whether the package index answers",
+            )
+        return _pin(tomllib.loads(lock.read_text(encoding="utf-8")), wanted(wants, wheels))
+
+
+def local_names(settings: Settings, machine: str) -> frozenset[str]:
+    """The names of the packages that the person keeps wheels of for this machine type."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    found: set[str] = set()
+    for wheel in settings.local_wheels():
+        try:
+            name, _, _, tags = parse_wheel_filename(wheel.name)
+        except InvalidWheelFilename:
+            continue
+        if any(tag.platform == "any" or tag.platform.endswith(machine) for tag in tags):
+            found.add(name)
+    return frozenset(found)
+
+
+def _project(wants: PythonWants, wheels: dict[str, str], local: frozenset[str]) -> str:
+    """A pyproject.toml that asks uv for the packages, each index serving only its own; a local wheel comes first."""
+    quoted = json.dumps  # a JSON string of ASCII is a TOML string
+    never = [f"{name}; sys_platform == 'never'" for name in wants.without]
+    lines = [
+        "[project]",
+        'name = "image"',
+        'version = "0"',
+        f"requires-python = {quoted('>=' + wants.version)}",
+        f"dependencies = {quoted([*wheels.values(), *wants.packages])}",
+        "[tool.uv]",
+        f"override-dependencies = {quoted(never)}",
+        "[tool.uv.sources]",
+    ]
+    for number, index in enumerate(wants.indexes, start=1):
+        lines += [f"{quoted(name)} = {{index = 'index-{number}'}}" for name in index.packages if name not in local]
+    for number, index in enumerate(wants.indexes, start=1):
+        lines += ["[[tool.uv.index]]", f"name = 'index-{number}'", f"url = {quoted(index.url)}", "explicit = true"]
+    return "\n".join(lines) + "\n"
+
+
+def _index_options(settings: Settings) -> list[str]:
+    options = ["--default-index", settings.index_url] if settings.index_url else []
+    for url in settings.extra_index_urls:
+        options += ["--index", url]
+    for link in settings.find_links:
+        options += ["--find-links", link]
+    return options
+
+
+def _pin(lock: dict[str, Any], asked: tuple[str, ...]) -> PythonPin:
+    packages: list[LockedPackage] = []
+    newest = datetime(1980, 1, 1, tzinfo=UTC)
+    for package in lock["packages"]:
+        files = package.get("wheels") or [package["sdist"]]
+        packages.append(
+            LockedPackage(package["name"], package["version"], tuple(sorted(f["hashes"]["sha256"] for f in files)))
+        )
+        newest = max([newest, *(f["upload-time"] for f in files if "upload-time" in f)])
+    stamp = newest.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return PythonPin(asked, stamp, tuple(sorted(packages, key=lambda package: package.name)))

@@ -1,0 +1,73 @@
+"""How the numbered images of images.lock stand in the engine: present, missing, moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from builder.engine import images
+from builder.errors import EngineError
+from builder.lock.model import ImageName, Lock, NumberedImage
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.project import Project
+
+State = Literal["present", "missing", "moved", "unknown"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A numbered image with all that is known of it now."""
+
+    name: ImageName
+    image: NumberedImage
+    current: bool
+    state: State
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All numbered images, the newest of a repository first. ``stray`` names the repositories whose ``latest`` tag is
+    not the current number; ``engine_error`` says why every state is unknown, and is empty where an engine answered."""
+
+    rows: tuple[Row, ...]
+    stray: tuple[str, ...]
+    engine_error: str
+
+
+def overview(project: Project, endpoint: Endpoint, lock: Lock) -> Overview:
+    """Looks at every number in the lock; the engine is asked once, and for content that it has not named before."""
+    names = [ImageName(repo, number) for repo, held in lock.images.items() for number in held.numbers]
+    try:
+        tags = images.tags(endpoint)
+        ids = {tags[str(name)] for name in names if str(name) in tags}
+        known = images.fingerprints(endpoint, ids, project.state / "fingerprints.json")
+    except EngineError as error:
+        return Overview(_rows(lock, names, dict.fromkeys(names, "unknown")), (), error.message)
+    states: dict[ImageName, State] = {}
+    for name in names:
+        found = known.get(tags.get(str(name), ""))
+        recorded = lock.images[name.repository].numbers[name.number].fingerprint
+        states[name] = "missing" if found is None else "present" if found == recorded else "moved"
+    stray = tuple(
+        repo
+        for repo, held in lock.images.items()
+        if states.get(ImageName(repo, held.current or 0)) == "present"
+        and tags.get(f"{repo}:latest") != tags[f"{repo}:{held.current}"]
+    )
+    return Overview(_rows(lock, names, states), stray, "")
+
+
+def _rows(lock: Lock, names: list[ImageName], states: dict[ImageName, State]) -> tuple[Row, ...]:
+    serving: dict[ImageName, list[str]] = {}
+    for model, held in lock.models.items():
+        serving.setdefault(held.pairing.image, []).append(model)
+    rows = []
+    for name in sorted(names, key=lambda name: (name.repository, -name.number)):
+        repository = lock.images[name.repository]
+        current = repository.current == name.number
+        models = tuple(sorted(serving.get(name, ())))
+        rows.append(Row(name, repository.numbers[name.number], current, states[name], models))
+    return tuple(rows)

@@ -1,0 +1,82 @@
+"""YAML that people write or merge, with the position of every value.
+
+``load`` is fast and reports what YAML itself cannot read; ``places`` is asked only when something is wrong. Duplicate
+keys are refused: PyYAML would silently keep the last one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from builder.errors import FileProblemsError, Place, Problem
+
+Path = tuple[str | int, ...]
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _TextKeyLoader(_Loader):  # type: ignore[misc]
+    """Keeps every key as the text it was written as (``7`` stays ``"7"``) and refuses one that stands twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+        written: set[str] = set()
+        for key, _ in node.value:
+            wrong = ""
+            if not isinstance(key, yaml.ScalarNode):
+                wrong = "a key must be plain text"
+            elif key.value in written:
+                wrong = f"the key `{key.value}` stands twice"
+            if wrong:
+                raise yaml.constructor.ConstructorError(None, None, wrong, key.start_mark)
+            written.add(key.value)
+        self.flatten_mapping(node)
+        return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
+
+
+_TextKeyLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+def load(text: str, file: str) -> Any:
+    """The value in ``text``. Raises FileProblemsError with the place that YAML could not read."""
+    try:
+        return yaml.load(text, Loader=_TextKeyLoader)  # noqa: S506  # derives from SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+        said = "; ".join(part for part in (error.context, error.problem) if part)
+        raise FileProblemsError((Problem(place, said or "not YAML"),)) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise FileProblemsError((Problem(Place(file), str(error)),)) from None
+
+
+def places(text: str, file: str) -> dict[Path, Place]:
+    """Where each value of ``text`` stands; a value in a mapping stands where its key does."""
+    found: dict[Path, Place] = {}
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    root = yaml.compose(text, Loader=loader)
+
+    def visit(node: yaml.Node | None, path: Path, mark: Any) -> None:
+        if node is None:
+            return
+        found[path] = Place(file, mark.line + 1, mark.column + 1)
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                visit(value, (*path, key.value), key.start_mark)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                visit(value, (*path, index), value.start_mark)
+
+    visit(root, (), root.start_mark if root else None)
+    return found
+
+
+def place_of(path: Path, known: dict[Path, Place], file: str) -> Place:
+    """The place of ``path``, or of the nearest thing around it."""
+    while path and path not in known:
+        path = path[:-1]
+    return known.get(path, Place(file))

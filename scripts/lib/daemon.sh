@@ -1,0 +1,170 @@
+# shellcheck shell=bash
+# Starts and stops the private engine. Sourced by scripts/engine, which sets ENGINE_HOME, ENGINE_RUN and
+# ENGINE_SOCKET.
+
+DAEMON_WAIT=60      # seconds for the daemon to answer
+DAEMON_STOP_WAIT=40 # seconds for it to end its containers and itself
+
+daemon_version() {
+  [ -S "$ENGINE_SOCKET" ] || return 1
+  timeout 10 "$ENGINE_HOME/root/usr/bin/docker" -H "unix://$ENGINE_SOCKET" version --format '{{.Server.Version}}' 2>/dev/null
+}
+
+# The processes of this engine: programs from the unpacked tree that name this engine's run folder. Looking at
+# what runs, not at a pid file, finds them after a crash too and never mistakes another process for one of them.
+# daemon_processes [PROGRAM]
+daemon_processes() {
+  local exe dir
+  find /proc -mindepth 2 -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$ENGINE_HOME/root/*/${1:-}*" 2>/dev/null |
+    while IFS= read -r exe; do
+      dir=${exe%/exe}
+      if tr '\0' ' ' <"$dir/cmdline" 2>/dev/null | grep -qF -- "$ENGINE_RUN/"; then printf '%s\n' "${dir#/proc/}"; fi
+    done
+}
+
+daemon_start() {
+  local running
+  running=$(daemon_processes dockerd)
+  if [ -n "$running" ]; then
+    # Still starting after an `up` that was interrupted, or very busy: never killed here, a build may be hours old.
+    say "dockerd is running (process $running), waiting for it to answer"
+    daemon_wait "$running" "$ENGINE_HOME/log/dockerd.log"
+    return
+  fi
+  own_folder "$ENGINE_RUN"
+  mkdir -p "$ENGINE_HOME/data" "$ENGINE_HOME/log"
+  daemon_clear_stale
+  daemon_write_files
+  local log=$ENGINE_HOME/log/dockerd.log
+  if [ -f "$log" ]; then mv -f "$log" "$log.1"; fi
+  local network=("--mtu=$(uplink_mtu)")
+  if [ "$ENGINE_BRIDGE" = none ]; then network=(--bridge=none --iptables=false --ip6tables=false); fi
+  (
+    # Files that the caller left open (make's job server, a test's pipes, our own lock) must not live on in the daemon.
+    for fd in /proc/self/fd/*; do
+      fd=${fd##*/}
+      if [ "$fd" -gt 2 ] && [ "$fd" -ne 255 ]; then eval "exec $fd>&-"; fi
+    done
+    unset DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG
+    # BuildKit cuts a step's log at 2 MiB otherwise; a compilation of vLLM writes more.
+    export BUILDKIT_STEP_LOG_MAX_SIZE=-1 BUILDKIT_STEP_LOG_MAX_SPEED=-1
+    cd /
+    exec setsid env PATH="$ENGINE_HOME/sbin:$ENGINE_HOME/root/usr/sbin:$ENGINE_HOME/root/usr/bin:$PATH:/usr/sbin:/sbin" dockerd \
+      --config-file "$ENGINE_HOME/daemon.json" \
+      --data-root "$ENGINE_HOME/data" \
+      --exec-root "$ENGINE_RUN/exec" \
+      --pidfile "$ENGINE_RUN/dockerd.pid" \
+      --host "unix://$ENGINE_SOCKET" \
+      "${network[@]}" </dev/null >"$log" 2>&1
+  ) &
+  daemon_wait "$!" "$log"
+}
+
+# The largest packet of the way out, at most docker's own 1500: in a cloud or a VPN it is often smaller, and containers
+# that send larger ones hang on some hosts and not on others.
+uplink_mtu() {
+  local device mtu=
+  device=$(awk '$2 == "00000000" { print $1; exit }' /proc/net/route 2>/dev/null) || true
+  if [ -n "$device" ]; then mtu=$(cat "/sys/class/net/$device/mtu" 2>/dev/null) || true; fi
+  if [ -n "$mtu" ] && [ "$mtu" -lt 1500 ]; then printf '%s' "$mtu"; else printf 1500; fi
+}
+
+# Waits until the daemon answers. PID is the daemon's own: the subshell and setsid each became the next by exec.
+daemon_wait() {
+  local pid=$1 log=$2 end=$((SECONDS + DAEMON_WAIT))
+  until daemon_version >/dev/null; do
+    if ! is_alive "$pid"; then daemon_failed "dockerd ended while starting" "$log"; fi
+    if [ "$SECONDS" -ge "$end" ]; then daemon_failed "dockerd does not answer after $DAEMON_WAIT seconds" "$log"; fi
+    sleep 0.1
+  done
+}
+
+daemon_failed() {
+  say "the last lines of $2:"
+  tail -n 15 "$2" | sed 's/^/  /' >&2
+  die 5 "$1" "Stop what is left of it with: scripts/engine down, then try again"
+}
+
+# After a crash or a reboot the pid files may name processes that are other programs by now, and dockerd would refuse to start
+# or wait for them.
+daemon_clear_stale() {
+  local file pid
+  for file in "$ENGINE_RUN/dockerd.pid" "$ENGINE_RUN/exec/containerd/containerd.pid"; do
+    [ -f "$file" ] || continue
+    pid=$(cat "$file")
+    if ! daemon_processes | grep -qx -- "${pid:-none}"; then rm -f -- "$file"; fi
+  done
+  rm -f -- "$ENGINE_SOCKET"
+}
+
+daemon_write_files() {
+  # --config-file, because /etc/docker/daemon.json is the person's. The containerd image store is what new
+  # installs of Docker use.
+  printf '%s\n' '{"features": {"containerd-snapshotter": true}}' >"$ENGINE_HOME/daemon.json"
+  # dockerd calls iptables by name. The machine's own comes first, since its other rules are made with it.
+  rm -rf -- "$ENGINE_HOME/sbin"
+  mkdir -p "$ENGINE_HOME/sbin"
+  if PATH=$PATH:/usr/sbin:/sbin have iptables; then return; fi
+  local backend=nft name
+  if ! unpacked_iptables iptables-nft -t nat -L -n >/dev/null 2>&1 &&
+    unpacked_iptables iptables-legacy -t nat -L -n >/dev/null 2>&1; then backend=legacy; fi
+  for name in iptables ip6tables; do
+    cat >"$ENGINE_HOME/sbin/$name" <<EOF
+#!/bin/sh
+# The unpacked $name with its own libraries; nothing of it is installed on this machine.
+export LD_LIBRARY_PATH="$(unpacked_libraries)" XTABLES_LIBDIR="$(unpacked_libraries)/xtables"
+exec "$ENGINE_HOME/root/usr/sbin/$name-$backend" "\$@"
+EOF
+    chmod 755 "$ENGINE_HOME/sbin/$name"
+  done
+}
+
+unpacked_libraries() { printf '%s' "$ENGINE_HOME"/root/usr/lib/*-linux-gnu; }
+
+unpacked_iptables() {
+  local name=$1
+  shift
+  LD_LIBRARY_PATH=$(unpacked_libraries) XTABLES_LIBDIR=$(unpacked_libraries)/xtables "$ENGINE_HOME/root/usr/sbin/$name" "$@"
+}
+
+# end_process PID SECONDS: asks it to end, waits, insists.
+end_process() {
+  local pid=$1 end=$((SECONDS + $2))
+  kill -TERM "$pid" 2>/dev/null || return 0
+  while is_alive "$pid"; do
+    if [ "$SECONDS" -ge "$end" ]; then
+      kill -KILL "$pid" 2>/dev/null || true
+      return 0
+    fi
+    sleep 0.1
+  done
+}
+
+# kill -0 is true for a zombie as well, which nobody may ever reap.
+is_alive() {
+  local state
+  state=$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null) || return 1
+  [ -n "$state" ] && [ "$state" != Z ]
+}
+
+daemon_stop() {
+  local pid child
+  for pid in $(daemon_processes dockerd); do end_process "$pid" "$DAEMON_STOP_WAIT"; done
+  # Left over only when dockerd was killed: containers (the shims' children), shims, containerd.
+  for pid in $(daemon_processes containerd-shim); do
+    for child in $(<"/proc/$pid/task/$pid/children"); do end_process "$child" 3; done
+    end_process "$pid" 3
+  done
+  for pid in $(daemon_processes); do end_process "$pid" 5; done
+  unmount_below "$ENGINE_RUN"
+  unmount_below "$ENGINE_HOME/data"
+}
+
+unmount_below() {
+  local line target
+  # Innermost first. /proc/self/mounts writes a space in a path as \040, which %b undoes.
+  sort -r -k 2,2 /proc/self/mounts | while read -r _ line _; do
+    printf -v target '%b' "$line"
+    case $target in "$1" | "$1"/*) umount -l -- "$target" || warn "could not unmount $target" ;; esac
+  done
+}
