@@ -7,17 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import checks, record, work
-from builder.engine import bake, images, versions
-from builder.errors import ImageStateError
+from builder import baking, checks, record, work
+from builder.engine import images, versions
 from builder.events import WAITING, Report
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
-from builder.plan import python
-from builder.sources import environment, wheels
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
-    from builder.plan.model import Plan
     from builder.prepare import Prepared
     from builder.project import Project
 
@@ -46,7 +42,7 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
     versions.usable(endpoint)
     work.clean_up(project, endpoint)
     with work.begin(project, endpoint, plan.files) as place:
-        baked = _bake(project, endpoint, plan, place, environ, report)
+        baked, log = baking.bake(project, endpoint, plan, place, environ, report)
         checks.run(endpoint, place.tag, plan, place.labels, versions.platform(endpoint), report)
         details = images.require(endpoint, place.tag)
         built = NumberedImage(
@@ -76,7 +72,7 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
         size=details.size,
         steps=len(baked.steps),
         cached_steps=sum(step.cached for step in baked.steps),
-        log=str(baked.log),
+        log=log,
     )
 
 
@@ -91,57 +87,6 @@ def pair(project: Project, endpoint: Endpoint, prepared: Prepared, name: ImageNa
             project, endpoint, lambda lock: _paired(lock, name, prepared, new), lambda: report(WAITING)
         )
     return new
-
-
-def _bake(
-    project: Project, endpoint: Endpoint, plan: Plan, place: work.Work, environ: Mapping[str, str], report: Report
-) -> bake.Baked:
-    settings = environment.read(environ)
-    _require_local_base(endpoint, plan)
-    contexts = {}
-    if plan.pins.python and plan.definition.python:
-        groups = python.groups(plan.definition.python)
-        if wheels.stage(place.wheels, plan.pins.python, groups, settings):
-            contexts["find-links"] = str(place.wheels)
-    logs = project.state / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return bake.bake(
-        endpoint,
-        place.directory,
-        name=place.tag,
-        secrets=_secrets(settings),
-        contexts=contexts,
-        log_path=logs / f"{plan.definition.name}-{stamp}-{place.name}.log",
-        on_event=report,
-        environ=environ,
-    )
-
-
-def _require_local_base(endpoint: Endpoint, plan: Plan) -> None:
-    """A base that only this engine's store has is looked at again: a tag alone says nothing about its content."""
-    from builder.engine import base
-
-    pin = plan.pins.base
-    if pin is None or not pin.resolved.startswith("local:"):
-        return
-    found = base.local_fingerprint(endpoint, pin.asked)
-    if found != pin.resolved.removeprefix("local:"):
-        raise ImageStateError(
-            f"the base image {pin.asked} is pinned as {pin.resolved}, which no registry holds; "
-            + (f"this engine has {found} under that name" if found else "this engine has no such image"),
-            hint="`--update base` pins the base anew",
-        )
-
-
-def _secrets(settings: environment.Settings) -> tuple[bake.Secret, ...]:
-    """What the steps may use and must not keep: the person's certificates and package indexes."""
-    found = [bake.Secret("ca", path=settings.ca_file)] if settings.ca_file else []
-    if settings.index_url:
-        found.append(bake.Secret("index", value=settings.index_url))
-    if settings.extra_index_urls:
-        found.append(bake.Secret("extra-index", value=" ".join(settings.extra_index_urls)))
-    return tuple(found)
 
 
 def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepared) -> Lock:

@@ -141,7 +141,7 @@ def _session(endpoint: Endpoint) -> Any:
 
     tls: Any = False
     if endpoint.tls:
-        pair = tuple(f"{endpoint.tls}/{name}.pem" for name in ("cert", "key"))
+        pair = (f"{endpoint.tls}/cert.pem", f"{endpoint.tls}/key.pem")
         tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{endpoint.tls}/ca.pem", verify=endpoint.tls_verify)
     remote = endpoint.host.startswith("ssh://")
     return docker.APIClient(base_url=endpoint.host, version="1.41", tls=tls, use_ssh_client=remote)

@@ -10,11 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.api import START_HINT, raw
+from builder.engine.api import START_HINT
 from builder.engine.endpoint import environment
+from builder.engine.failure import failure
+from builder.engine.images import remove
 from builder.engine.log import Log
 from builder.engine.progress import Event, Progress, Step
-from builder.errors import BuildFailedError, EngineError
+from builder.errors import BuilderError, EngineError
 
 if TYPE_CHECKING:
     import subprocess
@@ -92,14 +94,16 @@ def bake_targets(
 ) -> dict[str, Baked]:
     """Builds targets of ``directory``/bake.json in one go, each tagged with its name in ``names``.
 
-    ``secrets`` and ``contexts`` (named build contexts, name -> folder, address or image) are given to every target, over
-    what the bake file says. ``environ`` is the whole environment of the build; SOURCE_DATE_EPOCH in it makes rebuilds
-    the same bit for bit. ``log_path`` gets the readable log while the build runs, ``on_event`` every event.
+    ``secrets`` and ``contexts`` (named build contexts: name -> folder, address or image) are given to every target,
+    over what the bake file says. ``environ`` is the whole environment of the build. ``log_path`` gets the readable log
+    while the build runs, ``on_event`` every event.
 
-    Raises BuildFailedError, and EngineError where the engine went away; both leave no new name behind.
+    Raises BuildFailedError, and EngineError where the engine went away. The names are temporary: after a failure or an
+    interruption they are removed, since BuildKit names an image before the last thing that may go wrong (unpacking).
     """
     import shutil
     import tempfile
+    from contextlib import suppress
     from pathlib import Path
 
     began = time.monotonic()
@@ -107,9 +111,14 @@ def bake_targets(
     try:
         # A fresh path each time: bake neither writes the file on failure nor deletes an old one.
         metadata = work / "metadata.json"
-        arguments = _arguments(names, secrets, contexts, metadata, environ)
+        arguments = _arguments(names, secrets, contexts, metadata)
         progress = _run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
         said = json.loads(metadata.read_bytes())
+    except (KeyboardInterrupt, BuilderError):
+        for name in names.values():
+            with suppress(BuilderError):
+                remove(endpoint, name)
+        raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
     seconds = time.monotonic() - began
@@ -122,16 +131,10 @@ def _arguments(
     secrets: Sequence[Secret],
     contexts: Mapping[str, str],
     metadata: Path,
-    environ: Mapping[str, str],
 ) -> list[str]:
-    output = "type=image"
-    if environ.get("SOURCE_DATE_EPOCH"):
-        # Timestamps of files are part of a layer. BuildKit cannot rewrite them and unpack at once ("conflicts with
-        # unpack"); the engine unpacks when a container first needs it.
-        output += ",rewrite-timestamp=true,unpack=false"
     arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
     for target, name in names.items():
-        arguments += ["--set", f"{target}.output={output},name={name}"]
+        arguments += ["--set", f"{target}.output=type=image,name={name}"]
     for secret in secrets:
         source = f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"
         arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]
@@ -195,11 +198,12 @@ def _run(
                     for event in progress.feed(message):
                         log.write(event)
                         on_event(event)
+                process.wait()
             finally:
-                # Reached early by KeyboardInterrupt, or by whatever on_event raised: the build must not go on alone.
-                _stop(process)
+                # KeyboardInterrupt, or whatever on_event raised: the build must not go on alone.
+                _end(process)
         if process.returncode:
-            raise _failure(endpoint, progress, log, rest, process.returncode, str(log_path))
+            raise failure(endpoint, progress, log, rest, process.returncode, str(log_path))
     return progress
 
 
@@ -224,19 +228,33 @@ def _object(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
-    """Waits for a process that has closed its output, or ends one that has not: asks, waits, kills."""
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends a process that still runs: asks, waits, kills. Its output is read meanwhile, lest it wait for us."""
     import signal
     import subprocess
+    from contextlib import suppress
 
-    if process.stderr and not process.stderr.closed and process.poll() is None:
-        # After the end of the output the process exits by itself within moments.
-        try:
-            process.wait(timeout=0.2)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
     try:
-        process.communicate(timeout=_STOP_WAIT)
-    except subprocess.TimeoutExpired:
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_STOP_WAIT)
+    finally:
         process.kill()
-        process.communicate()
+
+
+def _image_id(said: Mapping[str, Any]) -> str:
+    """The engine's id of the image: the manifest's digest on the containerd store, the config's on the classic one."""
+    return str(said.get("containerimage.digest") or said["containerimage.config.digest"])
+
+
+def _materials(said: Mapping[str, Any]) -> tuple[Material, ...]:
+    """What the provenance in the metadata file names, in the form of SLSA 0.2 or of SLSA 1."""
+    provenance = said.get("buildx.build.provenance") or {}
+    used = provenance.get("materials") or provenance.get("buildDefinition", {}).get("resolvedDependencies") or ()
+    return tuple(
+        Material(str(material.get("uri", "")), f"{algorithm}:{value}")
+        for material in used
+        for algorithm, value in (material.get("digest") or {}).items()
+    )

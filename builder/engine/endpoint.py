@@ -105,7 +105,7 @@ def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
     if not (isinstance(docker, dict) and isinstance(docker.get("Host"), str)):
         raise EngineError(
             f"the docker context `{name}` (from {origin}) does not exist or names no engine",
-            hint="`docker context ls` shows the contexts there are; `docker context use default` goes back to the local engine",
+            hint="`docker context ls` shows those there are, `docker context use default` goes back to the local one",
         )
     tls = contexts / "tls" / folder / "docker"
     verify = not docker.get("SkipTLSVerify", False)

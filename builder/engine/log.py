@@ -22,6 +22,7 @@ class Log:
     _numbers: dict[str, int] = field(default_factory=dict)
     _unfinished: dict[str, str] = field(default_factory=dict)
     _tails: dict[str, deque[str]] = field(default_factory=dict)
+    _ends: dict[str, str] = field(default_factory=dict)
 
     def write(self, event: Event) -> None:
         """Appends what a reader of the log wants to know of this event."""
@@ -35,7 +36,10 @@ class Log:
                 rest = self._unfinished.pop(event.step, "")
                 if rest:
                     self._keep(number, event.step, [rest])
-                self._lines(number, [_end(event)])
+                # An internal step may end more than once: only news is worth a line.
+                if self._ends.get(event.step) != (end := _end(event)):
+                    self._ends[event.step] = end
+                    self._lines(number, [end])
             case _:
                 return
         # A build may be killed at any time, and its log is then what is left to learn from.

@@ -131,7 +131,8 @@ def record(make: Callable[..., Any], *, required: Mapping[str, Check], others: M
                 values[name] = known[name](item)
             except WrongError as error:
                 problems += error.under(name)
-        if not required.keys() <= data.keys():
+        if data.keys() <= known.keys() and not required.keys() <= data.keys():
+            # not beside an unknown key: that is the lacking one, written wrong
             lacking = [f"`{name}`" for name in required if name not in data]
             problems.append(((), f"lacks {', '.join(lacking)}"))
         if problems:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
 
 _LINE = re.compile(rf"((?:  )*)(- )?(?:({PLAIN}|{QUOTED}):(?: (.+))?|(?<=- )(.+))")
+_COMMENT = re.compile("#[ -~]*")  # others may hold what YAML takes for a line break
 _PLAIN = re.compile(PLAIN)
 _QUOTED = re.compile(QUOTED)
 
@@ -67,7 +68,7 @@ def _read(text: str) -> dict[str, Data]:
 
 def _lines(text: str) -> Iterator[tuple[str, ...]]:
     for line in text.split("\n"):
-        if line and line[0] != "#":
+        if line and not _COMMENT.fullmatch(line):
             match = _LINE.fullmatch(line)
             if not match:
                 raise _OtherLayoutError

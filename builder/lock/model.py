@@ -131,3 +131,18 @@ class Lock:
 
     def with_pins(self, definition: str, platform: str, pins: Pins) -> Lock:
         return replace(self, pins={**self.pins, definition: {**self.pins.get(definition, {}), platform: pins}})
+
+    def without_image(self, name: ImageName) -> Lock:
+        """The same without the record of an image, and without it among what was current or paired before; its number
+        stays given. Raises ValueError for an image that is current, or paired with a model now."""
+        repository = self.images[name.repository]
+        if repository.current == name.number or self.models_on(name):
+            raise ValueError(f"{name} is in use")
+        numbers = {n: image for n, image in repository.numbers.items() if n != name.number}
+        previous = tuple(n for n in repository.previous if n != name.number)
+        models = {
+            m: replace(model, previous=tuple(p for p in model.previous if p.image != name))
+            for m, model in self.models.items()
+        }
+        kept = replace(repository, numbers=numbers, previous=previous)
+        return replace(self.with_repository(name.repository, kept), models=models)

@@ -60,18 +60,15 @@ def read_tree(text: str, file: str) -> Tree:
 
     def data_of(node: yaml.Node, where: yaml.Node, path: Path) -> Data:
         tree.places[path] = _place(file, where.start_mark)
-        if id(node) in seen:
-            tree.problems.append(Problem(tree.places[path], "an alias has no place in this file"))
-        elif isinstance(node, yaml.SequenceNode):
-            seen.add(id(node))
+        if id(node) in seen:  # aliases of aliases can stand for more than any memory holds
+            raise lock_error([Problem(tree.places[path], "an alias has no place in this file")], TAKE_BACK)
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
             return [data_of(item, item, (*path, index)) for index, item in enumerate(node.value)]
-        elif isinstance(node, yaml.MappingNode):
-            seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
             return block_of(node, path)
-        else:
-            plain = not getattr(node, "style", None)
-            return None if plain and node.value in _NOTHING else str(node.value)
-        return None
+        plain = not getattr(node, "style", None)
+        return None if plain and node.value in _NOTHING else str(node.value)
 
     def block_of(node: yaml.MappingNode, path: Path) -> Data:
         block: dict[str, Data] = {}

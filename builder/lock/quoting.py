@@ -8,7 +8,7 @@ from builder.errors import UsageError
 
 # Patterns of what stands on one line. Possessive, so that a long line that does not match costs no more than one that
 # does. The quoted one is narrower than YAML: only the escapes that are written here.
-PLAIN = r"[A-Za-z0-9_/](?:[A-Za-z0-9_./+=<>~!@,;()\[\]*%$^&'\"-]++|:(?! |\Z)| (?![ #]|\Z))*+"
+PLAIN = r"[A-Za-z0-9_/](?:[A-Za-z0-9_./+=<>~!@,;()\[\]*%$^&'\"-]++|:(?! |\Z)| (?![ #:]|\Z))*+"
 _NOT_AS_IT_IS = r"\x00-\x1f\"\\\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 QUOTED = rf'"(?:[^{_NOT_AS_IT_IS}]++|\\u(?!d[89a-f])[0-9a-f]{{4}}|\\["\\nt])*+"'
 

@@ -168,6 +168,6 @@ _PAIRING = record(Pairing, required={"image": _image_name}, others=_PAIRED)
 _MODEL = record(_model, required={"image": _image_name}, others={**_PAIRED, "previous": sequence(_PAIRING)})
 _LOCK = record(
     _lock,
-    required={"version": whole(1)},
+    required={"version": matching(str(VERSION), f"`{VERSION}`")},
     others={"definitions": mapping(mapping(_PINS)), "images": mapping(_REPOSITORY), "models": mapping(_MODEL)},
 )

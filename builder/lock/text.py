@@ -23,7 +23,7 @@ HEADER = f"""\
 """
 
 
-class _Apart(dict[str, Any]):
+class _Apart(dict[Any, Any]):
     """A mapping whose blocks are set apart by blank lines."""
 
 
@@ -78,7 +78,7 @@ def _repository(repository: Repository) -> dict[str, Any]:
     if repository.previous:
         block["previous"] = list(repository.previous)
     if repository.numbers:
-        block["numbers"] = _Apart((str(number), _image(image)) for number, image in sorted(repository.numbers.items()))
+        block["numbers"] = _Apart((number, _image(image)) for number, image in sorted(repository.numbers.items()))
     return block
 
 
@@ -128,13 +128,12 @@ def _pairing(pairing: Pairing) -> dict[str, Any]:
     return block
 
 
-def _emit(block: dict[str, Any], indent: str, out: list[str]) -> None:
+def _emit(block: dict[Any, Any], indent: str, out: list[str]) -> None:
     apart = isinstance(block, _Apart)
     for position, (name, value) in enumerate(block.items()):
         if apart and position:
             out.append("")
-        # A number is a key that may stay plain: the reader takes every key for text.
-        named = f"{indent}{name}:" if name.isdecimal() and name.isascii() else _key(name, indent)
+        named = _key(name, indent)
         if isinstance(value, dict) and value:
             out.append(named)
             _emit(value, indent + "  ", out)
@@ -145,8 +144,8 @@ def _emit(block: dict[str, Any], indent: str, out: list[str]) -> None:
             out.append(f"{named} {_leaf(value)}")
 
 
-def _key(name: str, indent: str) -> str:
-    quoted = quote(name)
+def _key(name: str | int, indent: str) -> str:
+    quoted = quote(name) if isinstance(name, str) else str(name)
     if len(quoted) > LONGEST_KEY:
         return f"{indent}? {quoted}\n{indent}:"
     return f"{indent}{quoted}:"

@@ -27,8 +27,11 @@ def render(
     import jinja2
 
     own = f"dockerfiles/{definition.name}/Dockerfile.j2"
+    texts = {**definition.parts, own: definition.template}
+    # Not a DictLoader: it has no file names, which errors need.
+    load = jinja2.FunctionLoader(lambda name: (texts[name], name, None) if name in texts else None)
     environment = jinja2.Environment(
-        loader=jinja2.DictLoader({**definition.parts, own: definition.template}),
+        loader=load,
         undefined=jinja2.StrictUndefined,
         autoescape=False,  # noqa: S701  # a Dockerfile is not HTML; values are quoted by the `sh` filter
         trim_blocks=True,
@@ -52,6 +55,8 @@ def render(
     except jinja2.TemplateSyntaxError as error:
         place = Place(error.name or own, error.lineno)
         raise FileProblemsError((Problem(place, f"template: {error.message}"),)) from None
+    except jinja2.TemplateNotFound as error:
+        raise FileProblemsError((Problem(Place(own), f"template: there is no part {error.name}"),)) from None
     except jinja2.UndefinedError as error:
         raise FileProblemsError((Problem(_place(error, own), f"template: {error.message}"),)) from None
     return re.sub(r"\n{3,}", "\n\n", text)
@@ -62,7 +67,7 @@ def _place(error: Exception, own: str) -> Place:
     place = Place(own)
     trace = error.__traceback__
     while trace:
-        if trace.tb_frame.f_globals.get("__jinja_template__") or trace.tb_frame.f_code.co_filename.endswith(".j2"):
+        if trace.tb_frame.f_code.co_filename.endswith(".j2"):
             place = Place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
     return place

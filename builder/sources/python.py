@@ -44,7 +44,11 @@ def resolve(wants: PythonWants, wheels: dict[str, str], platform: str, settings:
         project.write_text(_project(wants, wheels, local_names(settings, machine)), encoding="utf-8")
         lock = Path(folder) / "pylock.toml"
         options = ["--python-version", wants.version]
-        options += ["--python-platform", f"{machine}-manylinux_{wants.glibc.replace('.', '_')}", *_index_options(settings)]
+        options += [
+            "--python-platform",
+            f"{machine}-manylinux_{wants.glibc.replace('.', '_')}",
+            *_index_options(settings),
+        ]
         done = subprocess.run(
             [find_uv_bin(), "pip", "compile", str(project), *_COMPILE, "--output-file", str(lock), *options],
             capture_output=True,

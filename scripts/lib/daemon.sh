@@ -15,7 +15,8 @@ daemon_version() {
 # daemon_processes [PROGRAM]
 daemon_processes() {
   local exe dir
-  find /proc -mindepth 2 -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$ENGINE_HOME/root/*/${1:-}*" 2>/dev/null |
+  # find reports a failure whenever a process ends while it looks.
+  { find /proc -mindepth 2 -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$ENGINE_HOME/root/*/${1:-}*" 2>/dev/null || true; } |
     while IFS= read -r exe; do
       dir=${exe%/exe}
       if tr '\0' ' ' <"$dir/cmdline" 2>/dev/null | grep -qF -- "$ENGINE_RUN/"; then printf '%s\n' "${dir#/proc/}"; fi
@@ -161,10 +162,10 @@ daemon_stop() {
 }
 
 unmount_below() {
-  local line target
-  # Innermost first. /proc/self/mounts writes a space in a path as \040, which %b undoes.
-  sort -r -k 2,2 /proc/self/mounts | while read -r _ line _; do
-    printf -v target '%b' "$line"
+  local target
+  # Innermost first. /proc/self/mounts writes a space in a path as \040.
+  sort -r -k 2,2 /proc/self/mounts | while read -r _ target _; do
+    target=${target//\\040/ }
     case $target in "$1" | "$1"/*) umount -l -- "$target" || warn "could not unmount $target" ;; esac
   done
 }

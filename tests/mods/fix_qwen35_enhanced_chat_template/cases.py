@@ -374,6 +374,11 @@ null
         + "<|im_end|>\n",
     ),
     Case(
+        "no calls",
+        [{**assistant("Hi."), "tool_calls": None}, {**assistant("Hi."), "tool_calls": []}],
+        "<|im_start|>assistant\nHi.<|im_end|>\n" * 2,
+    ),
+    Case(
         "arguments that are a list",
         [assistant(None, call("store", ["a"]))],
         '<|im_start|>assistant\n<tool_call>\n<function=store>\n["a"]\n</function>\n</tool_call><|im_end|>\n',
@@ -507,7 +512,12 @@ REFUSALS = [
     Refusal(
         "an image among the instructions",
         [developer([{"type": "image"}]), user("Hi")],
-        "A system or developer message holds an image; this model takes them from users and tools only.",
+        "A system or developer message holds media (image); this model takes it from users and tools only.",
+    ),
+    Refusal(
+        "a video in a later instruction",
+        [user("Hi"), system([{"type": "video"}])],
+        "A system or developer message holds media (video); this model takes it from users and tools only.",
     ),
     Refusal(
         "a part that this model cannot take",
@@ -522,8 +532,11 @@ NOT_AN_OBJECT = [
     '{"a": "b"',
     '{"a": "b',
     '{"a": 1}{"b": 2}',
+    '{"a": 1}{',
+    '{"a": 1, 2}',
     '{"a": 1} and so on',
     'well: {"a": 1}',
+    "1{}",
     "{'a': 1}",
     "{a: 1}",
     '{"a"}',
@@ -531,6 +544,7 @@ NOT_AN_OBJECT = [
     '{"a": [1}',
     r'{"path": "C:\Users\x"}',
     r'{"half": "\u12"}',
+    r'{"half": "\u12\\34"}',
     '["a"]',
     '"a"',
     "null",

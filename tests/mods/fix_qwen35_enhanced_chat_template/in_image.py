@@ -17,7 +17,6 @@ import json
 import sys
 from collections import Counter
 from importlib.metadata import version
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +79,15 @@ def tiny_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
+def as_vllm_loads(path: str) -> str:
+    """As --chat-template does."""
+    from vllm.renderers.chat_utils import load_chat_template, validate_chat_template
+
+    validate_chat_template(path)
+    text: str = load_chat_template(path)
+    return text
+
+
 def check_rendering(template: Template) -> None:
     for case in cases.CASES:
         expect("rendered", case.name, template.render(case.messages, case.tools, **case.options), case.expected)
@@ -116,8 +124,11 @@ def prepared(messages: list[Json], content_format: str) -> list[Json]:
 
 
 def check_preparation(template: Template) -> str:
-    from vllm.renderers.hf import _detect_content_format, _detect_developer_role_support
+    from vllm.renderers.hf import _detect_content_format, _detect_developer_role_support, resolve_chat_template_kwargs
 
+    options = {"enable_thinking": False, "preserve_thinking": True, "add_vision_id": True}
+    kept = resolve_chat_template_kwargs(template.tokenizer, template.text, options)
+    expect("detected", "options", kept, options)
     detected: str = _detect_content_format(template.text, default="string")
     expect("detected", "content format", detected, "openai")
     expect("detected", "developer role", _detect_developer_role_support(template.text), True)
@@ -242,7 +253,7 @@ def main() -> int:
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python in_image.py TEMPLATE\n")
         return 2
-    template = Template(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    template = Template(as_vllm_loads(sys.argv[1]))
     check_rendering(template)
     content_format = check_preparation(template)
     for name in PARSERS:

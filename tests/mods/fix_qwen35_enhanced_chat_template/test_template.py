@@ -123,3 +123,8 @@ def test_a_longer_conversation_only_adds_to_the_prompt() -> None:
 def test_says_developer_in_quotes() -> None:
     """vLLM looks for this very text; without it, it would move developer messages to the top itself."""
     assert "'developer'" in TEMPLATE.read_text(encoding="utf-8")
+
+
+def test_is_ascii() -> None:
+    """vLLM opens the file in whatever encoding the container's locale asks for."""
+    assert TEMPLATE.read_bytes().isascii()

@@ -1,0 +1,117 @@
+"""``builder build``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli import words
+from builder.cli.context import Context, pass_context
+
+if TYPE_CHECKING:
+    from builder.build import Built
+    from builder.lock.model import ImageName
+    from builder.prepare import Prepared
+
+
+@click.command()
+@click.argument("target")
+@click.option("--model", "models", multiple=True, metavar="M", help="Pair a further model with the image.")
+@click.option("--mod", "mods", multiple=True, metavar="X", help="Bake a further mod.")
+@click.option("--update", multiple=True, metavar="SOURCE", help="Resolve base, vllm or python anew.")
+@click.option("--locked", is_flag=True, help="Resolve nothing: fail where images.lock does not cover what is asked.")
+@click.option("--force", is_flag=True, help="Build though nothing has changed.")
+@click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and touch nothing.")
+@pass_context
+def build(
+    context: Context,
+    target: str,
+    models: tuple[str, ...],
+    mods: tuple[str, ...],
+    update: tuple[str, ...],
+    locked: bool,
+    force: bool,
+    no_promote: bool,
+    dry_run: bool,
+) -> None:
+    """Build a numbered image from a recipe or a definition.
+
+    TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition. Where nothing has changed since a number
+    that is still there, nothing is built.
+    """
+    from builder import build as verb
+    from builder import prepare
+    from builder.cli.say import say
+
+    request = prepare.Request(target, mods, models, frozenset(update), locked, promote=not no_promote)
+    prepared = prepare.prepare(context.project, context.endpoint, request, os.environ, say)
+    if dry_run:
+        _print_plan(prepared, force)
+        return
+    if prepared.already and not force:
+        _say_already(prepared, prepared.already, verb.pair(context.project, context.endpoint, prepared, say))
+        return
+    _say_why(prepared)
+    from builder.cli import progress
+
+    with progress.shown() as report:
+        built = verb.run(context.project, context.endpoint, prepared, os.environ, report)
+    _print_summary(built)
+
+
+def _say_why(prepared: Prepared) -> None:
+    for remark in prepared.plan.remarks:
+        click.echo(remark, err=True)
+    if prepared.already:
+        click.echo(f"building again, as asked: {prepared.already} has the same inputs", err=True)
+        return
+    click.echo(f"building {prepared.plan.repository} for {prepared.plan.definition.platform}, because", err=True)
+    for reason in prepared.reasons:
+        click.echo(f"  {reason}", err=True)
+
+
+def _say_already(prepared: Prepared, name: ImageName, paired: tuple[str, ...]) -> None:
+    click.echo(f"already built as {name}")
+    held = prepared.lock.images[name.repository]
+    if held.current != name.number:
+        go = f"builder rollback {name.repository} --to {name.number}"
+        click.echo(f"current is {name.repository}:{held.current}; `{go}` makes {name} current")
+    for model in prepared.models:
+        if model in paired:
+            click.echo(f"{model} is now paired with {name}")
+        elif (pairing := prepared.lock.models[model].pairing).image != name:
+            go = f"builder rollback {model} --to {name.number}"
+            click.echo(f"{model} stays paired with {pairing.image}; `{go}` moves it")
+
+
+def _print_plan(prepared: Prepared, force: bool) -> None:
+    plan = prepared.plan
+    for number, step in enumerate(plan.steps, start=1):
+        if step.name == "python packages":
+            click.echo(f"{number:3}  {step.name}: {len(step.takes)} locked")
+        else:
+            click.echo(f"{number:3}  {step.name}: {', '.join(f'{key} {value}' for key, value in step.takes.items())}")
+    for remark in plan.remarks:
+        click.echo(f"note: {remark}")
+    click.echo(f"input hash {plan.input_hash}")
+    if prepared.already:
+        click.echo(f"already built as {prepared.already}" + ("; --force would build it again" if force else ""))
+    else:
+        click.echo(f"would build the next number of {plan.repository}, because")
+        for reason in prepared.reasons:
+            click.echo(f"  {reason}")
+
+
+def _print_summary(built: Built) -> None:
+    click.echo(
+        click.style(f"built {built.image}", bold=True)
+        + f" in {words.duration(built.seconds)}: {words.size(built.size)}, {built.cached_steps} of {built.steps} steps cached"
+    )
+    for model in built.models:
+        click.echo(f"  paired with {model}")
+    for change in built.changes:
+        click.echo(f"  {change}")
+    click.echo(f"  log: {built.log}", err=True)

@@ -1,0 +1,144 @@
+"""A short-lived container to look into an image with: what the checks of a finished image run in."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from builder.engine.api import RefusedError, SlowError, raw, request
+from builder.errors import BuildFailedError, ImageStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from builder.engine.endpoint import Endpoint
+
+_NOT_FOUND = 404
+_BEING_REMOVED = 409
+_FRAME_HEAD = 8
+# A container whose builder was killed ends by itself, and is then removed by the engine.
+_LONGEST_LIFE = 6 * 3600
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did: its exit code, and its output: both streams, as they came."""
+
+    code: int
+    output: str
+
+
+@dataclass(frozen=True)
+class Box:
+    """A running container."""
+
+    endpoint: Endpoint
+    id: str
+
+    def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Ran:
+        """Runs a command and waits for it, ``timeout`` seconds at most.
+
+        Raises BuildFailedError when the time is over: the container is then killed, and with it everything in it.
+        """
+        body = {
+            "Cmd": list(argv),
+            "Env": [f"{key}={value}" for key, value in (env or {}).items()],
+            "AttachStdout": True,
+            "AttachStderr": True,
+        }
+        exec_id = request(self.endpoint, "POST", f"/containers/{self.id}/exec", body=body)["Id"]
+        try:
+            output = raw(self.endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": False}, timeout=timeout)
+        except SlowError as error:
+            _kill(self.endpoint, self.id)
+            said = _text(error.partial).rstrip()
+            raise BuildFailedError(
+                f"`{' '.join(argv)}` had not ended after {timeout:g} seconds and was stopped" + (said and f"\n{said}")
+            ) from None
+        code = request(self.endpoint, "GET", f"/exec/{exec_id}/json")["ExitCode"]
+        return Ran(int(code), _text(output))
+
+
+@contextmanager
+def running(
+    endpoint: Endpoint,
+    image: str,
+    *,
+    labels: Mapping[str, str],
+    workdir: str | None = None,
+    network: str = "none",
+) -> Iterator[Box]:
+    """A container of ``image`` that only sleeps, for `Box.run`; removed in every case, also on ^C.
+
+    ``network`` is Docker's network mode. The image's entrypoint does not run. A process that is killed leaves the
+    container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image.
+    """
+    body: dict[str, Any] = {
+        "Image": image,
+        "Entrypoint": ["sleep", str(_LONGEST_LIFE)],
+        "Cmd": [],
+        "Labels": dict(labels),
+        # An image's own health check would run commands beside ours.
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {"Init": True, "NetworkMode": network, "AutoRemove": True},
+    }
+    if workdir is not None:
+        body["WorkingDir"] = workdir
+    try:
+        container = request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    except RefusedError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        raise ImageStateError(f"the engine has no image {image}") from None
+    try:
+        request(endpoint, "POST", f"/containers/{container}/start")
+        yield Box(endpoint, container)
+    finally:
+        _remove(endpoint, container)
+
+
+def remove_labelled(endpoint: Endpoint, label: str) -> int:
+    """Removes every container with this label (``key`` or ``key=value``), running or not; returns how many."""
+    filters = json.dumps({"label": [label]})
+    found = request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters})
+    for container in found:
+        _remove(endpoint, container["Id"])
+    return len(found)
+
+
+def _kill(endpoint: Endpoint, container: str) -> None:
+    # It may have ended in this very moment.
+    with suppress(RefusedError):
+        request(endpoint, "POST", f"/containers/{container}/kill")
+
+
+def _remove(endpoint: Endpoint, container: str) -> None:
+    try:
+        request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1, "v": 1})
+    except RefusedError as error:
+        if error.status == _BEING_REMOVED:
+            _await_removal(endpoint, container)
+        elif error.status != _NOT_FOUND:
+            raise
+
+
+def _await_removal(endpoint: Endpoint, container: str) -> None:
+    """Waits for the engine to finish removing a container that it began to remove when its process ended."""
+    try:
+        request(endpoint, "POST", f"/containers/{container}/wait", query={"condition": "removed"})
+    except RefusedError as error:
+        if error.status != _NOT_FOUND:
+            raise
+
+
+def _text(stream: bytes) -> str:
+    """The text in the engine's frames: one byte for the stream, three empty, four for the length, then the content."""
+    pieces: list[bytes] = []
+    at = 0
+    while at + _FRAME_HEAD <= len(stream):
+        size = int.from_bytes(stream[at + 4 : at + _FRAME_HEAD])
+        pieces.append(stream[at + _FRAME_HEAD : at + _FRAME_HEAD + size])
+        at += _FRAME_HEAD + size
+    return b"".join(pieces).decode(errors="replace")

@@ -1,0 +1,194 @@
+"""Images in the engine: their tags, what is in them, and their identity.
+
+An engine's id of an image depends on its image store, and on the containerd store it changes with attestations and
+compression. The fingerprint is over what a container of the image would see, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from builder.engine.api import RefusedError, quoted, request
+from builder.errors import ImageStateError, NothingToDoError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from builder.engine.endpoint import Endpoint
+
+_SECTION = "fingerprints"
+_REMEMBERED = 5000
+_LISTING_WAIT = 300.0
+_NOT_FOUND = 404
+_CONFLICT = 409
+# What decides how a container of the image runs; labels are about the image and not part of its behaviour.
+_RUNTIME = (
+    "Env",
+    "Entrypoint",
+    "Cmd",
+    "WorkingDir",
+    "User",
+    "ExposedPorts",
+    "Volumes",
+    "StopSignal",
+    "Shell",
+    "Healthcheck",
+)
+# The only variant of arm64 there is; engines and tools leave it out or write it as they like.
+_IMPLIED_VARIANTS = {"arm64": "v8"}
+
+
+@dataclass(frozen=True)
+class Details:
+    """One image, as its engine describes it.
+
+    ``id`` is the engine's own and no identity across engines; ``size`` is in bytes, of what the engine counts
+    (packed layers on the containerd store, unpacked ones on the classic one); ``created`` is RFC 3339; ``layers`` are
+    the digests of the unpacked layers, lowest first; ``config`` is the runtime configuration, empty values left out.
+    """
+
+    id: str
+    platform: str
+    size: int
+    created: str
+    labels: Mapping[str, str]
+    layers: tuple[str, ...]
+    config: Mapping[str, Any]
+    tags: tuple[str, ...]
+    repo_digests: tuple[str, ...]
+
+
+def tags(endpoint: Endpoint, references: Iterable[str] = (), cache: Path | None = None) -> dict[str, str]:
+    """Every tag (``repository:tag``) with the engine's id of its image; of ``references`` only, where any are given.
+
+    A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). The engine
+    with the containerd store takes about 1 ms a layer of every image, seconds for hundreds of them: with ``cache``, a
+    file to remember them in, only what changed is asked for (see `tagcache`).
+    """
+    if cache is not None:
+        from builder.engine import tagcache
+
+        return tagcache.tags(endpoint, references, cache)
+    query: dict[str, str | int] = {}
+    if wanted := list(references):
+        query["filters"] = json.dumps({"reference": wanted})
+    found = request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
+    return {tag: image["Id"] for image in found for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
+
+
+def inspect(endpoint: Endpoint, reference: str) -> Details | None:
+    """The image of this tag, digest or id; None where the engine has none."""
+    try:
+        said = request(endpoint, "GET", f"/images/{quoted(reference)}/json")
+    except RefusedError as error:
+        if error.status == _NOT_FOUND:
+            return None
+        raise
+    config = said.get("Config") or {}
+    return Details(
+        id=said["Id"],
+        platform=_platform(said),
+        size=said.get("Size") or 0,
+        created=said.get("Created") or "",
+        labels=config.get("Labels") or {},
+        layers=tuple((said.get("RootFS") or {}).get("Layers") or ()),
+        # Stores differ in which empty values they keep.
+        config={key: config[key] for key in _RUNTIME if config.get(key)},
+        tags=tuple(tag for tag in said.get("RepoTags") or () if not tag.startswith("<none>")),
+        repo_digests=tuple(said.get("RepoDigests") or ()),
+    )
+
+
+def fingerprint(details: Details) -> str:
+    """``sha256:…`` over the platform, the unpacked layers and the runtime configuration.
+
+    The same for the same content on either image store, with or without attestations, however compressed, whatever its
+    labels, tags and date.
+    """
+    from hashlib import sha256
+
+    content = {"platform": details.platform, "layers": details.layers, "config": details.config}
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return f"sha256:{sha256(canonical.encode()).hexdigest()}"
+
+
+def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[str, str]:
+    """The fingerprint of each image id that the engine has; an id without an image is left out.
+
+    An id is a digest over the content, so what it stands for never changes: it is remembered in the file ``cache``, and
+    only unknown ids are inspected.
+    """
+    from builder.engine import cachefile
+
+    known = cachefile.load(cache).get(_SECTION, {})
+    wanted = set(ids)
+    found = {id_: known[id_] for id_ in wanted if isinstance(known.get(id_), str)}
+    if missing := sorted(wanted - found.keys()):
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            for id_, details in zip(missing, pool.map(lambda one: inspect(endpoint, one), missing), strict=True):
+                if details is not None:
+                    found[id_] = fingerprint(details)
+        cachefile.store(cache, _SECTION, {**(known if len(known) < _REMEMBERED else {}), **found})
+    return found
+
+
+def tag(endpoint: Endpoint, image: str, name: str) -> None:
+    """Gives ``image`` (tag, digest or id) the further name ``name``, taking it from another image that has it.
+
+    Raises ImageStateError where there is no such image.
+    """
+    repository, number = split(name)
+    try:
+        request(endpoint, "POST", f"/images/{quoted(image)}/tag", query={"repo": repository, "tag": number})
+    except RefusedError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        raise ImageStateError(f"the engine has no image {image}") from None
+
+
+def untag(endpoint: Endpoint, name: str) -> bool:
+    """Removes a name from an image that has others, and says whether it did.
+
+    False, with nothing done, where no image has the name, and where it is the image's last one: without it the image
+    would be deleted. `remove` does that.
+    """
+    found = inspect(endpoint, name)
+    if found is None or len(found.tags) < 2:
+        return False
+    return remove(endpoint, name)
+
+
+def remove(endpoint: Endpoint, name: str) -> bool:
+    """Removes a name, and with an image's last name the image; False where no image has the name.
+
+    Raises NothingToDoError where a container uses the image, since it is then not deleted.
+    """
+    try:
+        request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=600)
+    except RefusedError as error:
+        if error.status == _NOT_FOUND:
+            return False
+        if error.status == _CONFLICT:
+            raise NothingToDoError(f"{name} is in use: {error.said}", hint="stop the container first") from None
+        raise
+    return True
+
+
+def split(name: str) -> tuple[str, str]:
+    """``repository:tag`` as its two parts; a colon before a slash belongs to a registry's port."""
+    repository, colon, number = name.rpartition(":")
+    if not colon or "/" in number:
+        return name, "latest"
+    return repository, number
+
+
+def _platform(said: Mapping[str, Any]) -> str:
+    architecture, variant = said.get("Architecture") or "", said.get("Variant") or ""
+    if _IMPLIED_VARIANTS.get(architecture) == variant:
+        variant = ""
+    return "/".join(filter(None, (said.get("Os") or "linux", architecture, variant)))

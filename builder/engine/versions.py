@@ -1,0 +1,91 @@
+"""What the engine and buildx are, and whether they are recent enough."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from builder.engine.api import request
+from builder.engine.endpoint import environment
+from builder.errors import EngineError
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+
+OLDEST_ENGINE = (23, 0)
+OLDEST_BUILDX = (0, 13)
+_INSTALL = (
+    "Debian and Ubuntu: Docker's own packages docker-ce and docker-buildx-plugin "
+    "(https://docs.docker.com/engine/install/); DGX OS: sudo apt install docker-ce docker-buildx-plugin; "
+    "or a private engine: make engine"
+)
+_BUILDX_WAIT = 20.0
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Versions as they are written, the image store, and the platform that the engine runs (``linux/arm64``)."""
+
+    engine: str
+    api: str
+    buildx: str
+    store: Literal["containerd", "classic"]
+    platform: str
+
+
+def usable(endpoint: Endpoint) -> Versions:
+    """What there is. Raises EngineError where anything is missing or too old, with what to install."""
+    version = request(endpoint, "GET", "/version", timeout=10)
+    engine = str(version.get("Version", ""))
+    if _numbers(engine) < OLDEST_ENGINE:
+        raise EngineError(
+            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest that will do", hint=_INSTALL
+        )
+    found = buildx(endpoint)
+    if _numbers(found) < OLDEST_BUILDX:
+        oldest = ".".join(map(str, OLDEST_BUILDX))
+        raise EngineError(f"docker buildx is {found}; {oldest} is the oldest that will do", hint=_INSTALL)
+    info = request(endpoint, "GET", "/info", timeout=30)
+    # Only the containerd store reports the snapshotter as a driver type.
+    status = [str(value) for row in info.get("DriverStatus") or () for value in row]
+    containerd = any(value.startswith("io.containerd.snapshotter") for value in status)
+    return Versions(
+        engine=engine,
+        api=str(version.get("ApiVersion", "")),
+        buildx=found,
+        store="containerd" if containerd else "classic",
+        platform=f"{version.get('Os')}/{version.get('Arch')}",
+    )
+
+
+def buildx(endpoint: Endpoint) -> str:
+    """The version of buildx. Raises EngineError where there is none."""
+    import os
+    import subprocess
+
+    missing = EngineError(
+        f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=_INSTALL
+    )
+    try:
+        done = subprocess.run(
+            [*endpoint.buildx, "version"],
+            env={**os.environ, **environment(endpoint)},
+            capture_output=True,
+            text=True,
+            timeout=_BUILDX_WAIT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        raise missing from None
+    # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
+    found = re.search(r"\bv?(\d+\.\d+\S*)", done.stdout)
+    if done.returncode or not found:
+        raise missing
+    return found[1]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version; (0,) where there is none, which is older than everything."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else (0,)

