@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder import baking, checks, record, work
 from builder.engine import images, versions
+from builder.errors import ImageStateError
 from builder.events import WAITING, Report
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 
@@ -44,7 +45,8 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
     with work.begin(project, endpoint, plan.files) as place:
         baked, log = baking.bake(project, endpoint, plan, place, environ, report)
         checks.run(endpoint, place.tag, plan, place.labels, versions.platform(endpoint), report)
-        details = images.require(endpoint, place.tag)
+        steps = [step for step in baked.steps if not step.internal]
+        details = _details(endpoint, place.tag)
         built = NumberedImage(
             built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             definition=plan.definition.name,
@@ -62,7 +64,7 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
             plan.repository,
             record.Finished(place.tag, place.directory, details.id),
             lambda lock, name: _recorded(lock, name, built, prepared),
-            lambda: report(WAITING),
+            on_wait=lambda: report(WAITING),
         )
     return Built(
         image=name,
@@ -70,9 +72,9 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
         changes=prepared.reasons,
         seconds=time.monotonic() - started,
         size=details.size,
-        steps=len(baked.steps),
-        cached_steps=sum(step.cached for step in baked.steps),
-        log=log,
+        steps=len(steps),
+        cached_steps=sum(step.cached for step in steps),
+        log=project.relative(log),
     )
 
 
@@ -87,6 +89,13 @@ def pair(project: Project, endpoint: Endpoint, prepared: Prepared, name: ImageNa
             project, endpoint, lambda lock: _paired(lock, name, prepared, new), lambda: report(WAITING)
         )
     return new
+
+
+def _details(endpoint: Endpoint, tag: str) -> images.Details:
+    details = images.inspect(endpoint, tag)
+    if details is None:
+        raise ImageStateError("the image was removed from the engine while it was being checked", hint="build again")
+    return details
 
 
 def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepared) -> Lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -82,7 +82,7 @@ def _disk(folder: str) -> Iterator[Finding]:
 
 
 def _files(project: Project) -> Iterator[Finding]:
-    checked = [
+    checked: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
         ("definitions", image.names(project), lambda name: image.load(project, name, "linux/arm64")),
         ("mods", mod.names(project), lambda name: mod.load(project, name)),
         ("recipes", recipe.names(project), lambda name: recipe.load(project, project.recipes / f"{name}.yaml")),

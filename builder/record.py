@@ -48,7 +48,7 @@ def give_number(
     """
     with writing.writing(project.lock, on_wait=on_wait) as transaction:
         settle(project, endpoint, transaction.lock)
-        tags = images.tags(endpoint)
+        tags = images.tags(endpoint, [repository])
         name = ImageName(repository, _free_number(project, transaction.lock, repository, tags))
         _note(project, name, finished.engine_id)
         try:
@@ -103,7 +103,7 @@ def point_latest(endpoint: Endpoint, repository: str, current: int | None) -> No
 def _take_back(project: Project, endpoint: Endpoint, name: ImageName, engine_id: str) -> None:
     details = images.inspect(endpoint, str(name))
     if details is not None and details.id == engine_id:
-        images.untag(endpoint, str(name))
+        images.remove(endpoint, str(name))
     shutil.rmtree(project.builds / name.repository / str(name.number), ignore_errors=True)
 
 

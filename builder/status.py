@@ -41,9 +41,10 @@ def overview(project: Project, endpoint: Endpoint, lock: Lock) -> Overview:
     """Looks at every number in the lock; the engine is asked once, and for content that it has not named before."""
     names = [ImageName(repo, number) for repo, held in lock.images.items() for number in held.numbers]
     try:
-        tags = images.tags(endpoint)
+        cache = project.state / "engine.json"
+        tags = images.tags(endpoint, lock.images, cache) if names else {}
         ids = {tags[str(name)] for name in names if str(name) in tags}
-        known = images.fingerprints(endpoint, ids, project.state / "fingerprints.json")
+        known = images.fingerprints(endpoint, ids, cache)
     except EngineError as error:
         return Overview(_rows(lock, names, dict.fromkeys(names, "unknown")), (), error.message)
     states: dict[ImageName, State] = {}

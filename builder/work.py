@@ -99,5 +99,5 @@ def _write(directory: Path, files: dict[str, StagedFile]) -> None:
 
 def _discard(endpoint: Endpoint, work: Work) -> None:
     containers.remove_labelled(endpoint, f"{LABEL}={work.name}")
-    images.untag(endpoint, work.tag)
+    images.remove(endpoint, work.tag)
     shutil.rmtree(work.folder, ignore_errors=True)

@@ -52,7 +52,8 @@ def build(
         _print_plan(prepared, force)
         return
     if prepared.already and not force:
-        _say_already(prepared, prepared.already, verb.pair(context.project, context.endpoint, prepared, say))
+        paired = verb.pair(context.project, context.endpoint, prepared, prepared.already, say)
+        _say_already(prepared, prepared.already, paired)
         return
     _say_why(prepared)
     from builder.cli import progress
@@ -106,10 +107,8 @@ def _print_plan(prepared: Prepared, force: bool) -> None:
 
 
 def _print_summary(built: Built) -> None:
-    click.echo(
-        click.style(f"built {built.image}", bold=True)
-        + f" in {words.duration(built.seconds)}: {words.size(built.size)}, {built.cached_steps} of {built.steps} steps cached"
-    )
+    cost = f"{words.size(built.size)}, {built.cached_steps} of {built.steps} steps cached"
+    click.echo(click.style(f"built {built.image}", bold=True) + f" in {words.duration(built.seconds)}: {cost}")
     for model in built.models:
         click.echo(f"  paired with {model}")
     for change in built.changes:

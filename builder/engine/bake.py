@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
 
 BAKE_FILE = "bake.json"
+# Exporting with zstd takes half the time of gzip, BuildKit's default, and unpacking a fifth; layers of the base image stay
+# as they are. rewrite-timestamp is no choice: the engine always unpacks what it has built, which BuildKit refuses then.
+_OUTPUT = "type=image,compression=zstd"
 _STOP_WAIT = 5.0
 
 
@@ -134,7 +137,7 @@ def _arguments(
 ) -> list[str]:
     arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
     for target, name in names.items():
-        arguments += ["--set", f"{target}.output=type=image,name={name}"]
+        arguments += ["--set", f"{target}.output={_OUTPUT},name={name}"]
     for secret in secrets:
         source = f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"
         arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]

@@ -13,8 +13,10 @@ from builder.errors import EngineError
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
 
+# 23.0 is the first engine that records the provenance of a build (BuildKit 0.11).
 OLDEST_ENGINE = (23, 0)
-OLDEST_BUILDX = (0, 13)
+# 0.14 is the first to write what a build used (materials) into the metadata file: https://github.com/docker/buildx/pull/2280
+OLDEST_BUILDX = (0, 14)
 _INSTALL = (
     "Debian and Ubuntu: Docker's own packages docker-ce and docker-buildx-plugin "
     "(https://docs.docker.com/engine/install/); DGX OS: sudo apt install docker-ce docker-buildx-plugin; "
@@ -25,13 +27,15 @@ _BUILDX_WAIT = 20.0
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions as they are written, the image store, and the platform that the engine runs (``linux/arm64``)."""
+    """Versions as they are written, the image store, the platform that the engine runs (``linux/arm64``), and the
+    folder on the engine's machine in which it keeps everything."""
 
     engine: str
     api: str
     buildx: str
     store: Literal["containerd", "classic"]
     platform: str
+    data_root: str
 
 
 def usable(endpoint: Endpoint) -> Versions:
@@ -56,7 +60,14 @@ def usable(endpoint: Endpoint) -> Versions:
         buildx=found,
         store="containerd" if containerd else "classic",
         platform=f"{version.get('Os')}/{version.get('Arch')}",
+        data_root=str(info.get("DockerRootDir", "")),
     )
+
+
+def platform(endpoint: Endpoint) -> str:
+    """The platform that the engine runs, ``linux/arm64``."""
+    version = request(endpoint, "GET", "/version", timeout=10)
+    return f"{version.get('Os')}/{version.get('Arch')}"
 
 
 def buildx(endpoint: Endpoint) -> str:

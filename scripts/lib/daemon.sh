@@ -7,7 +7,7 @@ DAEMON_STOP_WAIT=40 # seconds for it to end its containers and itself
 
 daemon_version() {
   [ -S "$ENGINE_SOCKET" ] || return 1
-  timeout 10 "$ENGINE_HOME/root/usr/bin/docker" -H "unix://$ENGINE_SOCKET" version --format '{{.Server.Version}}' 2>/dev/null
+  timeout 10 "$(packages_program docker)" -H "unix://$ENGINE_SOCKET" version --format '{{.Server.Version}}' 2>/dev/null
 }
 
 # The processes of this engine: programs from the unpacked tree that name this engine's run folder. Looking at
@@ -36,7 +36,8 @@ daemon_start() {
   mkdir -p "$ENGINE_HOME/data" "$ENGINE_HOME/log"
   daemon_clear_stale
   daemon_write_files
-  local log=$ENGINE_HOME/log/dockerd.log
+  local dockerd log=$ENGINE_HOME/log/dockerd.log
+  dockerd=$(packages_program dockerd)
   if [ -f "$log" ]; then mv -f "$log" "$log.1"; fi
   local network=("--mtu=$(uplink_mtu)")
   if [ "$ENGINE_BRIDGE" = none ]; then network=(--bridge=none --iptables=false --ip6tables=false); fi
@@ -49,8 +50,13 @@ daemon_start() {
     unset DOCKER_HOST DOCKER_CONTEXT DOCKER_CONFIG
     # BuildKit cuts a step's log at 2 MiB otherwise; a compilation of vLLM writes more.
     export BUILDKIT_STEP_LOG_MAX_SIZE=-1 BUILDKIT_STEP_LOG_MAX_SPEED=-1
+    # Ubuntu's dockerd is linked with a library that the machine may not have.
+    if ! "$dockerd" --version >/dev/null 2>&1; then
+      LD_LIBRARY_PATH=$(packages_libraries)
+      export LD_LIBRARY_PATH
+    fi
     cd /
-    exec setsid env PATH="$ENGINE_HOME/sbin:$ENGINE_HOME/root/usr/sbin:$ENGINE_HOME/root/usr/bin:$PATH:/usr/sbin:/sbin" dockerd \
+    exec setsid env PATH="$ENGINE_HOME/sbin:$ENGINE_HOME/root/usr/sbin:$ENGINE_HOME/root/usr/bin:$PATH:/usr/sbin:/sbin" "$dockerd" \
       --config-file "$ENGINE_HOME/daemon.json" \
       --data-root "$ENGINE_HOME/data" \
       --exec-root "$ENGINE_RUN/exec" \
@@ -113,19 +119,17 @@ daemon_write_files() {
     cat >"$ENGINE_HOME/sbin/$name" <<EOF
 #!/bin/sh
 # The unpacked $name with its own libraries; nothing of it is installed on this machine.
-export LD_LIBRARY_PATH="$(unpacked_libraries)" XTABLES_LIBDIR="$(unpacked_libraries)/xtables"
-exec "$ENGINE_HOME/root/usr/sbin/$name-$backend" "\$@"
+export LD_LIBRARY_PATH="$(packages_libraries)" XTABLES_LIBDIR="$(packages_libraries)/xtables"
+exec "$(packages_program "$name-$backend")" "\$@"
 EOF
     chmod 755 "$ENGINE_HOME/sbin/$name"
   done
 }
 
-unpacked_libraries() { printf '%s' "$ENGINE_HOME"/root/usr/lib/*-linux-gnu; }
-
 unpacked_iptables() {
   local name=$1
   shift
-  LD_LIBRARY_PATH=$(unpacked_libraries) XTABLES_LIBDIR=$(unpacked_libraries)/xtables "$ENGINE_HOME/root/usr/sbin/$name" "$@"
+  LD_LIBRARY_PATH=$(packages_libraries) XTABLES_LIBDIR=$(packages_libraries)/xtables "$(packages_program "$name")" "$@"
 }
 
 # end_process PID SECONDS: asks it to end, waits, insists.

@@ -1,89 +1,70 @@
 # shellcheck shell=bash
 # Fetches the engine's packages and unpacks them into $ENGINE_HOME/root, without installing anything
-# on the machine. Sourced by scripts/engine, which sets ENGINE_HOME.
+# on the machine. Sourced by scripts/engine, which sets ENGINE_HOME and OLDEST_ENGINE. apt checks every package
+# against the distribution's signed index.
 #
-# Why Debian unstable: Debian 12's own docker.io is 20.10 and has no buildx, Ubuntu's varies with the
-# release, and Debian unstable's is current and asks only for libc6 >= 2.34 (Debian 12, Ubuntu 22.04).
-# The small rest (runc, iptables and its libraries) comes from bookworm, because unstable's ask for a newer libc.
-# All of it is checked by apt against the signed index.
+# Debian: from unstable, since Debian 12's own docker.io is 20.10 and has no buildx; unstable's asks only for
+# libc6 >= 2.34. The small rest comes from bookworm, because unstable's asks for a newer libc.
+# Ubuntu: from the machine's own sources; 22.04 and later have a current docker.io and docker-buildx in their updates,
+# and 22.04's copy of Debian's keyring is too old for Debian's index.
 
 ENGINE_SUITE=${BUILDER_ENGINE_SUITE:-unstable}
 SUPPORT_SUITE=bookworm
-ENGINE_PACKAGES=(docker.io containerd docker-cli docker-buildx tini-static)
-SUPPORT_PACKAGES=(runc iptables libip4tc2 libip6tc2 libxtables12 libmnl0 libnetfilter-conntrack3 libnfnetlink0 libnftnl11)
-MACHINE_KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+# runc, and what the default bridge's firewall rules are made with.
+SUPPORT=(runc iptables libip4tc2 libip6tc2 libxtables12 libmnl0 libnetfilter-conntrack3 libnfnetlink0 libnftnl11)
+DEBIAN_ENGINE=(docker.io containerd docker-cli docker-buildx tini-static)
+UBUNTU_ENGINE=(docker.io containerd docker-buildx libnftables1 libjansson4)
+DEBIAN_KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
 # True when a whole tree has been unpacked: it is renamed into place last.
-packages_present() { [ -x "$ENGINE_HOME/root/usr/sbin/dockerd" ]; }
+packages_present() { [ -d "$ENGINE_HOME/root" ]; }
+
+# packages_program NAME [TREE]: the path of a program; distributions put them in different folders.
+packages_program() {
+  local folder
+  for folder in usr/sbin usr/bin usr/libexec/docker/cli-plugins; do
+    if [ -x "${2:-$ENGINE_HOME/root}/$folder/$1" ]; then
+      printf '%s' "${2:-$ENGINE_HOME/root}/$folder/$1"
+      return
+    fi
+  done
+  die 5 "the packages have no $1 in them" "scripts/engine down --purge deletes them, up fetches them again"
+}
+
+# packages_libraries [TREE]
+packages_libraries() { printf '%s' "${1:-$ENGINE_HOME/root}"/usr/lib/*-linux-gnu; }
 
 packages_fetch() {
-  local tool work
-  for tool in apt-get dpkg dpkg-deb; do
+  local tool work=$ENGINE_HOME/fetch
+  for tool in apt-get dpkg-deb; do
     have "$tool" || die 5 "this machine has no $tool, so the engine's packages cannot be fetched" \
-      "Install Docker 23 or newer with buildx: https://docs.docker.com/engine/install/"
+      "Install Docker $OLDEST_ENGINE or newer with buildx: https://docs.docker.com/engine/install/"
   done
   own_folder "$ENGINE_HOME"
-  work=$ENGINE_HOME/fetch
   rm -rf -- "$work"
   mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/packages"
-  apt_may_write "$work/lists/partial" "$work/cache/archives/partial" "$work/packages"
-
-  apt_configure "$work"
-  # First the support packages, with Debian's current keyring among them: the keyring of an older
-  # Ubuntu knows bookworm's keys but not the ones that sign unstable today.
-  apt_source "$work" "$SUPPORT_SUITE" "$(first_keyring "$work")"
-  apt_download "$work" "$SUPPORT_SUITE" debian-archive-keyring "${SUPPORT_PACKAGES[@]}"
-  unpack debian-archive-keyring "$work" "$work/keyring"
-  apt_source "$work" "$ENGINE_SUITE" "$work/keyring$MACHINE_KEYRING"
-  apt_download "$work" "$ENGINE_SUITE" "${ENGINE_PACKAGES[@]}"
-
+  # apt downloads as the user _apt, who has to be able to write there.
+  if id _apt >/dev/null 2>&1; then chown _apt "$work/lists/partial" "$work/cache/archives/partial" "$work/packages"; fi
+  apt_private "$work"
+  case " $(os_release ID) $(os_release ID_LIKE) " in
+    *" ubuntu "*)
+      apt_update "$work" "this machine's package sources"
+      apt_download "$work" "${UBUNTU_ENGINE[@]}" "${SUPPORT[@]}" ;;
+    *)
+      debian_sources "$work"
+      apt_update "$work" "$(debian_mirror)"
+      apt_download "$work" "${DEBIAN_ENGINE[@]/%//$ENGINE_SUITE}" "${SUPPORT[@]/%//$SUPPORT_SUITE}" ;;
+  esac
   packages_unpack "$work"
   rm -rf -- "$work"
 }
 
-# Names that stay the same whatever the packages' layout. bin/docker is not a link to the client: see `docker_wrapper`.
-packages_links() {
-  own_folder "$ENGINE_HOME"
-  mkdir -p "$ENGINE_HOME/bin"
-  ln -sfn ../root/usr/libexec/docker/cli-plugins/docker-buildx "$ENGINE_HOME/bin/docker-buildx"
-  docker_wrapper >"$ENGINE_HOME/bin/docker.new"
-  chmod 755 "$ENGINE_HOME/bin/docker.new"
-  mv -f "$ENGINE_HOME/bin/docker.new" "$ENGINE_HOME/bin/docker"
-}
-
-# docker looks for plugins in $DOCKER_CONFIG/cli-plugins (the person's ~/.docker) and in folders of the system, and
-# has no variable to name another. So `docker buildx …` goes to the plugin's binary, which is a program of its own
-# as well, and everything else to the client. `docker build` and `docker builder` are buildx's wherever docker has it.
-docker_wrapper() {
-  cat <<EOF
-#!/bin/sh
-# The private engine's docker client, with buildx. Written by scripts/engine.
-root="$ENGINE_HOME/root"
-case "\${1:-}" in
-  buildx | builder) shift; exec "\$root/usr/libexec/docker/cli-plugins/docker-buildx" "\$@" ;;
-  build) exec "\$root/usr/libexec/docker/cli-plugins/docker-buildx" "\$@" ;;
-esac
-exec "\$root/usr/bin/docker" "\$@"
-EOF
-}
-
-# apt downloads as the user _apt, who has to be able to write into these folders.
-apt_may_write() {
-  if id _apt >/dev/null 2>&1; then chown _apt "$@"; fi
-}
-
-# A private apt: its own sources, lists and cache. The machine's apt.conf.d still counts, for its proxies.
-apt_configure() {
-  local work=$1
-  : >"$work/status"
-  cat >"$work/apt.conf" <<EOF
-Dir::Etc::SourceList "$work/sources.list";
-Dir::Etc::SourceParts "/dev/null";
-Dir::Etc::Preferences "/dev/null";
-Dir::Etc::PreferencesParts "/dev/null";
-Dir::State::Lists "$work/lists";
-Dir::State::status "$work/status";
-Dir::Cache "$work/cache";
+# An apt with its own lists and cache, so that nothing of the machine's changes. The machine's apt.conf.d still counts,
+# for its proxies; its hooks do not.
+apt_private() {
+  cat >"$1/apt.conf" <<EOF
+Dir::State::Lists "$1/lists";
+Dir::Cache "$1/cache";
 Acquire::Languages "none";
 Acquire::Retries "2";
 Acquire::AllowInsecureRepositories "false";
@@ -93,66 +74,94 @@ APT::Get::AllowUnauthenticated "false";
 EOF
 }
 
-apt_source() {
-  local work=$1 suite=$2 keyring=$3
-  printf 'deb [signed-by=%s] %s %s main\n' "$keyring" "$(debian_mirror)" "$suite" >"$work/sources.list"
+debian_sources() {
+  local work=$1 suite
+  [ -r "$DEBIAN_KEYRING" ] || die 5 "Debian's package keys are not on this machine ($DEBIAN_KEYRING)" \
+    "apt-get install debian-archive-keyring, then scripts/engine up again"
+  for suite in "$ENGINE_SUITE" "$SUPPORT_SUITE"; do
+    printf 'deb [signed-by=%s] %s %s main\n' "$DEBIAN_KEYRING" "$(debian_mirror)" "$suite"
+  done >"$work/sources.list"
+  : >"$work/status"
+  cat >>"$work/apt.conf" <<EOF
+Dir::Etc::SourceList "$work/sources.list";
+Dir::Etc::SourceParts "/dev/null";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
+Dir::State::status "$work/status";
+EOF
 }
 
-# Updates the index of one suite and downloads packages of it into WORK/packages.
+apt_update() {
+  say "reading the package index ($2)"
+  # What could not be read is only a warning; what is missing then shows in the download.
+  apt-get -c "$1/apt.conf" -q update >"$1/update.log" 2>&1 || apt_failed "$1" "the package index"
+}
+
 apt_download() {
-  local work=$1 suite=$2 log=$1/apt.log mb
-  shift 2
-  say "reading the package index of Debian $suite ($(debian_mirror))"
-  # Without Error-Mode a failed download is only a warning to `apt-get update`.
-  apt-get -c "$work/apt.conf" -q -o APT::Update::Error-Mode=any update >"$log" 2>&1 || apt_failed "$log" "the package index of Debian $suite"
-  mb=$(cd "$work/packages" && apt-get -c "$work/apt.conf" download --print-uris "$@" 2>"$log" |
-    awk '{ sum += $3 } END { printf "%d", sum / 1000000 + 0.5 }') || apt_failed "$log" "the list of packages ($*)"
-  say "fetching $* (${mb:-0} MB)"
-  (cd "$work/packages" && apt-get -c "$work/apt.conf" -q download "$@") >"$log" 2>&1 || apt_failed "$log" "$*"
+  local work=$1 mb
+  shift
+  mb=$(cd "$work/packages" && apt-get -c "$work/apt.conf" download --print-uris "$@" 2>"$work/download.log" |
+    awk '{ sum += $3 } END { printf "%d", sum / 1000000 + 0.5 }') || apt_failed "$work" "${*%%/*}"
+  say "fetching ${*%%/*} ($mb MB)"
+  (cd "$work/packages" && apt-get -c "$work/apt.conf" -q download "$@") >"$work/download.log" 2>&1 || apt_failed "$work" "${*%%/*}"
 }
 
 apt_failed() {
   say "the last lines from apt:"
-  tail -n 8 "$1" | sed 's/^/  /' >&2
+  cat "$1"/*.log | grep -E '^(Err|[EW]):' | tail -n 8 | sed 's/^/  /' >&2 || true
   die 5 "could not fetch $2" \
-    "Is the mirror reachable ($(debian_mirror))? Another one: BUILDER_DEBIAN_MIRROR=http://… ${0##*/} up" \
-    "Or install Docker 23 or newer with buildx yourself: https://docs.docker.com/engine/install/"
+    "Are the package mirrors reachable? Another Debian mirror: BUILDER_DEBIAN_MIRROR=http://… scripts/engine up" \
+    "Or install Docker $OLDEST_ENGINE or newer with buildx yourself: https://docs.docker.com/engine/install/"
 }
-
-# The keyring to begin with: the machine's; where there is none (Ubuntu), the one in its own signed archive.
-first_keyring() {
-  local work=$1
-  if [ ! -r "$MACHINE_KEYRING" ]; then
-    say "fetching debian-archive-keyring from this machine's own package archive"
-    mkdir -p "$work/first-keyring"
-    apt_may_write "$work/first-keyring"
-    (
-      cd "$work/first-keyring"
-      { apt-get download debian-archive-keyring || { apt-get update && apt-get download debian-archive-keyring; }; } >"$work/apt.log" 2>&1
-    ) || apt_failed "$work/apt.log" "debian-archive-keyring, which holds the keys that Debian's packages are signed with"
-    dpkg-deb -x "$work/first-keyring"/debian-archive-keyring_*.deb "$work/first-keyring/root"
-    printf '%s' "$work/first-keyring/root$MACHINE_KEYRING"
-    return
-  fi
-  printf '%s' "$MACHINE_KEYRING"
-}
-
-# unpack PACKAGE WORK TREE
-unpack() { dpkg-deb -x "$2/packages/$1"_*.deb "$3"; }
 
 packages_unpack() {
-  local work=$1 name tree=$ENGINE_HOME/root.new
+  local work=$1 file tree=$ENGINE_HOME/root.new
   say "unpacking"
   rm -rf -- "$tree"
   mkdir -p "$tree"
-  for name in "${ENGINE_PACKAGES[@]}" "${SUPPORT_PACKAGES[@]}"; do unpack "$name" "$work" "$tree"; done
-  # A package of the future may need a newer libc than this machine has: say so now, not at start.
-  local binary output
-  for binary in usr/sbin/dockerd usr/bin/containerd usr/sbin/runc usr/bin/docker usr/libexec/docker/cli-plugins/docker-buildx; do
-    output=$("$tree/$binary" --version 2>&1) || output=$("$tree/$binary" version 2>&1) ||
-      die 5 "${binary##*/} of Debian $ENGINE_SUITE does not run on this machine: $output" \
-        "Try an older one: BUILDER_ENGINE_SUITE=trixie ${0##*/} up"
-  done
+  for file in "$work"/packages/*.deb; do dpkg-deb -x "$file" "$tree"; done
+  packages_try "$tree"
   rm -rf -- "$ENGINE_HOME/root"
   mv "$tree" "$ENGINE_HOME/root"
+}
+
+# A package of another day may need a newer libc than this machine has, or be too old: say so now, not at start.
+packages_try() {
+  local tree=$1 name program output hint="Try another release: BUILDER_ENGINE_SUITE=trixie scripts/engine up"
+  for name in containerd runc docker docker-buildx dockerd; do
+    program=$(packages_program "$name" "$tree")
+    output=$(LD_LIBRARY_PATH=$(packages_libraries "$tree") "$program" --version 2>&1) ||
+      output=$("$program" version 2>&1) || die 5 "this $name does not run on this machine: $output" "$hint"
+  done
+  output=${output#Docker version }
+  new_enough "$output" || die 5 "the packages hold Docker ${output%%,*}; $OLDEST_ENGINE or newer is needed" \
+    "Ubuntu: are the release's updates and universe among the package sources? Debian: $hint"
+}
+
+# Names that stay the same whatever the packages' layout.
+packages_links() {
+  local buildx
+  own_folder "$ENGINE_HOME"
+  mkdir -p "$ENGINE_HOME/bin"
+  buildx=$(packages_program docker-buildx)
+  ln -sfn "..${buildx#"$ENGINE_HOME"}" "$ENGINE_HOME/bin/docker-buildx"
+  docker_wrapper >"$ENGINE_HOME/bin/docker.new"
+  chmod 755 "$ENGINE_HOME/bin/docker.new"
+  mv -f "$ENGINE_HOME/bin/docker.new" "$ENGINE_HOME/bin/docker"
+}
+
+# Why bin/docker is not a link to the client: docker looks for plugins in $DOCKER_CONFIG/cli-plugins (the person's ~/.docker) and
+# in folders of the system, and has no variable to name another. So `docker buildx …` goes to the plugin's binary, which
+# is a program of its own as well, and everything else to the client. `build` and `builder` are buildx's wherever docker has it.
+docker_wrapper() {
+  cat <<EOF
+#!/bin/sh
+# The private engine's docker client, with buildx. Written by scripts/engine up.
+home="$ENGINE_HOME"
+case "\${1:-}" in
+  buildx | builder) shift; exec "\$home/bin/docker-buildx" "\$@" ;;
+  build) exec "\$home/bin/docker-buildx" "\$@" ;;
+esac
+exec "$(packages_program docker)" "\$@"
+EOF
 }

@@ -50,9 +50,7 @@ def small_plan(root: Path, pins: Pins = PINS) -> Plan:
 
 @pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
 @pytest.mark.parametrize("file", ["Dockerfile", "bake.json", "build-metadata.yaml", "plan.json"])
-def test_the_build_directory_is_the_golden_one(
-    platform: str, file: str, request: pytest.FixtureRequest
-) -> None:
+def test_the_build_directory_is_the_golden_one(platform: str, file: str, request: pytest.FixtureRequest) -> None:
     golden = GOLDEN / f"cpu-{platform.removeprefix('linux/')}" / file
     found = cpu_plan(platform).files[file].content.decode()
     if request.config.getoption("--write-golden"):
