@@ -30,7 +30,7 @@ def bake(
     """
     settings = environment.read(environ)
     _require_local_base(endpoint, plan)
-    log = _log_file(project, plan, work)
+    log = _log_file(project, work)
     baked = engine_bake.bake(
         endpoint,
         work.directory,
@@ -79,6 +79,6 @@ def _secrets(settings: environment.Settings) -> tuple[engine_bake.Secret, ...]:
     return (*files, *(engine_bake.Secret(name, env=name) for name in _index_variables(settings)))
 
 
-def _log_file(project: Project, plan: Plan, work: Work) -> Path:
+def _log_file(project: Project, work: Work) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return project.state / "logs" / f"{plan.definition.name}-{stamp}-{work.name}.log"
+    return project.state / "logs" / f"{stamp}-{work.name}.log"

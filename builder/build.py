@@ -42,7 +42,7 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
     plan = prepared.plan
     versions.usable(endpoint)
     work.clean_up(project, endpoint)
-    with work.begin(project, endpoint, plan.files) as place:
+    with work.begin(project, endpoint, plan) as place:
         baked, log = baking.bake(project, endpoint, plan, place, environ, report)
         checks.run(endpoint, place.tag, plan, place.labels, versions.platform(endpoint), report)
         steps = [step for step in baked.steps if not step.internal]

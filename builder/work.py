@@ -20,7 +20,7 @@ from builder.engine import containers, images
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
-    from builder.plan.model import StagedFile
+    from builder.plan.model import Plan, StagedFile
     from builder.project import Project
 
 LABEL = "builder.work"
@@ -51,17 +51,17 @@ class Work:
 
 
 @contextmanager
-def begin(project: Project, endpoint: Endpoint, files: dict[str, StagedFile]) -> Iterator[Work]:
+def begin(project: Project, endpoint: Endpoint, plan: Plan) -> Iterator[Work]:
     """A new work folder with the build directory written into it. All of it, the image's temporary tag included, is
     gone when the block ends."""
     parent = project.state / "work"
     parent.mkdir(parents=True, exist_ok=True)
-    work = Work(secrets.token_hex(6), parent)
-    work = Work(work.name, parent / work.name)
+    name = f"{plan.repository.replace('/', '_')}-{secrets.token_hex(6)}"
+    work = Work(name, parent / name)
     work.folder.mkdir()
     with _held(work.folder):
         try:
-            _write(work.directory, files)
+            _write(work.directory, plan.files)
             yield work
         finally:
             _discard(endpoint, work)

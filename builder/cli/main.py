@@ -12,7 +12,7 @@ import click
 
 from builder.cli.commands import Commands
 from builder.cli.context import Context
-from builder.errors import BuilderError
+from builder.errors import BuilderError, BuildFailedError
 
 INTERRUPTED = 130
 BUG = 3
@@ -39,7 +39,7 @@ def run(arguments: list[str]) -> int:
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
         sys.stdout.flush()
     except BuilderError as error:
-        _say_error(error.message, error.hint)
+        _say_error(error)
         return error.exit_code
     except click.Abort:
         click.echo("interrupted", err=True)
@@ -57,13 +57,15 @@ def run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _say_error(message: str, hint: str) -> None:
-    first, *rest = message.splitlines() or ["no message"]
+def _say_error(error: BuilderError) -> None:
+    first, *rest = error.message.splitlines() or ["no message"]
     click.echo(click.style("error: ", fg="red", bold=True) + first, err=True)
     for line in rest:
         click.echo(f"  {line}", err=True)
-    if hint:
-        click.echo(click.style("what to do: ", bold=True) + hint, err=True)
+    if isinstance(error, BuildFailedError) and error.log:
+        click.echo(f"the whole log: {error.log}", err=True)
+    if error.hint:
+        click.echo(click.style("what to do: ", bold=True) + error.hint, err=True)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

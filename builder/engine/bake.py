@@ -10,9 +10,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.api import START_HINT
 from builder.engine.endpoint import environment
 from builder.engine.failure import failure
+from builder.engine.faults import START_HINT
 from builder.engine.images import remove
 from builder.engine.log import Log
 from builder.engine.progress import Event, Progress, Step
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
 
 BAKE_FILE = "bake.json"
-# Exporting with zstd takes half the time of gzip, BuildKit's default, and unpacking a fifth; layers of the base image stay
-# as they are. rewrite-timestamp is no choice: the engine always unpacks what it has built, which BuildKit refuses then.
+# Exporting with zstd takes half the time of gzip, BuildKit's default, and unpacking a fifth; layers of the base image
+# stay as they are. rewrite-timestamp is no choice: an engine always unpacks what it built, which BuildKit then refuses.
 _OUTPUT = "type=image,compression=zstd"
 _STOP_WAIT = 5.0
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.api import RefusedError, SlowError, quoted, request
+from builder.engine.api import quoted, request
+from builder.engine.faults import RefusedError, SlowError
 from builder.engine.images import fingerprint, inspect
 from builder.errors import SourceError
 
@@ -18,20 +19,20 @@ REGISTRY_WAIT = 8.0
 LOCAL = "local:"
 
 
-def resolve(endpoint: Endpoint, reference: str, platform: str) -> str:
+def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
     """The digest (``sha256:…``, of the whole index where there is one) that a registry has for ``reference``.
 
-    The engine asks, with its network, proxies and mirrors. ``local:`` and a fingerprint where no registry has it or
-    answers, and the engine holds such an image. Raises SourceError where neither does, and where the registry's image
-    is not for ``platform`` (``linux/arm64``).
+    The engine asks, with its network, proxies and mirrors, and for ``wait`` seconds at most. ``local:`` and a
+    fingerprint where no registry has it or answers, and the engine holds such an image. Raises SourceError where
+    neither does, and where the registry's image is not for ``platform`` (``linux/arm64``).
     """
     try:
         path = f"/distribution/{quoted(reference)}/json"
-        said = request(endpoint, "GET", path, timeout=REGISTRY_WAIT)
+        said = request(endpoint, "GET", path, timeout=wait)
     except RefusedError as error:
         why = error.said
     except SlowError:
-        why = f"the registry has not answered for {REGISTRY_WAIT:g} seconds"
+        why = f"the registry has not answered for {wait:g} seconds"
     else:
         _check_platform(reference, platform, said.get("Platforms") or ())
         return str(said["Descriptor"]["digest"])

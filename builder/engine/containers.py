@@ -7,7 +7,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.api import RefusedError, SlowError, raw, request
+from builder.engine.api import raw, request
+from builder.engine.faults import RefusedError, SlowError
 from builder.errors import BuildFailedError, ImageStateError
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.engine.api import START_HINT, raw
+from builder.engine.api import raw
+from builder.engine.faults import START_HINT
 from builder.errors import BuilderError, BuildFailedError, EngineError
 
 if TYPE_CHECKING:

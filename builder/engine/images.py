@@ -10,7 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.api import RefusedError, quoted, request
+from builder.engine.api import quoted, request
+from builder.engine.faults import RefusedError
 from builder.errors import ImageStateError, NothingToDoError
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ def inspect(endpoint: Endpoint, reference: str) -> Details | None:
         if error.status == _NOT_FOUND:
             return None
         raise
+    return details(said)
+
+
+def details(said: Mapping[str, Any]) -> Details:
+    """The engine's description of an image, as its API writes it, in this program's form."""
     config = said.get("Config") or {}
     return Details(
         id=said["Id"],
@@ -102,7 +108,7 @@ def inspect(endpoint: Endpoint, reference: str) -> Details | None:
     )
 
 
-def fingerprint(details: Details) -> str:
+def fingerprint(image: Details) -> str:
     """``sha256:…`` over the platform, the unpacked layers and the runtime configuration.
 
     The same for the same content on either image store, with or without attestations, however compressed, whatever its
@@ -110,7 +116,7 @@ def fingerprint(details: Details) -> str:
     """
     from hashlib import sha256
 
-    content = {"platform": details.platform, "layers": details.layers, "config": details.config}
+    content = {"platform": image.platform, "layers": image.layers, "config": image.config}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return f"sha256:{sha256(canonical.encode()).hexdigest()}"
 
@@ -130,9 +136,9 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max_workers=4) as pool:
-            for id_, details in zip(missing, pool.map(lambda one: inspect(endpoint, one), missing), strict=True):
-                if details is not None:
-                    found[id_] = fingerprint(details)
+            for id_, image in zip(missing, pool.map(lambda one: inspect(endpoint, one), missing), strict=True):
+                if image is not None:
+                    found[id_] = fingerprint(image)
         cachefile.store(cache, _SECTION, {**(known if len(known) < _REMEMBERED else {}), **found})
     return found
 

@@ -39,18 +39,20 @@ def held(path: Path, *, wait_seconds: float, on_wait: Callable[[], None] | None)
         finally:
             hold.ended = True
             _sign(descriptor, "")
+            # Closing alone would leave it to a process that was just forked from this one until that has closed it too.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 
 
 def _open(path: Path) -> int:
-    flags = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        try:
-            return os.open(path, os.O_RDWR | flags, 0o666)
-        except PermissionError:  # made by another user, root for one: it can be held without being written
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
     except OSError as error:
+        if isinstance(error, PermissionError):  # made by another user, root for one: to hold it, reading is enough
+            with contextlib.suppress(OSError):
+                return os.open(path, os.O_RDONLY | flags)
         message = f"{path} cannot be opened: {error.strerror}"
         raise LockError(message, hint=f"images.lock needs a folder that can be written: {path.parent}") from None
 

@@ -1,6 +1,6 @@
 """Any YAML of images.lock, with the place of every value: for a file that people or a merge changed, or that is wrong.
 
-A node's own type is never asked for, what a value is, its place in the lock decides: ``0.32`` stays text.
+What a value is, its place in the lock decides, never YAML: ``0.32`` stays text.
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ def _compose(text: str, file: str) -> yaml.Node:
         mark = error.problem_mark or error.context_mark
         said = "; ".join(part for part in (error.context, error.problem) if part)
         raise lock_error([Problem(_place(file, mark), f"not YAML: {said}")], TAKE_BACK) from None
+    except yaml.reader.ReaderError as error:
+        before = text.encode()[: error.position].decode(errors="replace")
+        place = Place(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise lock_error([Problem(place, f"not YAML: {error.reason}")], TAKE_BACK) from None
     except yaml.YAMLError as error:
         raise lock_error([Problem(Place(file), f"not YAML: {error}")], TAKE_BACK) from None
     finally:

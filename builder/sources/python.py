@@ -51,6 +51,8 @@ def resolve(wants: PythonWants, wheels: dict[str, str], platform: str, settings:
         ]
         done = subprocess.run(
             [find_uv_bin(), "pip", "compile", str(project), *_COMPILE, "--output-file", str(lock), *options],
+            # uv reads the overrides and indexes of a pyproject.toml only in the folder that it is run in.
+            cwd=folder,
             capture_output=True,
             text=True,
             check=False,
@@ -107,7 +109,7 @@ def _index_options(settings: Settings) -> list[str]:
     for url in settings.extra_index_urls:
         options += ["--index", url]
     for link in settings.find_links:
-        options += ["--find-links", link]
+        options += ["--find-links", link if "://" in link else str(Path(link).absolute())]
     return options
 
 

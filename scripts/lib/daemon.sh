@@ -32,6 +32,7 @@ daemon_start() {
     daemon_wait "$running" "$ENGINE_HOME/log/dockerd.log"
     return
   fi
+  other_engine
   own_folder "$ENGINE_RUN"
   mkdir -p "$ENGINE_HOME/data" "$ENGINE_HOME/log"
   daemon_clear_stale
@@ -40,7 +41,11 @@ daemon_start() {
   dockerd=$(packages_program dockerd)
   if [ -f "$log" ]; then mv -f "$log" "$log.1"; fi
   local network=("--mtu=$(uplink_mtu)")
-  if [ "$ENGINE_BRIDGE" = none ]; then network=(--bridge=none --iptables=false --ip6tables=false); fi
+  if [ "$ENGINE_BRIDGE" != docker0 ]; then
+    bridge_add
+    network+=("--bridge=$ENGINE_BRIDGE" --iptables=false --ip6tables=false)
+  fi
+  say "starting dockerd"
   (
     # Files that the caller left open (make's job server, a test's pipes, our own lock) must not live on in the daemon.
     for fd in /proc/self/fd/*; do
@@ -65,6 +70,45 @@ daemon_start() {
       "${network[@]}" </dev/null >"$log" 2>&1
   ) &
   daemon_wait "$!" "$log"
+}
+
+# Two engines on docker0 would overwrite each other's addresses and firewall rules, and neither would notice.
+other_engine() {
+  local comm pid
+  if [ "$ENGINE_BRIDGE" != docker0 ]; then return; fi
+  for comm in /proc/[0-9]*/comm; do
+    pid=${comm#/proc/}
+    pid=${pid%/comm}
+    if [ "$(cat "$comm" 2>/dev/null)" = dockerd ] && is_alive "$pid" &&
+      [ "$(readlink "/proc/$pid/ns/net")" = "$(readlink /proc/self/ns/net)" ]; then
+      die 5 "another Docker engine runs here (process $pid) and has the bridge docker0" \
+        "Stop it, or use it: is DOCKER_HOST right, is there a docker client?" \
+        "For a second engine beside it set BUILDER_ENGINE_BRIDGE, BUILDER_ENGINE_HOME and BUILDER_ENGINE_RUN."
+    fi
+  done
+}
+
+# A bridge of our own, and not --bridge=none: a dockerd that is told that deletes docker0, whoever uses it.
+bridge_add() {
+  have ip || die 5 "there is no \`ip\` to make the bridge $ENGINE_BRIDGE with" "apt-get install iproute2"
+  if [ ! -e "/sys/class/net/$ENGINE_BRIDGE" ]; then
+    ip link add name "$ENGINE_BRIDGE" type bridge || bridge_failed
+    : >"$ENGINE_RUN/bridge-$ENGINE_BRIDGE" # so that down deletes it
+    ip address add "$ENGINE_ADDRESS" dev "$ENGINE_BRIDGE" || bridge_failed
+    ip link set "$ENGINE_BRIDGE" up
+  fi
+}
+
+bridge_failed() {
+  die 5 "could not make the bridge $ENGINE_BRIDGE with the address $ENGINE_ADDRESS" \
+    "Choose others with BUILDER_ENGINE_BRIDGE (at most 15 letters) and BUILDER_ENGINE_ADDRESS."
+}
+
+bridge_delete() {
+  local file
+  for file in "$ENGINE_RUN"/bridge-*; do
+    if [ -e "$file" ]; then ip link delete "${file##*/bridge-}" || warn "could not delete the bridge ${file##*/bridge-}"; fi
+  done
 }
 
 # The largest packet of the way out, at most docker's own 1500: in a cloud or a VPN it is often smaller, and containers
@@ -161,6 +205,7 @@ daemon_stop() {
     end_process "$pid" 3
   done
   for pid in $(daemon_processes); do end_process "$pid" 5; done
+  bridge_delete
   unmount_below "$ENGINE_RUN"
   unmount_below "$ENGINE_HOME/data"
 }

@@ -133,6 +133,23 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert str(tmp_path / "none") in raised.value.hint
 
 
+def test_a_folder_of_another_user(public_folder: Path, fork: Fork) -> None:
+    public_folder.chmod(0o555)
+
+    def run() -> None:
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        with (
+            pytest.raises(LockError, match="cannot be opened: Permission denied"),
+            held(public_folder / ".images.lock.writer", wait_seconds=0, on_wait=None),
+        ):
+            pytest.fail("held")
+
+    status = os.waitpid(fork(run), 0)[1]
+    public_folder.chmod(0o755)
+    assert status == 0
+
+
 def test_a_link_is_not_followed(tmp_path: Path, file: Path) -> None:
     file.symlink_to(tmp_path / "other")
     with pytest.raises(LockError), held(file, wait_seconds=0, on_wait=None):

@@ -243,6 +243,11 @@ def test_what_is_not_yaml_is_named(golden: str, old: str, new: str, message: str
     assert "--recover" in error.hint
 
 
+def test_characters_that_yaml_refuses_have_their_place(golden: str) -> None:
+    text = changed(golden, "stürzt ab", "stürzt ▶\x07 ab")
+    assert faults_of(text)[0] == [f"{places_of(text)[0]}: not YAML: control characters are not allowed"]
+
+
 def test_yaml_mistakes_have_their_place(golden: str) -> None:
     text = changed(golden, "    next: 4", "    next: 4▶: 5")
     assert faults_of(text)[0] == [f"{places_of(text)[0]}: not YAML: mapping values are not allowed in this context"]

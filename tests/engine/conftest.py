@@ -1,0 +1,100 @@
+"""The real engine by other addresses, and names for images that nobody else uses."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.engine import bake, containers, images
+from builder.engine.bake import Baked
+from builder.engine.endpoint import Endpoint
+from tests.engine.relay import Relay, relaying
+
+Build = Callable[..., Baked]
+
+_DIAL = """\
+#!{python}
+import socket, sys, threading
+engine = socket.socket(socket.AF_UNIX)
+engine.connect({path!r})
+def pump():
+    while data := sys.stdin.buffer.raw.read(65536):
+        engine.sendall(data)
+    engine.shutdown(socket.SHUT_WR)
+threading.Thread(target=pump, daemon=True).start()
+while data := engine.recv(65536):
+    sys.stdout.buffer.raw.write(data)
+"""
+
+
+@pytest.fixture
+def repository(endpoint: Endpoint) -> Iterator[str]:
+    """A repository of this test's own; what is left in it, and containers with its label, go when the test ends."""
+    name = f"builder-test-{secrets.token_hex(6)}"
+    yield name
+    containers.remove_labelled(endpoint, name)
+    for tag in images.tags(endpoint, [name]):
+        images.remove(endpoint, tag)
+
+
+@pytest.fixture
+def build(endpoint: Endpoint, tmp_path: Path) -> Build:
+    """Builds a Dockerfile: ``build(name, dockerfile, files={...}, **more for bake)``."""
+
+    def run(name: str, dockerfile: str, files: dict[str, str] | None = None, **more: object) -> Baked:
+        directory = tmp_path / "build"
+        write_build(directory, dockerfile, files or {})
+        settings = {
+            "secrets": (),
+            "contexts": {},
+            "log_path": tmp_path / "log",
+            "on_event": list,
+            "environ": os.environ,
+        }
+        return bake.bake(endpoint, directory, name=name, **{**settings, "on_event": lambda _: None, **more})  # type: ignore[arg-type]
+
+    return run
+
+
+def write_build(directory: Path, dockerfile: str, files: dict[str, str]) -> None:
+    """A build directory with one target, ``image``."""
+    directory.mkdir(exist_ok=True)
+    for name, content in {"Dockerfile": dockerfile, **files}.items():
+        (directory / name).write_text(content)
+    (directory / "bake.json").write_text('{"target": {"image": {"context": "."}}}')
+
+
+@pytest.fixture
+def relay(endpoint: Endpoint, tmp_path: Path) -> Iterator[tuple[Endpoint, Relay]]:
+    """The engine behind a relay that can be cut."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(tmp_path / "relay.sock"))
+    with relaying(listening, endpoint.host.removeprefix("unix://")) as one:
+        yield replace(endpoint, host=f"unix://{tmp_path}/relay.sock"), one
+
+
+@pytest.fixture
+def tcp(endpoint: Endpoint) -> Iterator[str]:
+    """The engine's address over TCP."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    with relaying(listening, endpoint.host.removeprefix("unix://")):
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.fixture
+def ssh(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The engine's address over ssh, by an `ssh` on PATH that dials the engine as `docker system dial-stdio` would."""
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text(_DIAL.format(python=sys.executable, path=endpoint.host.removeprefix("unix://")))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return f"ssh://somebody@{secrets.token_hex(4)}.invalid"

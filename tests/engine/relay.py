@@ -1,0 +1,61 @@
+"""A relay in front of the real engine: other addresses for it, and an engine that goes away when told to."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Relay:
+    """Passes on every connection that it accepts to the engine's socket, until it is cut."""
+
+    listening: socket.socket
+    target: str
+    _open: list[socket.socket] = field(default_factory=list)
+
+    def run(self) -> None:
+        while True:
+            try:
+                near, _ = self.listening.accept()
+            except OSError:
+                return
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(self.target)
+            self._open += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=_pass_on, args=(source, sink), daemon=True).start()
+
+    def cut(self) -> None:
+        """Ends every connection and takes no more: what a client sees when the engine is stopped."""
+        with suppress(OSError):
+            self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+        for connection in self._open:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+    with suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def relaying(listening: socket.socket, target: str) -> Iterator[Relay]:
+    """A relay that runs while the block does."""
+    listening.listen()
+    relay = Relay(listening, target)
+    thread = threading.Thread(target=relay.run, daemon=True)
+    thread.start()
+    try:
+        yield relay
+    finally:
+        relay.cut()
+        thread.join(timeout=5)

@@ -1,0 +1,134 @@
+"""What a base image's tag stands for: asked of a small registry, by the real engine."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from builder.engine import base, images
+from builder.engine.endpoint import Endpoint
+from builder.errors import SourceError
+from tests.engine.conftest import Build
+
+pytestmark = pytest.mark.engine
+
+_OCI = "application/vnd.oci.image"
+
+
+def index(*platforms: str) -> bytes:
+    """An index of images for these platforms, and an attestation, as registries hold them."""
+    manifests = []
+    for number, platform in enumerate((*platforms, "unknown/unknown")):
+        system, architecture, *variant = platform.split("/")
+        manifests.append(
+            {
+                "mediaType": f"{_OCI}.manifest.v1+json",
+                "digest": f"sha256:{number:064}",
+                "size": 1,
+                "platform": {
+                    "os": system,
+                    "architecture": architecture,
+                    **({"variant": variant[0]} if variant else {}),
+                },
+            }
+        )
+    return json.dumps({"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": manifests}).encode()
+
+
+@pytest.fixture
+def registry() -> Iterator[tuple[str, dict[str, bytes]]]:
+    """The address of a registry on this machine, and its manifests by `name:tag`, to be filled."""
+    held: dict[str, bytes] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            _, _, rest = self.path.partition("/v2/")
+            name, _, reference = rest.partition("/manifests/")
+            by_digest = {
+                f"{key.split(':')[0]}:sha256:{sha256(value).hexdigest()}": value for key, value in held.items()
+            }
+            content = b"{}" if not rest else {**held, **by_digest}.get(f"{name}:{reference}")
+            self.send_response(200 if content is not None else 404)
+            content = content or b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}'
+            self.send_header("Content-Type", f"{_OCI}.index.v1+json")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Docker-Content-Digest", f"sha256:{sha256(content).hexdigest()}")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}", held
+        server.shutdown()
+
+
+def test_the_registrys_digest(endpoint: Endpoint, registry: tuple[str, dict[str, bytes]]) -> None:
+    address, held = registry
+    held["nvidia/cuda:13"] = index("linux/amd64", "linux/arm64/v8")
+    digest = f"sha256:{sha256(held['nvidia/cuda:13']).hexdigest()}"
+    for platform in ("linux/amd64", "linux/arm64"):
+        assert base.resolve(endpoint, f"{address}/nvidia/cuda:13", platform) == digest
+    assert base.resolve(endpoint, f"{address}/nvidia/cuda@{digest}", "linux/arm64") == digest
+    held["nvidia/cuda:13"] = index("linux/arm64")
+    assert base.resolve(endpoint, f"{address}/nvidia/cuda:13", "linux/arm64") != digest
+
+
+def test_a_platform_that_the_registry_has_not(endpoint: Endpoint, registry: tuple[str, dict[str, bytes]]) -> None:
+    address, held = registry
+    held["a/b:1"] = index("linux/amd64", "linux/ppc64le")
+    with pytest.raises(SourceError, match="is for linux/amd64, linux/ppc64le, not for linux/arm64") as caught:
+        base.resolve(endpoint, f"{address}/a/b:1", "linux/arm64")
+    assert caught.value.exit_code == 6
+
+
+def test_a_tag_that_nobody_has(endpoint: Endpoint, registry: tuple[str, dict[str, bytes]]) -> None:
+    with pytest.raises(SourceError, match="manifest unknown"):
+        base.resolve(endpoint, f"{registry[0]}/a/b:none", "linux/arm64")
+
+
+def test_no_registry_there(endpoint: Endpoint) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(SourceError, match=r"cannot be resolved: .*refused"):
+            base.resolve(endpoint, f"127.0.0.1:{taken.getsockname()[1]}/a/b:1", "linux/arm64")
+
+
+def test_a_registry_that_never_answers_costs_seconds(endpoint: Endpoint) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        began = time.monotonic()
+        with pytest.raises(SourceError, match="has not answered for 1 seconds"):
+            base.resolve(endpoint, f"127.0.0.1:{silent.getsockname()[1]}/a/b:1", "linux/arm64", wait=1)
+        assert time.monotonic() - began < 5
+
+
+def test_an_image_that_only_the_engine_has(
+    endpoint: Endpoint, repository: str, build: Build, registry: tuple[str, dict[str, bytes]]
+) -> None:
+    name = f"{registry[0]}/{repository}:1"
+    build(name, "FROM scratch\nCOPY Dockerfile /\n")
+    try:
+        found = images.inspect(endpoint, name)
+        assert found is not None
+        assert base.resolve(endpoint, name, found.platform) == f"local:{images.fingerprint(found)}"
+        assert base.local_fingerprint(endpoint, name) == images.fingerprint(found)
+        other = "linux/s390x"
+        with pytest.raises(SourceError, match=f"is for {found.platform}, and {other} is asked for"):
+            base.resolve(endpoint, name, other)
+    finally:
+        images.remove(endpoint, name)
+    assert base.local_fingerprint(endpoint, name) is None

@@ -1,0 +1,139 @@
+"""Containers to look into an image with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from builder.engine import api, containers
+from builder.engine.endpoint import Endpoint
+from builder.errors import BuildFailedError, ImageStateError
+from tests.engine.conftest import Build
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def image(repository: str, build: Build) -> str:
+    """An image whose entrypoint would end at once."""
+    return build(f"{repository}:1", 'FROM debian:bookworm-slim\nENTRYPOINT ["false"]\nCMD ["x"]\nWORKDIR /tmp\n').id
+
+
+def left(endpoint: Endpoint, label: str) -> list[str]:
+    found = api.request(
+        endpoint, "GET", "/containers/json", query={"all": 1, "filters": json.dumps({"label": [label]})}
+    )
+    return [container["Id"] for container in found]
+
+
+def test_commands_run_and_nothing_is_left(endpoint: Endpoint, repository: str, image: str) -> None:
+    with containers.running(endpoint, image, labels={repository: "yes"}, workdir="/usr") as box:
+        assert left(endpoint, f"{repository}=yes") == [box.id]
+        assert box.run(["pwd"], timeout=20) == containers.Ran(0, "/usr\n")
+        ran = box.run(["sh", "-c", 'echo "$X"; echo grün >&2; exit 3'], timeout=20, env={"X": "a b\nc"})
+        assert ran.code == 3
+        assert "a b\nc\n" in ran.output
+        assert "grün\n" in ran.output
+        assert box.run(["nonesuch"], timeout=20).code in {126, 127}
+        long = box.run(["seq", "200000"], timeout=60).output
+        assert long.splitlines()[-1] == "200000"
+        assert len(long.splitlines()) == 200_000
+    assert left(endpoint, repository) == []
+
+
+def test_no_network_unless_asked_for(endpoint: Endpoint, repository: str, image: str) -> None:
+    with containers.running(endpoint, image, labels={repository: ""}) as box:
+        assert box.run(["ls", "/sys/class/net"], timeout=20).output.split() == ["lo"]
+    with containers.running(endpoint, image, labels={repository: ""}, network="host") as box:
+        assert len(box.run(["ls", "/sys/class/net"], timeout=20).output.split()) > 1
+
+
+def test_the_working_directory_is_the_images(endpoint: Endpoint, repository: str, image: str) -> None:
+    with containers.running(endpoint, image, labels={repository: ""}) as box:
+        assert box.run(["pwd"], timeout=20).output == "/tmp\n"
+
+
+def test_the_time_limit_holds(endpoint: Endpoint, repository: str, image: str) -> None:
+    began = time.monotonic()
+    with (
+        pytest.raises(BuildFailedError, match=r"had not ended after 1 seconds and was stopped\nbegun") as caught,
+        containers.running(endpoint, image, labels={repository: ""}) as box,
+    ):
+        box.run(["sh", "-c", "echo begun; sleep 600"], timeout=1)
+    assert caught.value.exit_code == 6
+    assert time.monotonic() - began < 30
+    assert left(endpoint, repository) == []
+
+
+def test_a_command_that_floods_is_stopped_in_time(endpoint: Endpoint, repository: str, image: str) -> None:
+    with pytest.raises(BuildFailedError), containers.running(endpoint, image, labels={repository: ""}) as box:
+        box.run(["sh", "-c", "while :; do echo x; sleep 0.01; done"], timeout=1)
+
+
+def test_an_error_inside_the_block_removes_it(endpoint: Endpoint, repository: str, image: str) -> None:
+    with pytest.raises(ZeroDivisionError), containers.running(endpoint, image, labels={repository: ""}):
+        _ = 1 / 0
+    assert left(endpoint, repository) == []
+
+
+def test_a_missing_image(endpoint: Endpoint, repository: str) -> None:
+    with pytest.raises(ImageStateError), containers.running(endpoint, f"{repository}:9", labels={}):
+        pass
+
+
+def test_leftovers_are_found_by_label(endpoint: Endpoint, repository: str, image: str) -> None:
+    body = {"Image": image, "Entrypoint": ["sleep", "600"], "Labels": {repository: "a"}}
+    one = api.request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    api.request(endpoint, "POST", f"/containers/{one}/start")
+    two = api.request(endpoint, "POST", "/containers/create", body={**body, "Labels": {repository: "b"}})["Id"]
+    assert set(left(endpoint, repository)) == {one, two}
+    assert containers.remove_labelled(endpoint, f"{repository}=a") == 1
+    assert left(endpoint, repository) == [two]
+    assert containers.remove_labelled(endpoint, repository) == 1
+    assert containers.remove_labelled(endpoint, repository) == 0
+
+
+CHILD = """\
+import os, sys
+from builder.engine import containers, endpoint
+with containers.running(endpoint.find(os.environ), sys.argv[1], labels={sys.argv[2]: ""}) as box:
+    print(box.id, flush=True)
+    box.run(["sleep", "600"], timeout=600)
+"""
+
+
+@pytest.mark.parametrize(("number", "remaining"), [(signal.SIGINT, 0), (signal.SIGKILL, 1)])
+def test_ending_by_signal(
+    endpoint: Endpoint, repository: str, image: str, number: signal.Signals, remaining: int
+) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, image, repository],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=Path(__file__).parents[2],
+    )
+    with child:
+        assert child.stdout
+        assert child.stdout.readline().strip() in left(endpoint, repository)
+        child.send_signal(number)
+        child.wait(timeout=30)
+    assert len(left(endpoint, repository)) == remaining
+    assert containers.remove_labelled(endpoint, repository) == remaining
+
+
+def test_over_tcp(endpoint: Endpoint, repository: str, image: str, tcp: str) -> None:
+    from dataclasses import replace
+
+    with containers.running(replace(endpoint, host=tcp), image, labels={repository: ""}) as box:
+        assert box.run(["sh", "-c", "echo out; exit 4"], timeout=20) == containers.Ran(4, "out\n")
+        with pytest.raises(BuildFailedError):
+            box.run(["sleep", "600"], timeout=1)

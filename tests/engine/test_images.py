@@ -1,0 +1,204 @@
+"""Images: identity, names, removal."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.engine import containers, images
+from builder.engine.endpoint import Endpoint, environment
+from builder.engine.images import Details
+from builder.errors import ImageStateError, NothingToDoError
+from tests.engine.conftest import Build
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+DOCKERFILE = """\
+FROM scratch
+COPY content /content
+ENV A=b
+WORKDIR /w
+EXPOSE 8000
+VOLUME /data
+USER nobody
+HEALTHCHECK --interval=30s CMD true
+STOPSIGNAL SIGINT
+ENTRYPOINT ["cat"]
+CMD ["/content"]
+LABEL {label}
+"""
+
+
+def recorded(name: str) -> Details:
+    return images.details(json.loads((RECORDINGS / f"image-{name}.json").read_text()))
+
+
+def test_the_same_content_has_one_fingerprint_in_both_stores_and_with_attestations() -> None:
+    found = {name: recorded(name) for name in ("classic", "containerd", "attested")}
+    assert len({image.id for image in found.values()}) == 3
+    assert len({images.fingerprint(image) for image in found.values()}) == 1
+
+
+def test_what_the_engine_says() -> None:
+    found = recorded("attested")
+    assert (found.platform, found.size, found.tags) == ("linux/amd64", 32661805, ("enginefp:att",))
+    assert found.config["Healthcheck"] == {"Test": ["CMD-SHELL", "true"], "Interval": 30_000_000_000}
+    assert found.labels["x"] == "y"
+    assert len(found.layers) == 3
+    assert "OnBuild" not in found.config
+
+
+def test_a_fingerprint_stays_what_it_is() -> None:
+    # It is written into images.lock: another way to compute it would make every recorded image look moved.
+    assert (
+        images.fingerprint(recorded("classic"))
+        == "sha256:656c357d820bfb2b38fa5715716c380b861f804fa58e9602fce2df0f4e1c7b5a"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("Env", ["PATH=/bin"]),
+        ("Entrypoint", None),
+        ("Cmd", ["other"]),
+        ("WorkingDir", "/"),
+        ("User", "root"),
+        ("ExposedPorts", {}),
+        ("Volumes", None),
+        ("StopSignal", "SIGTERM"),
+        ("Shell", ["/bin/sh"]),
+        ("Healthcheck", None),
+    ],
+)
+def test_what_changes_a_container_changes_the_fingerprint(key: str, value: object) -> None:
+    before = recorded("classic")
+    after = replace(before, config={**before.config, key: value})
+    assert images.fingerprint(before) != images.fingerprint(after)
+
+
+def test_layers_and_platform_change_the_fingerprint() -> None:
+    before = recorded("classic")
+    assert images.fingerprint(before) != images.fingerprint(replace(before, layers=before.layers[::-1]))
+    assert images.fingerprint(before) != images.fingerprint(replace(before, platform="linux/arm64"))
+
+
+def test_what_is_about_an_image_changes_nothing() -> None:
+    before = recorded("classic")
+    other = replace(before, id="sha256:0", size=1, created="", labels={}, tags=(), repo_digests=())
+    assert images.fingerprint(before) == images.fingerprint(other)
+
+
+@pytest.mark.parametrize(
+    ("said", "platform"),
+    [
+        ({"Os": "linux", "Architecture": "arm64", "Variant": "v8"}, "linux/arm64"),
+        ({"Os": "linux", "Architecture": "arm64"}, "linux/arm64"),
+        ({"Os": "linux", "Architecture": "arm", "Variant": "v7"}, "linux/arm/v7"),
+    ],
+)
+def test_platforms(said: dict[str, str], platform: str) -> None:
+    assert images.details({"Id": "sha256:0", **said}).platform == platform
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("a:1", ("a", "1")),
+        ("a", ("a", "latest")),
+        ("h:5000/a", ("h:5000/a", "latest")),
+        ("h:5000/a/b:2", ("h:5000/a/b", "2")),
+    ],
+)
+def test_names(name: str, parts: tuple[str, str]) -> None:
+    assert images.split(name) == parts
+
+
+@pytest.mark.engine
+def test_labels_and_attestations_leave_the_fingerprint(
+    endpoint: Endpoint, repository: str, build: Build, tmp_path: Path
+) -> None:
+    names = [f"{repository}:{number}" for number in (1, 2, 3)]
+    for name in names[:2]:
+        build(name, DOCKERFILE.format(label=f"name={name}"), files={"content": "same"})
+    attested = [*endpoint.buildx, "build", "--provenance=mode=max", f"--output=type=image,name={names[2]}", "build"]
+    subprocess.run(attested, cwd=tmp_path, env={**os.environ, **environment(endpoint)}, check=True, capture_output=True)
+    found = [images.inspect(endpoint, name) for name in names]
+    assert all(found)
+    assert len({image.id for image in found if image}) == 3
+    assert len({images.fingerprint(image) for image in found if image}) == 1
+
+
+@pytest.mark.engine
+def test_a_build_says_the_id_that_the_engine_uses(endpoint: Endpoint, repository: str, build: Build) -> None:
+    baked = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\nLABEL a=b\n")
+    found = images.inspect(endpoint, f"{repository}:1")
+    assert found is not None
+    assert (found.id, found.tags, dict(found.labels)) == (baked.id, (f"{repository}:1",), {"a": "b"})
+    assert images.inspect(endpoint, baked.id) == found
+    assert images.inspect(endpoint, f"{repository}:2") is None
+
+
+@pytest.mark.engine
+def test_an_image_for_another_platform(endpoint: Endpoint, repository: str, build: Build) -> None:
+    bake = '{"target": {"image": {"context": ".", "platforms": ["linux/arm64"]}}}'
+    build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n", files={"bake.json": bake})
+    found = images.inspect(endpoint, f"{repository}:1")
+    assert found is not None
+    assert found.platform == "linux/arm64"
+    assert len(found.layers) == 1
+
+
+@pytest.mark.engine
+def test_names_come_and_go(endpoint: Endpoint, repository: str, build: Build) -> None:
+    one, two, latest = (f"{repository}:{tag}" for tag in ("1", "2", "latest"))
+    first = build(one, "FROM scratch\nCOPY Dockerfile /\nLABEL n=1\n").id
+    second = build(two, "FROM scratch\nCOPY Dockerfile /\nLABEL n=2\n").id
+    images.tag(endpoint, one, latest)
+    assert images.tags(endpoint, [repository]) == {one: first, two: second, latest: first}
+    images.tag(endpoint, second, latest)
+    assert images.tags(endpoint, [latest]) == {latest: second}
+    assert images.untag(endpoint, latest)
+    assert not images.untag(endpoint, two), "the last name stays"
+    assert not images.untag(endpoint, latest), "nobody has it any more"
+    assert images.tags(endpoint, [f"{repository}*"]) == {one: first, two: second}
+    assert images.remove(endpoint, two)
+    assert images.inspect(endpoint, second) is None
+    assert not images.remove(endpoint, two)
+    assert one in images.tags(endpoint)
+
+
+@pytest.mark.engine
+def test_a_name_for_nothing(endpoint: Endpoint, repository: str) -> None:
+    with pytest.raises(ImageStateError, match=f"no image {repository}:1"):
+        images.tag(endpoint, f"{repository}:1", f"{repository}:2")
+
+
+@pytest.mark.engine
+def test_an_image_in_use_stays(endpoint: Endpoint, repository: str, build: Build) -> None:
+    image = build(f"{repository}:1", "FROM debian:bookworm-slim\nLABEL a=b\n").id
+    with containers.running(endpoint, image, labels={repository: ""}):
+        with pytest.raises(NothingToDoError, match="in use"):
+            images.remove(endpoint, f"{repository}:1")
+        assert images.inspect(endpoint, f"{repository}:1") is not None
+
+
+@pytest.mark.engine
+def test_fingerprints_are_remembered(endpoint: Endpoint, repository: str, build: Build, tmp_path: Path) -> None:
+    cache = tmp_path / "engine.json"
+    image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
+    found = images.inspect(endpoint, image)
+    assert found is not None
+    expected = {image: images.fingerprint(found)}
+    gone = "sha256:" + "0" * 64
+    assert images.fingerprints(endpoint, [image, gone, image], cache) == expected
+    nobody = replace(endpoint, host="unix:///nonexistent.sock")
+    assert images.fingerprints(nobody, [image], cache) == expected, "a known id is not asked for"
+    cache.write_text("damaged")
+    assert images.fingerprints(endpoint, [image], cache) == expected
+    assert images.fingerprints(endpoint, [], cache) == {}
