@@ -67,8 +67,9 @@ def _touched(recent: Sequence[Happened], known: dict[str, str]) -> set[str] | No
         if event.action not in _NAMING:
             return None
         names.add(event.name)
-        # The classic image store gives the image's id as the name of what was untagged.
-        names.update(name for name, image in known.items() if image == event.id)
+        if event.action != "tag":
+            # The classic image store gives the image's id as the name of what was untagged.
+            names.update(name for name, image in known.items() if image == event.id)
     return names
 
 

@@ -81,8 +81,12 @@ def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[
     from urllib.parse import urlsplit
 
     place = urlsplit(endpoint.host)
-    argv = ["ssh", "-T", *(["-l", place.username] if place.username else [])]
-    argv += [*(["-p", str(place.port)] if place.port else []), "--", place.hostname or "", "docker system dial-stdio"]
+    argv = ["ssh", "-T"]
+    if place.username:
+        argv += ["-l", place.username]
+    if place.port:
+        argv += ["-p", str(place.port)]
+    argv += ["--", place.hostname or "", "docker system dial-stdio"]
     ours, theirs = socket.socketpair()
     with ours:
         try:
@@ -94,9 +98,10 @@ def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[
 
         def complaint() -> str:
             try:
-                return process.communicate(timeout=_SSH_WAIT)[1].decode(errors="replace").strip()
+                said: bytes = process.communicate(timeout=_SSH_WAIT)[1]
             except subprocess.TimeoutExpired:
                 return ""
+            return said.decode(errors="replace").strip()
 
         with process:
             try:

@@ -19,7 +19,8 @@ def main(folder: Path) -> None:
     words = [chr(code) * 2 + chr(other) for code in range(33, 127) for other in range(33, 127)]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     tokenizer.train_from_iterator(
-        words, trainers.BpeTrainer(vocab_size=1024, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
+        words,
+        trainers.BpeTrainer(vocab_size=1024, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False),
     )
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     fast.save_pretrained(folder)
