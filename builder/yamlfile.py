@@ -14,11 +14,25 @@ from builder.errors import FileProblemsError, Place, Problem
 
 Path = tuple[str | int, ...]
 
+_DEEPEST = 64  # far below what overflows the stack of the C parser
+
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _TextKeyLoader(_Loader):  # type: ignore[misc]
     """Keeps every key as the text it was written as (``7`` stays ``"7"``) and refuses one that stands twice."""
+
+    depth = 0
+
+    def descend_resolver(self, parent: yaml.Node | None, index: object) -> None:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise yaml.YAMLError("blocks within blocks, too deep")
+        super().descend_resolver(parent, index)
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+        super().ascend_resolver()
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         written: set[str] = set()

@@ -37,7 +37,6 @@ def run(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
-        sys.stdout.flush()
     except BuilderError as error:
         _say_error(error)
         return error.exit_code
@@ -50,10 +49,6 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone, as in `builder list | head`; nothing is left to be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
     return code if isinstance(code, int) else 0
 
 

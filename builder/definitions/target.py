@@ -29,11 +29,10 @@ def find(project: Project, text: str) -> Target:
     """
     if text in image.names(project):
         return Target(text)
-    path = Path(text) if text.endswith((".yaml", ".yml")) else project.recipes / f"{text}.yaml"
-    if not path.is_file() and not path.is_absolute():
-        path = project.root / path
-    if path.is_file():
-        return _of_recipe(project, recipe.load(project, path))
+    file = text if text.endswith((".yaml", ".yml")) else f"recipes/{text}.yaml"
+    for path in (project.root / file, Path(file)):
+        if path.is_file():
+            return _of_recipe(project, recipe.load(project, path))
     definition = image.of_repository(project, text)
     if definition:
         return Target(definition)

@@ -6,7 +6,6 @@ API reference: https://docs.docker.com/reference/api/engine/ (paths here are unv
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.engine.endpoint import Endpoint
-
-_BY_HAND = ("unix://", "ssh://")
 
 
 def request(
@@ -60,8 +57,7 @@ def raw(
     """As `request`, with the body as it came: the output of a container is not JSON."""
     target = path + ("?" + urlencode(query) if query else "")
     sent = b"" if body is None else json.dumps(body).encode()
-    exchange = wire.exchange if endpoint.host.startswith(_BY_HAND) else _over_sdk
-    status, data = exchange(endpoint, method, target, sent, timeout)
+    status, data = wire.exchange(endpoint, method, target, sent, timeout)
     if status >= 400:
         raise faults.RefusedError(status, _said(data) or f"status {status} for {method} {path}")
     return data
@@ -70,34 +66,6 @@ def raw(
 def quoted(reference: str) -> str:
     """An image reference or a name as one piece of a path; slashes stay, since the engine's routes take them."""
     return quote(reference, safe="/:@")
-
-
-@lru_cache(maxsize=4)
-def _session(endpoint: Endpoint) -> Any:
-    """docker's SDK as an HTTP session, for TCP and TLS. Its version negotiation is skipped: paths here have none."""
-    import docker
-    import docker.tls
-
-    tls: Any = False
-    if endpoint.tls:
-        pair = (f"{endpoint.tls}/cert.pem", f"{endpoint.tls}/key.pem")
-        tls = docker.tls.TLSConfig(client_cert=pair, ca_cert=f"{endpoint.tls}/ca.pem", verify=endpoint.tls_verify)
-    return docker.APIClient(base_url=endpoint.host, version="1.41", tls=tls)
-
-
-def _over_sdk(endpoint: Endpoint, method: str, target: str, sent: bytes, timeout: float) -> tuple[int, bytes]:
-    import docker.errors
-    import requests
-
-    headers = {"Content-Type": "application/json"} if sent else {}
-    try:
-        session = _session(endpoint)
-        answer = session.request(method, session.base_url + target, data=sent, headers=headers, timeout=timeout)
-    except requests.exceptions.Timeout:
-        raise faults.slow(endpoint, timeout) from None
-    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-        raise faults.unreachable(endpoint, error) from None
-    return int(answer.status_code), bytes(answer.content)
 
 
 def _said(data: bytes) -> str:

@@ -177,20 +177,17 @@ def _run(
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("w", encoding="utf-8", errors="replace") as file:
         log = Log(file)
-        try:
-            process = subprocess.Popen(
-                [*_dying_with_us(), *endpoint.buildx, *arguments],
-                cwd=directory,
-                env=dict(environ),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-            )
-        except FileNotFoundError as error:
-            raise EngineError(f"{error.filename} is not there", hint=START_HINT) from None
+        process = subprocess.Popen(
+            [*_dying_with_us(), _program(endpoint), *endpoint.buildx[1:], *arguments],
+            cwd=directory,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
         with process:
             try:
                 for line in process.stderr or ():
@@ -208,6 +205,14 @@ def _run(
         if process.returncode:
             raise failure(endpoint, progress, log, rest, process.returncode, str(log_path))
     return progress
+
+
+def _program(endpoint: Endpoint) -> str:
+    from shutil import which
+
+    if found := which(endpoint.buildx[0]):
+        return found
+    raise EngineError(f"there is no {endpoint.buildx[0]}, which builds images", hint=START_HINT)
 
 
 def _dying_with_us() -> list[str]:

@@ -131,7 +131,8 @@ Post = Callable[[str, dict[str, Any]], Any]
 @contextmanager
 def serving(endpoint: Endpoint, image: str, model: Path) -> Iterator[Post]:
     """A real ``vllm serve`` that answers; gives a function that posts to it."""
-    options = {"ports": {"8000/tcp": ("127.0.0.1", None)}, "environment": {"VLLM_CPU_KVCACHE_SPACE": "1"}}
+    variables = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+    options = {"ports": {"8000/tcp": ("127.0.0.1", None)}, "environment": variables, "shm_size": "1g"}
     with started(endpoint, image, SERVE, {model: "/model"}, **options) as container:
         container.reload()
         base = f"http://127.0.0.1:{container.ports['8000/tcp'][0]['HostPort']}"

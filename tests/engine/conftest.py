@@ -21,16 +21,17 @@ Build = Callable[..., Baked]
 
 _DIAL = """\
 #!{python}
-import socket, sys, threading
+import os, socket, threading
 engine = socket.socket(socket.AF_UNIX)
 engine.connect({path!r})
 def pump():
-    while data := sys.stdin.buffer.raw.read(65536):
+    while data := os.read(0, 65536):
         engine.sendall(data)
     engine.shutdown(socket.SHUT_WR)
 threading.Thread(target=pump, daemon=True).start()
 while data := engine.recv(65536):
-    sys.stdout.buffer.raw.write(data)
+    while data:
+        data = data[os.write(1, data):]
 """
 
 
@@ -66,9 +67,9 @@ def build(endpoint: Endpoint, tmp_path: Path) -> Build:
 def write_build(directory: Path, dockerfile: str, files: dict[str, str]) -> None:
     """A build directory with one target, ``image``."""
     directory.mkdir(exist_ok=True)
-    for name, content in {"Dockerfile": dockerfile, **files}.items():
+    bake_file = '{"target": {"image": {"context": "."}}}'
+    for name, content in {"Dockerfile": dockerfile, "bake.json": bake_file, **files}.items():
         (directory / name).write_text(content)
-    (directory / "bake.json").write_text('{"target": {"image": {"context": "."}}}')
 
 
 @pytest.fixture

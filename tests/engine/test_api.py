@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,3 +217,59 @@ def test_no_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="no Docker engine answers at ssh://spark"):
         api.request(Endpoint("ssh://spark", (), "DOCKER_HOST"), "GET", "/_ping", timeout=10)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """A folder with ca.pem, cert.pem and key.pem, for a server on 127.0.0.1 and for its client at once."""
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run([*make.split(), *files], check=True, capture_output=True)
+    (folder / "ca.pem").write_bytes((folder / "cert.pem").read_bytes())
+    return folder
+
+
+@contextmanager
+def serving_tls(folder: Path) -> Iterator[str]:
+    """A server that only takes clients with a certificate, and answers each once."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
+                    secured.recv(65536)
+                    secured.sendall(b"HTTP/1.0 200 OK\r\n\r\nOK")
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_tls(certificates: Path) -> None:
+    with serving_tls(certificates) as host:
+        endpoint = Endpoint(host, (), "DOCKER_HOST", str(certificates))
+        assert api.raw(endpoint, "GET", "/_ping", timeout=10) == b"OK"
+
+
+def test_tls_with_a_stranger(certificates: Path, tmp_path: Path) -> None:
+    with serving_tls(certificates) as host:
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(EngineError, match=r"certificate verify failed|CERTIFICATE_VERIFY_FAILED"):
+            api.raw(Endpoint(host, (), "DOCKER_HOST", str(tmp_path / "empty")), "GET", "/_ping", timeout=10)
+        careless = Endpoint(host, (), "DOCKER_HOST", str(certificates), tls_verify=False)
+        assert api.raw(careless, "GET", "/_ping", timeout=10) == b"OK"
+
+
+@pytest.mark.parametrize("host", ["npipe:////./pipe/docker", "http://x", "tcp://", "nonsense"])
+def test_an_address_that_is_none(host: str) -> None:
+    with pytest.raises(EngineError, match="no address of an engine"):
+        api.request(Endpoint(host, (), "DOCKER_HOST"), "GET", "/_ping")

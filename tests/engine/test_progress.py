@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ def steps(progress: Progress) -> dict[str, Step]:
 def test_a_build_from_the_beginning() -> None:
     progress, events = replay("fresh")
     names = list(steps(progress))
-    assert names[0].startswith("[1/3] FROM docker.io/library/debian:bookworm-slim@sha256:")
+    # A step that several builds share carries the number that another one gave it.
+    assert re.fullmatch(r"\[1/\d\] FROM docker\.io/library/debian:bookworm-slim@sha256:\w+", names[0])
     assert names[1] == "[2/3] COPY blob /blob"
     assert names[2].startswith("[3/3] RUN --network=none printf")
     assert names[3] == "exporting to image"
@@ -66,7 +68,7 @@ def test_output_is_text_whatever_its_bytes() -> None:
     assert "grün\n" in text
     assert "to stderr\n" in text
     assert "100%\n" in text
-    assert text.endswith("no newline")
+    assert "\nno newline" in text
 
 
 def test_a_cached_build() -> None:

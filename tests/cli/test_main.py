@@ -1,0 +1,99 @@
+"""The command line as a whole: helps, exit codes, and what start-up costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builder.cli.commands import TABLE
+from tests import projects
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "builder", *arguments], capture_output=True, text=True, cwd=cwd)
+
+
+def test_the_help_lists_every_command_with_its_line() -> None:
+    said = run("--help").stdout
+    for name, (_, _, line) in TABLE.items():
+        assert f"  {name:<9} {line}" in said.splitlines()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_command_explains_itself_as_the_table_does(name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0
+    assert TABLE[name][2] in done.stdout.replace("\n  ", " ")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["list"]])
+def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+    projects.make(tmp_path)
+    heavy = ("docker", "requests", "git", "jinja2", "rich", "packaging", "jsonschema_rs")
+    code = (
+        "import sys\nfrom builder.cli.main import run\n"
+        f"run({arguments!r})\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr.splitlines()[-1] == "heavy: []", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["biuld"], "no command `biuld`; did you mean `build`?"),
+        (["build"], "Missing argument 'TARGET'"),
+        (["list", "--jsn"], "No such option"),
+        (["rollback", "small", "--to", "0"], "0 is not in the range"),
+        (["build", "smal"], "`smal` is no image definition, repository or recipe"),
+        (["show", "small:1"], "images.lock has no image `small:1`"),
+    ],
+)
+def test_a_mistake_on_the_command_line_ends_with_2(tmp_path: Path, arguments: list[str], said: str) -> None:
+    projects.make(tmp_path)
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
+    done = run("list", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no project here" in done.stderr
+    assert "--project FOLDER" in done.stderr
+
+
+def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
+    projects.make(tmp_path)
+    said = "no images yet: `builder build TARGET` makes the first\n"
+    assert run("--project", str(tmp_path), "list").stdout == said
+    assert run("list", cwd=tmp_path / "mods").stdout == said
+
+
+def test_a_bug_ends_with_3_and_names_a_report(tmp_path: Path) -> None:
+    projects.make(tmp_path)
+    code = (
+        "import builder.cli.main as main, builder.project as project\n"
+        "def broken(start): raise RuntimeError('unforeseen')\n"
+        "project.find = broken\nmain.run(['list'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "this is a bug in builder: RuntimeError: unforeseen" in done.stderr
+    assert "Traceback" not in done.stderr
+    report = Path(done.stderr.split()[-1])
+    assert "RuntimeError: unforeseen" in report.read_text(encoding="utf-8")
+    report.unlink()
+    report.parent.rmdir()
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
+    projects.make(tmp_path)
+    line = f"{sys.executable} -m builder --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode in {0, 1}
+    assert done.stderr == ""

@@ -1,0 +1,89 @@
+"""The Python closure, resolved by the real uv from an index on disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.definitions.image import Index, PythonWants
+from builder.errors import SourceError
+from builder.lock.pins import LockedPackage
+from builder.sources import python
+from builder.sources.environment import Settings
+from tests.sources.wheelhouse import make_index, make_wheel, sha256
+
+WANTS = PythonWants(version="3.12", glibc="2.39", packages=("serve>=1",))
+
+
+def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_path: Path) -> None:
+    wheels = [
+        make_wheel(tmp_path / "files", "serve", "1.2", requires=("kernel",)),
+        make_wheel(tmp_path / "files", "serve", "0.9"),
+        make_wheel(tmp_path / "files", "kernel", "3.0", "cp312-cp312-manylinux_2_28_aarch64"),
+        make_wheel(tmp_path / "files", "kernel", "3.0", "cp312-cp312-manylinux_2_28_x86_64"),
+        make_wheel(tmp_path / "files", "kernel", "3.0", "cp311-cp311-manylinux_2_28_aarch64"),
+    ]
+    settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
+    pin = python.resolve(WANTS, {}, "linux/arm64", settings)
+    assert pin.packages == (
+        LockedPackage("kernel", "3.0", (sha256(wheels[2]),)),
+        LockedPackage("serve", "1.2", (sha256(wheels[0]),)),
+    )
+    assert pin.asked == python.wanted(WANTS, {})
+
+
+def test_a_package_that_is_never_wanted_is_left_out(tmp_path: Path) -> None:
+    wheels = [
+        make_wheel(tmp_path / "files", "serve", "1.2", requires=("vision",)),
+        make_wheel(tmp_path / "files", "vision", "9"),
+    ]
+    settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
+    names = [p.name for p in python.resolve(replace(WANTS, without=("vision",)), {}, "linux/amd64", settings).packages]
+    assert names == ["serve"]
+
+
+def test_an_index_of_its_own_serves_its_packages_alone(tmp_path: Path) -> None:
+    common = make_wheel(tmp_path / "files", "serve", "1.2", requires=("torch",))
+    wrong = make_wheel(tmp_path / "files", "torch", "9")
+    right = make_wheel(tmp_path / "own", "torch", "2")
+    settings = Settings(index_url=make_index(tmp_path / "simple", [common, wrong]))
+    wants = replace(
+        WANTS, packages=("serve", "torch"), indexes=(Index(make_index(tmp_path / "own-simple", [right]), ("torch",)),)
+    )
+    assert {p.name: p.version for p in python.resolve(wants, {}, "linux/amd64", settings).packages} == {
+        "serve": "1.2",
+        "torch": "2",
+    }
+
+
+def test_a_local_wheel_comes_before_an_index_of_its_own(tmp_path: Path) -> None:
+    local = make_wheel(tmp_path / "local", "torch", "2.13.0+cpu", "cp312-cp312-manylinux_2_28_x86_64")
+    settings = Settings(index_url=make_index(tmp_path / "simple", []), find_links=(str(local.parent),))
+    wants = replace(WANTS, packages=("torch==2.13.0+cpu",), indexes=(Index("file:///nowhere/at/all", ("torch",)),))
+    assert python.resolve(wants, {}, "linux/amd64", settings).packages == (
+        LockedPackage("torch", "2.13.0+cpu", (sha256(local),)),
+    )
+    with pytest.raises(SourceError):
+        python.resolve(wants, {}, "linux/arm64", settings)
+
+
+def test_what_cannot_be_had_is_said_in_uvs_words(tmp_path: Path) -> None:
+    settings = Settings(index_url=make_index(tmp_path / "simple", [make_wheel(tmp_path / "files", "serve", "0.9")]))
+    with pytest.raises(SourceError) as caught:
+        python.resolve(WANTS, {}, "linux/arm64", settings)
+    assert "cannot be resolved for linux/arm64, Python 3.12" in caught.value.message
+    assert "serve" in caught.value.message
+
+
+def test_every_wish_counts() -> None:
+    changed = [
+        replace(WANTS, version="3.11"),
+        replace(WANTS, glibc="2.36"),
+        replace(WANTS, packages=("serve>=2",)),
+        replace(WANTS, without=("vision",)),
+        replace(WANTS, indexes=(Index("https://example.org", ("torch",)),)),
+    ]
+    asked = {python.wanted(wants, {}) for wants in (WANTS, *changed)} | {python.wanted(WANTS, {"vllm": "vllm==1"})}
+    assert len(asked) == len(changed) + 2
