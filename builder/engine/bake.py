@@ -10,26 +10,22 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from builder.engine import buildx
 from builder.engine.endpoint import environment
-from builder.engine.failure import failure
-from builder.engine.faults import START_HINT
 from builder.engine.images import remove
-from builder.engine.log import Log
-from builder.engine.progress import Event, Progress, Step
-from builder.errors import BuilderError, EngineError
+from builder.errors import BuilderError
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from builder.engine.endpoint import Endpoint
+    from builder.engine.progress import Event, Step
 
 BAKE_FILE = "bake.json"
 # Exporting with zstd takes half the time of gzip, BuildKit's default, and unpacking a fifth; layers of the base image
 # stay as they are. rewrite-timestamp is no choice: an engine always unpacks what it built, which BuildKit then refuses.
 _OUTPUT = "type=image,compression=zstd"
-_STOP_WAIT = 5.0
 
 
 @dataclass(frozen=True)
@@ -104,18 +100,16 @@ def bake_targets(
     Raises BuildFailedError, and EngineError where the engine went away. The names are temporary: after a failure or an
     interruption they are removed, since BuildKit names an image before the last thing that may go wrong (unpacking).
     """
-    import shutil
-    import tempfile
     from contextlib import suppress
-    from pathlib import Path
 
     began = time.monotonic()
-    work = Path(tempfile.mkdtemp(prefix="builder-"))
+    # buildx writes it at the very end and only on success, so that a build that is killed leaves none behind.
+    metadata = log_path.absolute().with_name(f"{log_path.name}.metadata.json")
+    # Nor does buildx delete an old one.
+    metadata.unlink(missing_ok=True)
     try:
-        # A fresh path each time: bake neither writes the file on failure nor deletes an old one.
-        metadata = work / "metadata.json"
         arguments = _arguments(names, secrets, contexts, metadata)
-        progress = _run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
+        progress = buildx.run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
         said = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
         for name in names.values():
@@ -123,7 +117,7 @@ def bake_targets(
                 remove(endpoint, name)
         raise
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        metadata.unlink(missing_ok=True)
     seconds = time.monotonic() - began
     steps = tuple(progress.steps.values())
     return {target: Baked(_image_id(said[target]), seconds, steps, _materials(said[target])) for target in names}
@@ -160,96 +154,6 @@ def _environment(endpoint: Endpoint, environ: Mapping[str, str]) -> dict[str, st
         # Since buildx 0.20 bake asks before it reads outside its directory; secrets and contexts are there on purpose.
         "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
     }
-
-
-def _run(
-    endpoint: Endpoint,
-    directory: Path,
-    arguments: Sequence[str],
-    environ: Mapping[str, str],
-    log_path: Path,
-    on_event: Callable[[Event], None],
-) -> Progress:
-    import subprocess
-
-    progress = Progress()
-    rest: list[str] = []
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("w", encoding="utf-8", errors="replace") as file:
-        log = Log(file)
-        process = subprocess.Popen(
-            [*_dying_with_us(), _program(endpoint), *endpoint.buildx[1:], *arguments],
-            cwd=directory,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        )
-        with process:
-            try:
-                for line in process.stderr or ():
-                    if (message := _object(line)) is None:
-                        rest.append(line.rstrip("\n"))
-                        log.text(line)
-                        continue
-                    for event in progress.feed(message):
-                        log.write(event)
-                        on_event(event)
-                process.wait()
-            finally:
-                # KeyboardInterrupt, or whatever on_event raised: the build must not go on alone.
-                _end(process)
-        if process.returncode:
-            raise failure(endpoint, progress, log, rest, process.returncode, str(log_path))
-    return progress
-
-
-def _program(endpoint: Endpoint) -> str:
-    from shutil import which
-
-    if found := which(endpoint.buildx[0]):
-        return found
-    raise EngineError(f"there is no {endpoint.buildx[0]}, which builds images", hint=START_HINT)
-
-
-def _dying_with_us() -> list[str]:
-    """A prefix that makes the kernel end buildx when this process is killed.
-
-    Otherwise it would go on until it next writes to the closed pipe: at the end of a step that may take an hour.
-    setpriv is part of util-linux, which Debian and Ubuntu always have.
-    """
-    from shutil import which
-
-    return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
-
-
-def _object(line: str) -> dict[str, Any] | None:
-    if not line.startswith("{"):
-        return None
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a process that still runs: asks, waits, kills. Its output is read meanwhile, lest it wait for us."""
-    import signal
-    import subprocess
-    from contextlib import suppress
-
-    if process.poll() is not None:
-        return
-    process.send_signal(signal.SIGINT)
-    try:
-        with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=_STOP_WAIT)
-    finally:
-        process.kill()
 
 
 def _image_id(said: Mapping[str, Any]) -> str:

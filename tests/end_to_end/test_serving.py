@@ -38,7 +38,7 @@ HERE = Path(__file__).parent
 MOD_TESTS = projects.REPOSITORY_ROOT / "tests/mods/fix_qwen35_enhanced_chat_template"
 SERVE = [
     *("vllm", "serve", "/model", "--served-model-name", "tiny", "--port", "8000"),
-    *("--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "2"),
+    *("--enforce-eager", "--max-model-len", "4096", "--max-num-seqs", "2"),
     *("--chat-template", TEMPLATE, "--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder"),
 ]
 TOOLS = [
@@ -142,8 +142,11 @@ def serving(endpoint: Endpoint, image: str, model: Path) -> Iterator[Post]:
             request = urllib.request.Request(
                 base + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
             )
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                return json.load(answer)
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:
+                    return json.load(answer)
+            except urllib.error.HTTPError as error:
+                raise AssertionError(f"{path}: {error.code} {error.read().decode()}") from None
 
         yield post
 

@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=16,
-        max_position_embeddings=2048,
+        max_position_embeddings=4096,
         tie_word_embeddings=True,
         eos_token_id=fast.eos_token_id,
         pad_token_id=fast.pad_token_id,

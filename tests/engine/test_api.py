@@ -131,7 +131,11 @@ def test_an_answer_that_breaks_off(tmp_path: Path) -> None:
 
 def test_silence_ends(tmp_path: Path) -> None:
     silent = threading.Event()
-    with serving(tmp_path / "s", lambda _: silent.wait(30) and None) as endpoint:  # type: ignore[func-returns-value]
+
+    def say_nothing(_: socket.socket) -> None:
+        silent.wait(30)
+
+    with serving(tmp_path / "s", say_nothing) as endpoint:
         began = time.monotonic()
         with pytest.raises(faults.SlowError, match=r"0\.3 seconds"):
             api.request(endpoint, "GET", "/x", timeout=0.3)

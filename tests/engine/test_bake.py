@@ -58,6 +58,7 @@ def test_a_build(endpoint: Endpoint, repository: str, build: Build, tmp_path: Pa
     number = next(line.split()[0] for line in log.splitlines() if line.endswith(f"echo {salt} && echo more >&2"))
     assert f"{number} {salt}\n" in log
     assert f"{number} DONE " in log
+    assert {path.name for path in tmp_path.iterdir()} == {"build", "log"}
 
 
 @pytest.mark.engine
