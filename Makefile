@@ -2,6 +2,7 @@
 # make test         set everything up and run every check and test
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
 .PHONY: help quickstart test test-fast check format setup engine engine-stop clean
 
 READY := .venv/.ready
@@ -45,7 +46,7 @@ check: $(READY)
 	@.venv/bin/ruff check --quiet
 	@.venv/bin/ruff format --check --quiet
 	@.venv/bin/mypy --no-error-summary
-	@.venv/bin/lint-imports --no-logo --no-timing | tail -n 1
+	@.venv/bin/lint-imports --no-logo | tail -n 1
 
 format: $(READY)
 	@.venv/bin/ruff check --quiet --fix

@@ -37,6 +37,8 @@ def bake(
         name=work.tag,
         secrets=_secrets(settings),
         contexts=_contexts(plan, work, settings),
+        # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the image's history.
+        args=dict(settings.proxies),
         log_path=log,
         on_event=report,
         environ={**environ, **_index_variables(settings)},

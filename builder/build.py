@@ -44,16 +44,17 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
     work.clean_up(project, endpoint)
     with work.begin(project, endpoint, plan) as place:
         baked, log = baking.bake(project, endpoint, plan, place, environ, report)
+        details = _details(endpoint, place.tag)
+        checks.require_pinned_base(endpoint, plan, baked, details)
         checks.run(endpoint, place.tag, plan, place.labels, versions.platform(endpoint), report)
         steps = [step for step in baked.steps if not step.internal]
-        details = _details(endpoint, place.tag)
         built = NumberedImage(
             built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             definition=plan.definition.name,
             platform=plan.definition.platform,
             fingerprint=images.fingerprint(details),
             input_hash=plan.input_hash,
-            size=details.size,
+            size=images.disk_size(endpoint, place.tag),
             recipe=prepared.recipe.file if prepared.recipe else None,
             versions=plan.versions,
             mods={mod.name: mod.content_hash for mod in plan.mods},
@@ -71,7 +72,7 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
         models=prepared.models,
         changes=prepared.reasons,
         seconds=time.monotonic() - started,
-        size=details.size,
+        size=built.size,
         steps=len(steps),
         cached_steps=sum(step.cached for step in steps),
         log=project.relative(log),

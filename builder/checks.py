@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.engine import containers
+from builder.engine import containers, images
 from builder.errors import BuildFailedError
 from builder.events import Report, Said
 from builder.plan.model import WORKSPACE, ImageCheck, Plan
 
 if TYPE_CHECKING:
+    from builder.engine.bake import Baked
     from builder.engine.endpoint import Endpoint
 
 # Importing vLLM reads some gigabytes from a cold disk; a check of a mod is a look at a file.
@@ -17,6 +18,28 @@ IMPORT_SECONDS = 600
 CHECK_SECONDS = 120
 
 _IMPORT = "import importlib.metadata, vllm; print(importlib.metadata.version('vllm'))"
+
+
+def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: Baked, built: images.Details) -> None:
+    """Raises BuildFailedError where the image stands on another base than the pinned one.
+
+    A digest is compared with what BuildKit says it used; for a base that only this engine has, its layers must be the
+    lowest ones of the image.
+    """
+    pin = plan.pins.base
+    if pin is None:
+        return
+    if pin.resolved.startswith("local:"):
+        base = images.inspect(endpoint, pin.asked)
+        holds = base is not None and built.layers[: len(base.layers)] == base.layers
+    else:
+        holds = pin.resolved in {material.digest for material in baked.materials}
+    if not holds:
+        used = ", ".join(f"{material.uri} {material.digest}" for material in baked.materials) or "nothing"
+        raise BuildFailedError(
+            f"the image does not stand on the pinned base {pin.asked} {pin.resolved}; BuildKit used {used}",
+            hint="the base was replaced during the build: build again",
+        )
 
 
 def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host_platform: str, report: Report) -> None:

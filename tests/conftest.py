@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.engine import images, versions
 from builder.engine import endpoint as endpoints
+from builder.engine import images, versions
 from builder.engine.endpoint import Endpoint
 from builder.errors import EngineError
 from builder.project import Project

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from types import TracebackType
@@ -11,20 +10,8 @@ from typing import Self
 import click
 
 from builder.cli import words
-from builder.engine.progress import StepAmount, StepFinished, StepStarted
+from builder.engine.progress import StepAmount, StepFinished, StepStarted, title
 from builder.events import Said
-
-# A step written as a here-document is called by its first line, which the templates make a comment that names it.
-_NAMED = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
-_POSITION = re.compile(r"^\[(?:[^\]]* )?(\d+/\d+)\] ")
-
-
-def title(name: str) -> str:
-    """What BuildKit calls a step, as a person would: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` is ``[3/6] mod x``."""
-    position = _POSITION.match(name)
-    rest = name[position.end() :] if position else name
-    named = _NAMED.search(rest)
-    return (f"[{position[1]}] " if position else "") + (named[1] if named else rest)
 
 
 class PlainProgress:

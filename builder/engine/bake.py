@@ -62,6 +62,7 @@ def bake(
     name: str,
     secrets: Sequence[Secret],
     contexts: Mapping[str, str],
+    args: Mapping[str, str],
     log_path: Path,
     on_event: Callable[[Event], None],
     environ: Mapping[str, str],
@@ -74,6 +75,7 @@ def bake(
         names={target: name},
         secrets=secrets,
         contexts=contexts,
+        args=args,
         log_path=log_path,
         on_event=on_event,
         environ=environ,
@@ -87,15 +89,16 @@ def bake_targets(
     names: Mapping[str, str],
     secrets: Sequence[Secret],
     contexts: Mapping[str, str],
+    args: Mapping[str, str],
     log_path: Path,
     on_event: Callable[[Event], None],
     environ: Mapping[str, str],
 ) -> dict[str, Baked]:
     """Builds targets of ``directory``/bake.json in one go, each tagged with its name in ``names``.
 
-    ``secrets`` and ``contexts`` (named build contexts: name -> folder, address or image) are given to every target,
-    over what the bake file says. ``environ`` is the whole environment of the build. ``log_path`` gets the readable log
-    while the build runs, ``on_event`` every event.
+    ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` are given to
+    every target, over what the bake file says. ``environ`` is the whole environment of the build. ``log_path`` gets the
+    readable log while the build runs, ``on_event`` every event.
 
     Raises BuildFailedError, and EngineError where the engine went away. The names are temporary: after a failure or an
     interruption they are removed, since BuildKit names an image before the last thing that may go wrong (unpacking).
@@ -108,7 +111,7 @@ def bake_targets(
     # Nor does buildx delete an old one.
     metadata.unlink(missing_ok=True)
     try:
-        arguments = _arguments(names, secrets, contexts, metadata)
+        arguments = _arguments(names, secrets, contexts, args, metadata)
         progress = buildx.run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
         said = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
@@ -127,6 +130,7 @@ def _arguments(
     names: Mapping[str, str],
     secrets: Sequence[Secret],
     contexts: Mapping[str, str],
+    args: Mapping[str, str],
     metadata: Path,
 ) -> list[str]:
     arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
@@ -137,6 +141,8 @@ def _arguments(
         arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]
     for context, place in contexts.items():
         arguments += ["--set", f"*.contexts.{context}={place}"]
+    for arg, value in args.items():
+        arguments += ["--set", f"*.args.{arg}={value}"]
     return [*arguments, *names]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine.api import raw
 from builder.engine.faults import START_HINT
+from builder.engine.progress import title
 from builder.errors import BuilderError, BuildFailedError, EngineError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def failure(
 
 
 def _short(name: str) -> str:
-    first, _, more = name.partition("\n")
+    first, _, more = title(name).partition("\n")
     return f"`{first[:_NAME_WIDTH]}…`" if more or len(first) > _NAME_WIDTH else f"`{first}`"
 
 

@@ -80,6 +80,13 @@ def tags(endpoint: Endpoint, references: Iterable[str] = (), cache: Path | None 
     return {tag: image["Id"] for image in found for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
 
 
+def disk_size(endpoint: Endpoint, name: str) -> int:
+    """The bytes that the image of the tag ``name`` takes, as ``docker image ls`` counts them: on the containerd store
+    packed and unpacked layers together. 0 where there is no such tag."""
+    query = {"filters": json.dumps({"reference": [name]})}
+    return sum(image["Size"] for image in request(endpoint, "GET", "/images/json", query=query) or [])
+
+
 def inspect(endpoint: Endpoint, reference: str) -> Details | None:
     """The image of this tag, digest or id; None where the engine has none."""
     try:

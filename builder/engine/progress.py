@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 # What BuildKit does for itself; with several targets their names come first: `[tf5 internal] load .dockerignore`.
 _INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|resolving provenance")
+# A step written as a here-document is called by its first line, which the templates make a comment that names it.
+_NAMED = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
+_POSITION = re.compile(r"^\[(?:[^\]]* )?(\d+/\d+)\] ")
 _EXIT_CODE = re.compile(r"exit code: (\d+)")
 
 
@@ -152,6 +155,14 @@ class Progress:
         key = (log.get("vertex", ""), int(log.get("stream") or 1))
         decoder = self._decoders.setdefault(key, codecs.getincrementaldecoder("utf-8")("replace"))
         return StepOutput(key[0], decoder.decode(b64decode(log.get("data") or "")))
+
+
+def title(name: str) -> str:
+    """What BuildKit calls a step, as a person would: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` is ``[3/6] mod x``."""
+    position = _POSITION.match(name)
+    rest = name[position.end() :] if position else name
+    named = _NAMED.search(rest)
+    return (f"[{position[1]}] " if position else "") + (named[1] if named else rest)
 
 
 def is_internal(name: str) -> bool:

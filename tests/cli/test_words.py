@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import pytest
 
 from builder.cli import table, words
-from builder.cli.progress import title
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -57,15 +56,3 @@ def test_a_table_fits_its_columns_and_folds_the_last() -> None:
         "                         Org/Model-Two",
         "x:1              bad     -",
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("[stage-1 3/7] RUN <<'EOF' (# the Python packages...)", "[3/7] the Python packages"),
-        ("[2/3] COPY build-metadata.yaml /workspace/", "[2/3] COPY build-metadata.yaml /workspace/"),
-        ("exporting to image", "exporting to image"),
-    ],
-)
-def test_a_step_is_called_what_the_template_calls_it(name: str, said: str) -> None:
-    assert title(name) == said

@@ -79,10 +79,10 @@ python:
         'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is none of host, linux/arm64, linux/amd64; meant '
         "is: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
         "dockerfiles/small/image.yaml:4:1: unknown key `bass`; did you mean `base`?",
-        "dockerfiles/small/image.yaml:6:3: `python.version`: 3.12 is not text (quote it where YAML reads it as a number "
-        'or as true and false); meant is: the Python in the image, in quotes: "3.12"',
-        'dockerfiles/small/image.yaml:7:3: `python.packages`: "transformers" is not a list (`- value` lines); meant is: '
-        "Python requirements, such as transformers>=5",
+        "dockerfiles/small/image.yaml:6:3: `python.version`: 3.12 is not text (quote it where YAML reads it as a "
+        'number or as true and false); meant is: the Python in the image, in quotes: "3.12"',
+        'dockerfiles/small/image.yaml:7:3: `python.packages`: "transformers" is not a list (`- value` lines); meant '
+        "is: Python requirements, such as transformers>=5",
     ]
 
 

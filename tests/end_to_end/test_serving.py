@@ -146,7 +146,8 @@ def serving(endpoint: Endpoint, image: str, model: Path) -> Iterator[Post]:
                 with urllib.request.urlopen(request, timeout=120) as answer:
                     return json.load(answer)
             except urllib.error.HTTPError as error:
-                raise AssertionError(f"{path}: {error.code} {error.read().decode()}") from None
+                said = container.logs().decode()[-6000:]
+                raise AssertionError(f"{path}: {error.code} {error.read().decode()}\n{said}") from None
 
         yield post
 

@@ -55,6 +55,7 @@ def build(endpoint: Endpoint, tmp_path: Path) -> Build:
         settings = {
             "secrets": (),
             "contexts": {},
+            "args": {},
             "log_path": tmp_path / "log",
             "on_event": list,
             "environ": os.environ,

@@ -114,6 +114,7 @@ def test_a_chain_of_targets_and_several_results(endpoint: Endpoint, repository: 
             names=names,
             secrets=(),
             contexts={},
+            args={},
             log_path=tmp_path / "log",
             on_event=lambda _: None,
             environ=os.environ,
@@ -173,6 +174,7 @@ def test_no_buildx(tmp_path: Path) -> None:
             name="x:1",
             secrets=(),
             contexts={},
+            args={},
             log_path=tmp_path / "log",
             on_event=lambda _: None,
             environ=os.environ,
@@ -198,6 +200,7 @@ def test_an_engine_that_stops_during_the_build(
             name=f"{repository}:1",
             secrets=(),
             contexts={},
+            args={},
             log_path=tmp_path / "log",
             on_event=cut,
             environ=os.environ,
@@ -227,7 +230,7 @@ def show(event):
     if isinstance(event, StepOutput):
         print("running", flush=True)
 try:
-    bake.bake(endpoint.find(os.environ), Path(sys.argv[1]), name=sys.argv[2], secrets=(), contexts={},
+    bake.bake(endpoint.find(os.environ), Path(sys.argv[1]), name=sys.argv[2], secrets=(), contexts={}, args={},
               log_path=Path(sys.argv[1]) / "log", on_event=show, environ=os.environ)
 except KeyboardInterrupt:
     print("interrupted", flush=True)

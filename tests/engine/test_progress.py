@@ -17,6 +17,7 @@ from builder.engine.progress import (
     StepOutput,
     StepStarted,
     is_internal,
+    title,
 )
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -154,3 +155,15 @@ def test_what_is_not_known_is_ignored() -> None:
     assert list(progress.feed({"warnings": [{"short": "eA=="}], "vertexes": None, "more": 1})) == []
     assert list(progress.feed({"vertexes": [{"digest": "a", "name": "not yet begun"}]})) == []
     assert progress.steps == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("[stage-1 3/7] RUN <<'EOF' (# the Python packages...)", "[3/7] the Python packages"),
+        ("[2/3] COPY build-metadata.yaml /workspace/", "[2/3] COPY build-metadata.yaml /workspace/"),
+        ("exporting to image", "exporting to image"),
+    ],
+)
+def test_a_step_is_called_what_the_template_calls_it(name: str, said: str) -> None:
+    assert title(name) == said
