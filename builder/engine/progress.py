@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|resolving provenance")
 # A step written as a here-document is called by its first line, which the templates make a comment that names it.
 _NAMED = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
-_POSITION = re.compile(r"^\[(?:[^\]]* )?(\d+/\d+)\] ")
+_POSITION = re.compile(r"^\[(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+)\] ")
 _EXIT_CODE = re.compile(r"exit code: (\d+)")
 
 
