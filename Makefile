@@ -32,7 +32,7 @@ quickstart: $(READY) engine
 	@echo
 	@$(BUILDER) list
 	@printf '\nTry next:\n'
-	@printf '  %-46s %s\n' '$(BUILDER) show cpu' 'what is in the image' \
+	@printf '  %-56s %s\n' '$(BUILDER) show cpu' 'what is in the image' \
 	  '$(BUILDER) build recipes/qwen3-0.6b-cpu.yaml' 'again: nothing changed, nothing is built' \
 	  '$(BUILDER) rollback recipes/qwen3-0.6b-cpu.yaml' 'after a second build: back to the first'
 
