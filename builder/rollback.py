@@ -37,7 +37,7 @@ class RolledBack:
 
 
 @dataclass(frozen=True)
-class _Subject:
+class Subject:
     """What is to be rolled back: a repository, a model, or, for a recipe, both."""
 
     text: str
@@ -56,28 +56,28 @@ def run(
     """
     lock = reading.read(project.lock)
     subject = _subject(project, lock, text)
-    moves: tuple[Move, ...] = ()
+    done: tuple[Move, ...] = ()
 
     def change(before: Lock) -> Lock:
-        nonlocal moves
-        moves = _moves(before, subject, to)
-        _require_present(endpoint, before, moves)
-        return _applied(before, moves)
+        nonlocal done
+        done = moves(before, subject, to)
+        _require_present(endpoint, before, done)
+        return apply(before, done)
 
     if dry_run:
         after = change(lock)
     else:
         _, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
-    left = {move.origin for move in moves if not move.is_model}
-    return RolledBack(moves, tuple(sorted(m for m, held in after.models.items() if held.pairing.image in left)))
+    left = {move.origin for move in done if not move.is_model}
+    return RolledBack(done, tuple(sorted(m for m, held in after.models.items() if held.pairing.image in left)))
 
 
-def _subject(project: Project, lock: Lock, text: str) -> _Subject:
+def _subject(project: Project, lock: Lock, text: str) -> Subject:
     if text in lock.models:
-        return _Subject(text, None, text)
+        return Subject(text, None, text)
     repository = names.repository(project, lock, text)
     if repository:
-        return _Subject(text, repository, None)
+        return Subject(text, repository, None)
     if ":" in text and names.repository(project, lock, text.rpartition(":")[0]):
         name, _, number = text.rpartition(":")
         raise UsageError(f"rollback takes no image `{text}`", hint=f"builder rollback {name} --to {number}")
@@ -85,22 +85,24 @@ def _subject(project: Project, lock: Lock, text: str) -> _Subject:
     if recipe is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
     model = recipe.model if recipe.model in lock.models else None
-    return _Subject(text, recipe.container, model)
+    return Subject(text, recipe.container, model)
 
 
-def _moves(lock: Lock, subject: _Subject, to: int | None) -> tuple[Move, ...]:
+def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[Move, ...]:
+    """What moves where, without moving it. Raises NothingToDoError where nothing would, UsageError for a number that
+    is not there."""
     found = []
     if subject.repository:
         found.append(_repository_move(lock, subject.repository, to))
     if subject.model:
         found.append(_model_move(lock, subject.model, to))
-    moves = tuple(move for move in found if move)
-    if not moves:
+    real = tuple(move for move in found if move)
+    if not real:
         raise NothingToDoError(
             f"{subject.text} has no image to go back to" if to is None else f"{subject.text} is at number {to} already",
             hint="`builder list` shows the numbered images; `--to N` goes to any of them",
         )
-    return moves
+    return real
 
 
 def _repository_move(lock: Lock, name: str, to: int | None) -> Move | None:
@@ -135,8 +137,8 @@ def _existing(lock: Lock, name: ImageName) -> ImageName:
     return name
 
 
-def _require_present(endpoint: Endpoint, lock: Lock, moves: tuple[Move, ...]) -> None:
-    for goal in {move.to for move in moves}:
+def _require_present(endpoint: Endpoint, lock: Lock, wanted: tuple[Move, ...]) -> None:
+    for goal in {move.to for move in wanted}:
         details = images.inspect(endpoint, str(goal))
         recorded = lock.image(goal)
         if details is None:
@@ -151,8 +153,9 @@ def _require_present(endpoint: Endpoint, lock: Lock, moves: tuple[Move, ...]) ->
             )
 
 
-def _applied(lock: Lock, moves: tuple[Move, ...]) -> Lock:
-    for move in moves:
+def apply(lock: Lock, done: tuple[Move, ...]) -> Lock:
+    """The lock after these moves."""
+    for move in done:
         if move.is_model:
             held = lock.models[move.what]
             known = next((p for p in held.previous if p.image == move.to), None)

@@ -25,6 +25,7 @@ def request(
     *,
     query: Mapping[str, str | int] | None = None,
     body: object = None,
+    headers: Mapping[str, str] | None = None,
     timeout: float = 60,
 ) -> Any:
     """The engine's answer as parsed JSON; None where it has no body.
@@ -33,7 +34,7 @@ def request(
     faults.RefusedError for every status of 400 and above (404: not found), faults.SlowError when the time is over, and
     EngineError where no engine answers.
     """
-    data = raw(endpoint, method, path, query=query, body=body, timeout=timeout)
+    data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
     if not data.strip():
         return None
     try:
@@ -52,12 +53,13 @@ def raw(
     *,
     query: Mapping[str, str | int] | None = None,
     body: object = None,
+    headers: Mapping[str, str] | None = None,
     timeout: float = 60,
 ) -> bytes:
     """As `request`, with the body as it came: the output of a container is not JSON."""
     target = path + ("?" + urlencode(query) if query else "")
     sent = b"" if body is None else json.dumps(body).encode()
-    status, data = wire.exchange(endpoint, method, target, sent, timeout)
+    status, data = wire.exchange(endpoint, method, target, sent, headers or {}, timeout)
     if status >= 400:
         raise faults.RefusedError(status, _said(data) or f"status {status} for {method} {path}")
     return data

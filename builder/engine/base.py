@@ -22,13 +22,13 @@ LOCAL = "local:"
 def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
     """The digest (``sha256:…``, of the whole index where there is one) that a registry has for ``reference``.
 
-    The engine asks, with its network, proxies and mirrors, and for ``wait`` seconds at most. ``local:`` and a
-    fingerprint where no registry has it or answers, and the engine holds such an image. Raises SourceError where
-    neither does, and where the registry's image is not for ``platform`` (``linux/arm64``).
+    The engine asks, with its network, proxies and mirrors and the person's login, and for ``wait`` seconds at most.
+    ``local:`` and a fingerprint where no registry has it or answers, and the engine holds such an image. Raises
+    SourceError where neither does, and where the registry's image is not for ``platform`` (``linux/arm64``).
     """
     try:
         path = f"/distribution/{quoted(reference)}/json"
-        said = request(endpoint, "GET", path, timeout=wait)
+        said = request(endpoint, "GET", path, headers=_credentials(reference), timeout=wait)
     except RefusedError as error:
         why = error.said
     except SlowError:
@@ -43,6 +43,19 @@ def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = 
             hint="check its name and the network, or `docker pull` or import it so that the engine has it",
         )
     return LOCAL + local
+
+
+def _credentials(reference: str) -> dict[str, str]:
+    """The person's login for the registry of ``reference``, from Docker's own configuration and credential helpers."""
+    from docker import auth
+    from docker.errors import DockerException
+
+    try:
+        registry, _ = auth.resolve_repository_name(reference)
+        login = auth.load_config().resolve_authconfig(registry)
+    except DockerException as error:
+        raise SourceError(f"the login for the registry of {reference} cannot be read: {error}") from None
+    return {"X-Registry-Auth": auth.encode_header(login).decode()} if login else {}
 
 
 def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") -> str | None:

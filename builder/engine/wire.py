@@ -16,7 +16,7 @@ from builder.engine.faults import foreign, slow, unreachable
 from builder.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from builder.engine.endpoint import Endpoint
 
@@ -25,9 +25,11 @@ _SSH_WAIT = 2.0
 _PORT, _TLS_PORT = 2375, 2376
 
 
-def exchange(endpoint: Endpoint, method: str, target: str, sent: bytes, timeout: float) -> tuple[int, bytes]:
+def exchange(
+    endpoint: Endpoint, method: str, target: str, sent: bytes, headers: Mapping[str, str], timeout: float
+) -> tuple[int, bytes]:
     """The status and the body that the engine answers, within ``timeout`` seconds for the whole of it."""
-    request = _request(method, target, sent)
+    request = _request(method, target, sent, headers)
     try:
         if endpoint.host.startswith("ssh://"):
             with _through_ssh(endpoint) as (connection, complaint):
@@ -89,8 +91,9 @@ def _secured(endpoint: Endpoint, connection: socket.socket, name: str) -> socket
         raise
 
 
-def _request(method: str, target: str, sent: bytes) -> bytes:
+def _request(method: str, target: str, sent: bytes, headers: Mapping[str, str]) -> bytes:
     head = f"{method} {target} HTTP/1.0\r\nHost: docker\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     if sent:
         head += f"Content-Type: application/json\r\nContent-Length: {len(sent)}\r\n"
     return head.encode() + b"\r\n" + sent

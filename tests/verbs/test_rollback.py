@@ -1,0 +1,81 @@
+"""Which pointer a rollback moves where; what it does in the engine is tested with the builds."""
+
+from __future__ import annotations
+
+import pytest
+
+from builder.errors import NothingToDoError, UsageError
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
+from builder.rollback import Subject, apply, moves
+
+REPO = "vllm-node-tf5"
+
+
+def image(status: Status = "untested") -> NumberedImage:
+    return NumberedImage("2026-11-20T12:00:00Z", "tf5", "linux/arm64", "sha256:f", "sha256:i", 1, status)
+
+
+def lock(*statuses: Status, previous: tuple[int, ...] = ()) -> Lock:
+    """Numbers 1, 2 … of one repository, the last one current, and a model that was paired with each in turn."""
+    numbers = {n: image(status) for n, status in enumerate(statuses, start=1)}
+    count = len(numbers)
+    earlier = previous or tuple(range(count - 1, 0, -1))
+    held = Repository(next=count + 1, current=count, previous=earlier, numbers=numbers)
+    pairings = tuple(Pairing(ImageName(REPO, n)) for n in range(count - 1, 0, -1))
+    return Lock(images={REPO: held}, models={"Org/M": Model(Pairing(ImageName(REPO, count)), pairings)})
+
+
+BOTH = Subject("recipe", REPO, "Org/M")
+MODEL = Subject("Org/M", None, "Org/M")
+TAG = Subject(REPO, REPO, None)
+
+
+def where(now: Lock) -> tuple[int | None, int]:
+    return now.images[REPO].current, now.models["Org/M"].pairing.image.number
+
+
+@pytest.mark.parametrize(("subject", "after"), [(BOTH, (2, 2)), (MODEL, (3, 2)), (TAG, (2, 3))])
+def test_only_what_was_named_moves_to_the_one_before(subject: Subject, after: tuple[int, int]) -> None:
+    start = lock("good", "good", "good")
+    there = apply(start, moves(start, subject, None))
+    assert where(there) == after
+    assert apply(there, moves(there, subject, None)) == start
+
+
+def test_a_number_may_be_named_even_one_that_never_served_the_model() -> None:
+    start = lock("good", "bad", "good")
+    there = apply(start, moves(start, BOTH, 2))
+    assert where(there) == (2, 2)
+    assert there.images[REPO].previous == (3, 1)
+
+
+def test_images_marked_bad_are_passed_over() -> None:
+    start = lock("good", "bad", "good")
+    assert where(apply(start, moves(start, BOTH, None))) == (1, 1)
+
+
+def test_a_bad_image_is_not_returned_to() -> None:
+    start = lock("good", "good", "bad")
+    there = apply(start, moves(start, BOTH, None))
+    assert where(apply(there, moves(there, BOTH, None))) == (1, 1)
+
+
+def test_where_there_is_nothing_before_it_is_said() -> None:
+    start = lock("good")
+    for subject in (BOTH, MODEL, TAG):
+        with pytest.raises(NothingToDoError, match="has no image to go back to"):
+            moves(start, subject, None)
+    with pytest.raises(NothingToDoError, match="is at number 1 already"):
+        moves(start, BOTH, 1)
+
+
+def test_an_unknown_number_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match="images.lock has no image vllm-node-tf5:9"):
+        moves(lock("good"), BOTH, 9)
+
+
+def test_a_model_keeps_its_recipe_on_a_number_it_never_had() -> None:
+    start = lock("good", "good")
+    start = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 2), recipe="recipes/m.yaml", status="good")))
+    pairing = apply(start, moves(start, MODEL, 1)).models["Org/M"].pairing
+    assert pairing == Pairing(ImageName(REPO, 1), recipe="recipes/m.yaml", status="untested")
