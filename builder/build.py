@@ -79,17 +79,14 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
     )
 
 
-def pair(project: Project, endpoint: Endpoint, prepared: Prepared, name: ImageName, report: Report) -> tuple[str, ...]:
-    """Pairs those models of a request with an image that is already built that no image serves yet; returns them.
+def pair(project: Project, endpoint: Endpoint, prepared: Prepared, name: ImageName, report: Report) -> None:
+    """Pairs those models of a request that no image serves yet with an image that is already built.
 
     A model that was rolled back stays where it is: building again does not undo that.
     """
-    new = tuple(model for model in prepared.models if model not in prepared.lock.models)
-    if new:
-        record.move_pointers(
-            project, endpoint, lambda lock: _paired(lock, name, prepared, new), lambda: report(WAITING)
-        )
-    return new
+    record.move_pointers(
+        project, endpoint, lambda lock: _paired(lock, name, prepared, prepared.unpaired), lambda: report(WAITING)
+    )
 
 
 def _details(endpoint: Endpoint, tag: str) -> images.Details:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import pinned
+from builder import pinned, status
 from builder.definitions import image, mod, target
-from builder.engine import images
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.plan import explain
@@ -49,6 +48,11 @@ class Prepared:
     lock: Lock
     already: ImageName | None
     reasons: tuple[str, ...]
+
+    @property
+    def unpaired(self) -> tuple[str, ...]:
+        """The models of the request that no image serves yet."""
+        return tuple(model for model in self.models if model not in self.lock.models)
 
 
 def prepare(
@@ -104,12 +108,11 @@ def _compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> tu
     if repository is None or not repository.numbers:
         return None, ("it is the first image of this repository",)
     same = [number for number, built in repository.numbers.items() if built.input_hash == plan.input_hash]
-    for number in sorted(same, reverse=True):
-        name = ImageName(plan.repository, number)
-        details = images.inspect(endpoint, str(name))
-        if details is not None and images.fingerprint(details) == repository.numbers[number].fingerprint:
-            return name, ()
     if same:
+        known, _ = status.states(project, endpoint, lock)
+        present = [number for number in same if known[ImageName(plan.repository, number)] == "present"]
+        if present:
+            return ImageName(plan.repository, max(present)), ()
         gone = ImageName(plan.repository, max(same))
         return None, (f"{gone} was built from the same inputs, but this engine no longer has it",)
     last = ImageName(plan.repository, max(repository.numbers))

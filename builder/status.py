@@ -38,37 +38,51 @@ class Overview:
 
 
 def overview(project: Project, endpoint: Endpoint, lock: Lock) -> Overview:
-    """Looks at every number in the lock; the engine is asked once, and for content that it has not named before."""
-    names = [ImageName(repo, number) for repo, held in lock.images.items() for number in held.numbers]
+    """Looks at every number in the lock; where no engine answers, every state is unknown."""
     try:
-        cache = project.state / "engine.json"
-        tags = images.tags(endpoint, lock.images, cache) if names else {}
-        ids = {tags[str(name)] for name in names if str(name) in tags}
-        known = images.fingerprints(endpoint, ids, cache)
+        known, tags = states(project, endpoint, lock)
     except EngineError as error:
-        return Overview(_rows(lock, names, dict.fromkeys(names, "unknown")), (), error.message)
-    states: dict[ImageName, State] = {}
-    for name in names:
-        found = known.get(tags.get(str(name), ""))
-        recorded = lock.images[name.repository].numbers[name.number].fingerprint
-        states[name] = "missing" if found is None else "present" if found == recorded else "moved"
+        return Overview(_rows(lock, dict.fromkeys(_names(lock), "unknown")), (), error.message)
     stray = tuple(
         repo
         for repo, held in lock.images.items()
-        if states.get(ImageName(repo, held.current or 0)) == "present"
+        if known.get(ImageName(repo, held.current or 0)) == "present"
         and tags.get(f"{repo}:latest") != tags[f"{repo}:{held.current}"]
     )
-    return Overview(_rows(lock, names, states), stray, "")
+    return Overview(_rows(lock, known), stray, "")
 
 
-def _rows(lock: Lock, names: list[ImageName], states: dict[ImageName, State]) -> tuple[Row, ...]:
+def states(project: Project, endpoint: Endpoint, lock: Lock) -> tuple[dict[ImageName, State], dict[str, str]]:
+    """How every number in the lock stands, and the engine's id of the image behind each tag.
+
+    The engine is asked what happened since it was last asked, and for content that it has not named before. Raises
+    EngineError where none answers.
+    """
+    names = _names(lock)
+    cache = project.state / "engine.json"
+    tags = images.tags(endpoint, lock.images, cache) if names else {}
+    ids = {tags[str(name)] for name in names if str(name) in tags}
+    fingerprints = images.fingerprints(endpoint, ids, cache)
+    found: dict[ImageName, State] = {}
+    for name in names:
+        content = fingerprints.get(tags.get(str(name), ""))
+        recorded = lock.images[name.repository].numbers[name.number].fingerprint
+        found[name] = "missing" if content is None else "present" if content == recorded else "moved"
+    return found, tags
+
+
+def _names(lock: Lock) -> list[ImageName]:
+    return [ImageName(repo, number) for repo, held in lock.images.items() for number in held.numbers]
+
+
+def _rows(lock: Lock, known: dict[ImageName, State]) -> tuple[Row, ...]:
     serving: dict[ImageName, list[str]] = {}
     for model, held in lock.models.items():
         serving.setdefault(held.pairing.image, []).append(model)
     rows = []
-    for name in sorted(names, key=lambda name: (name.repository, -name.number)):
+    for name in sorted(known, key=lambda name: (name.repository, -name.number)):
         repository = lock.images[name.repository]
         current = repository.current == name.number
         models = tuple(sorted(serving.get(name, ())))
-        rows.append(Row(name, repository.numbers[name.number], current, states[name], models))
+        rows.append(Row(name, repository.numbers[name.number], current, known[name], models))
     return tuple(rows)

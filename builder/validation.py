@@ -6,45 +6,46 @@ error says was meant.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
-from importlib import resources
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from builder.errors import Place, Problem
-from builder.yamlfile import Path, place_of, places
+from builder.yamlfile import place_of, places
+
+if TYPE_CHECKING:
+    from builder import yamlfile
 
 
 @functools.cache
-def schema(package: str, name: str) -> dict[str, Any]:
-    """The JSON Schema stored as ``NAME.schema.json`` in ``package``."""
-    text = resources.files(package).joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
+def schema(path: Path) -> dict[str, Any]:
+    """The JSON Schema in ``path``."""
+    loaded: dict[str, Any] = json.loads(path.read_bytes())
     return loaded
 
 
 @functools.cache
-def _validator(package: str, name: str) -> Any:
+def _validator(path: Path) -> Any:
     import jsonschema_rs
 
-    return jsonschema_rs.Draft202012Validator(schema(package, name))
+    return jsonschema_rs.Draft202012Validator(schema(path))
 
 
-def problems(data: Any, package: str, name: str, text: str, file: str) -> tuple[Problem, ...]:
+def problems(data: Any, schema_file: Path, text: str, file: str) -> tuple[Problem, ...]:
     """Everything in ``data`` (read from ``text``) that its schema refuses; empty when all is well."""
-    errors = list(_validator(package, name).iter_errors(data))
+    errors = list(_validator(schema_file).iter_errors(data))
     if not errors:
         return ()
     known = places(text, file)
     found: list[Problem] = []
     for error in errors:
-        found.extend(_explain(error, schema(package, name), known, file))
+        found.extend(_explain(error, schema(schema_file), known, file))
     return tuple(sorted(set(found)))
 
 
-def _explain(error: Any, root: dict[str, Any], known: dict[Path, Place], file: str) -> list[Problem]:
-    path: Path = tuple(error.instance_path)
+def _explain(error: Any, root: dict[str, Any], known: dict[yamlfile.Path, Place], file: str) -> list[Problem]:
+    path: yamlfile.Path = tuple(error.instance_path)
     place = place_of(path, known, file)
     parent = _node(root, list(error.schema_path)[:-1])
     kind = type(error.kind).__name__
@@ -99,15 +100,17 @@ def _node(root: dict[str, Any], path: list[str | int]) -> dict[str, Any]:
 
 
 def _nearest(key: str, keys: list[str]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(key, keys, n=1)
     return f"; did you mean `{near[0]}`?" if near else f"; known here: {', '.join(keys)}" if keys else ""
 
 
-def _named(path: Path) -> str:
+def _named(path: yamlfile.Path) -> str:
     return f"`{'.'.join(map(str, path))}`: " if path else ""
 
 
-def _within(path: Path) -> str:
+def _within(path: yamlfile.Path) -> str:
     return f" in `{'.'.join(map(str, path))}`" if path else ""
 
 

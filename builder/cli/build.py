@@ -42,7 +42,6 @@ def build(
     TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition. Where nothing has changed since a number
     that is still there, nothing is built.
     """
-    from builder import build as verb
     from builder import prepare
     from builder.cli.say import say
 
@@ -52,10 +51,14 @@ def build(
         _print_plan(prepared, force)
         return
     if prepared.already and not force:
-        paired = verb.pair(context.project, context.endpoint, prepared, prepared.already, say)
-        _say_already(prepared, prepared.already, paired)
+        if prepared.unpaired:
+            from builder import build as verb
+
+            verb.pair(context.project, context.endpoint, prepared, prepared.already, say)
+        _say_already(prepared, prepared.already)
         return
     _say_why(prepared)
+    from builder import build as verb
     from builder.cli import progress
 
     with progress.shown() as report:
@@ -74,14 +77,14 @@ def _say_why(prepared: Prepared) -> None:
         click.echo(f"  {reason}", err=True)
 
 
-def _say_already(prepared: Prepared, name: ImageName, paired: tuple[str, ...]) -> None:
+def _say_already(prepared: Prepared, name: ImageName) -> None:
     click.echo(f"already built as {name}")
     held = prepared.lock.images[name.repository]
     if held.current != name.number:
         go = f"builder rollback {name.repository} --to {name.number}"
         click.echo(f"current is {name.repository}:{held.current}; `{go}` makes {name} current")
     for model in prepared.models:
-        if model in paired:
+        if model in prepared.unpaired:
             click.echo(f"{model} is now paired with {name}")
         elif (pairing := prepared.lock.models[model].pairing).image != name:
             go = f"builder rollback {model} --to {name.number}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +66,8 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
     path = folder / "image.yaml"
     if not path.is_file():
         known = names(project)
+        import difflib
+
         near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(
             f"no image definition `{name}` in {project.dockerfiles}",

@@ -5,7 +5,6 @@ A folder with only a ``run.sh`` is a valid mod; ``mod.yaml`` describes one furth
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -82,6 +81,8 @@ def load(project: Project, asked: str) -> Mod:
     folder = project.mods / name
     known = names(project)
     if name not in known:
+        import difflib
+
         near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(
             f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml)",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from builder import validation, yamlfile
 from builder.errors import FileProblemsError, Place, Problem, UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
+SCHEMAS = Path(__file__).parent / "schemas"
 
 
 def read_text(path: Path, file: str) -> str:
@@ -26,7 +26,7 @@ def read_checked(path: Path, file: str, schema: str) -> dict[str, Any]:
     """The mapping in ``path``. Raises FileProblemsError with every problem that ``schema`` finds."""
     text = read_text(path, file)
     data = yamlfile.load(text, file)
-    found = validation.problems(data, "builder.definitions.schemas", schema, text, file)
+    found = validation.problems(data, SCHEMAS / f"{schema}.schema.json", text, file)
     if found:
         raise FileProblemsError(found)
     checked: dict[str, Any] = data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +36,8 @@ def find(project: Project, text: str) -> Target:
     if definition:
         return Target(definition)
     known = (*image.names(project), *recipe.names(project))
+    import difflib
+
     near = difflib.get_close_matches(Path(text).stem, known, n=1)
     raise UsageError(
         f"`{text}` is no image definition, repository or recipe",

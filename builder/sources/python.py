@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import tempfile
-import tomllib
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +30,11 @@ def wanted(wants: PythonWants, wheels: dict[str, str]) -> tuple[str, ...]:
 
 def resolve(wants: PythonWants, wheels: dict[str, str], platform: str, settings: Settings) -> PythonPin:
     """The closure of all packages asked for. Raises SourceError where there is none, or an index does not answer."""
+    import os
+    import subprocess
+    import tempfile
+    import tomllib
+
     from uv import find_uv_bin
 
     machine = _MACHINES[platform]
@@ -85,7 +84,8 @@ def local_names(settings: Settings, machine: str) -> frozenset[str]:
 
 def _project(wants: PythonWants, wheels: dict[str, str], local: frozenset[str]) -> str:
     """A pyproject.toml that asks uv for the packages, each index serving only its own; a local wheel comes first."""
-    quoted = json.dumps  # a JSON string of ASCII is a TOML string
+    from json import dumps as quoted  # a JSON string of ASCII is a TOML string
+
     never = [f"{name}; sys_platform == 'never'" for name in wants.without]
     lines = [
         "[project]",
@@ -114,6 +114,8 @@ def _index_options(settings: Settings) -> list[str]:
 
 
 def _pin(lock: dict[str, Any], asked: tuple[str, ...]) -> PythonPin:
+    from datetime import UTC, datetime
+
     packages: list[LockedPackage] = []
     newest = datetime(1980, 1, 1, tzinfo=UTC)
     for package in lock["packages"]:
