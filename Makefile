@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-fast check format setup engine engine-stop clean
+.PHONY: help quickstart test test-fast check format setup engine engine-stop bench clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -14,6 +14,7 @@ help:
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
+	@echo "make bench        measure the everyday commands"
 
 setup: $(READY)
 $(READY): pyproject.toml uv.lock scripts/setup
@@ -51,6 +52,10 @@ check: $(READY)
 format: $(READY)
 	@.venv/bin/ruff check --quiet --fix
 	@.venv/bin/ruff format --quiet
+
+bench: $(READY) engine
+	@eval "$$(scripts/engine env)"; scripts/base-image
+	@.venv/bin/python benchmarks/everyday.py
 
 clean:
 	rm -rf .venv .builder/work .builder/logs .mypy_cache .ruff_cache .pytest_cache

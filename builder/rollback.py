@@ -50,7 +50,8 @@ def run(
 ) -> RolledBack:
     """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
 
-    A recipe moves what building it moved: ``latest`` and its model. Numbers marked bad are passed over, unless named.
+    A recipe moves what building it moved, ``latest`` and its model, where both are at the same image. Numbers marked
+    bad are passed over, unless named.
     Raises NothingToDoError where there is none to go to, ImageStateError where it is no longer in the engine,
     UsageError where ``text`` names nothing.
     """
@@ -91,6 +92,8 @@ def _subject(project: Project, lock: Lock, text: str) -> Subject:
 def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[Move, ...]:
     """What moves where, without moving it. Raises NothingToDoError where nothing would, UsageError for a number that
     is not there."""
+    if subject.repository and subject.model and to is None:
+        _require_together(lock, subject.repository, subject.model)
     found = []
     if subject.repository:
         found.append(_repository_move(lock, subject.repository, to))
@@ -103,6 +106,17 @@ def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[Move, ...]:
             hint="`builder list` shows the numbered images; `--to N` goes to any of them",
         )
     return real
+
+
+def _require_together(lock: Lock, repository: str, model: str) -> None:
+    """Both pointers of a recipe go back from one image to one image, or else it is for the person to say which."""
+    held = lock.images.get(repository)
+    paired = lock.models[model].pairing.image
+    if held and held.current and paired != ImageName(repository, held.current):
+        raise UsageError(
+            f"{repository}:latest is number {held.current}, while {model} is paired with {paired}",
+            hint=f"roll back one of them: `builder rollback {repository}` or `builder rollback {model}`",
+        )
 
 
 def _repository_move(lock: Lock, name: str, to: int | None) -> Move | None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
+from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
+
+if TYPE_CHECKING:
+    from builder.doctor import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -26,11 +31,17 @@ def doctor(context: Context, as_json: bool) -> int:
         click.echo(json.dumps(document, indent=1, ensure_ascii=False))
     else:
         for finding in findings:
-            first, *rest = finding.said.splitlines()
-            verdict = click.style(f"{finding.verdict:8}", fg=_COLOURS[finding.verdict])
-            click.echo(f"{verdict} {finding.subject + ':':13} {first}")
-            for line in rest:
-                click.echo(" " * 23 + line)
-            if finding.remedy:
-                click.echo(" " * 23 + f"→ {finding.remedy}")
+            _print(finding)
     return 1 if any(finding.verdict == "error" for finding in findings) else 0
+
+
+def _print(finding: Finding) -> None:
+    first, *rest = finding.said.splitlines()
+    rows = [(finding.verdict, f"{finding.subject}:", first), *(("", "", line) for line in rest)]
+    if finding.remedy:
+        rows.append(("", "", f"→ {finding.remedy}"))
+    headings = ("warning", "certificates:", "")  # the widest of each column, so that all findings stand in line
+    for line in table.lines(headings, rows, table.width())[1:]:
+        word = line[: len(finding.verdict)]
+        styled = click.style(word, fg=_COLOURS[finding.verdict]) if word == finding.verdict else word
+        click.echo(styled + line[len(word) :])

@@ -28,4 +28,4 @@ def rollback(context: Context, target: str, to: int | None, dry_run: bool) -> No
         what = move.what if move.is_model else f"{move.what}:latest"
         click.echo(f"{'would move ' if dry_run else ''}{what}: {move.origin} → {move.to}")
     for model in done.staying:
-        click.echo(f"still paired with the image it left: {model} (`builder rollback {model}` moves it too)")
+        click.echo(f"  {model} stays; to move it too: builder rollback {model}")

@@ -79,3 +79,11 @@ def test_a_model_keeps_its_recipe_on_a_number_it_never_had() -> None:
     start = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 2), recipe="recipes/m.yaml", status="good")))
     pairing = apply(start, moves(start, MODEL, 1)).models["Org/M"].pairing
     assert pairing == Pairing(ImageName(REPO, 1), recipe="recipes/m.yaml", status="untested")
+
+
+def test_a_recipe_whose_two_pointers_are_apart_is_not_guessed_at() -> None:
+    start = lock("good", "good", "good")
+    apart = apply(start, moves(start, TAG, None))
+    with pytest.raises(UsageError, match=f"{REPO}:latest is number 2, while Org/M is paired with {REPO}:3"):
+        moves(apart, BOTH, None)
+    assert where(apply(apart, moves(apart, BOTH, 1))) == (1, 1)

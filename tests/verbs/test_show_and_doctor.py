@@ -59,9 +59,9 @@ def test_doctor_names_every_thing_that_is_wrong(
     images.tag(endpoint, "debian:bookworm-slim", f"{repository}:1")
     projects.write(small.root / "recipes/broken.yaml", "name: x\n")
     said = builder("doctor", code=1).stdout
-    assert f"warning  image:        {repository}:1 is moved" in said
-    assert "error    recipes:      recipes/broken.yaml:1:1: the key `command` is missing" in said
+    assert f"warning  image:         {repository}:1 is moved" in said
+    assert "error    recipes:       recipes/broken.yaml:1:1: the key `command` is missing" in said
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
     assert "error    engine:" in builder("doctor", code=1, environ=nowhere).stdout
     small.lock.write_text("<<<<<<< ours\n", encoding="utf-8")
-    assert "error    images.lock:  images.lock:1:" in builder("doctor", code=1).stdout
+    assert "error    images.lock:   images.lock:1:" in builder("doctor", code=1).stdout
