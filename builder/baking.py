@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.engine import bake as engine_bake
-from builder.errors import ImageStateError
-from builder.plan import python
 from builder.sources import environment, wheels
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from builder.engine.endpoint import Endpoint
     from builder.events import Report
-    from builder.plan.model import Plan
     from builder.project import Project
     from builder.work import Work
 
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
 
 def bake(
-    project: Project, endpoint: Endpoint, plan: Plan, work: Work, environ: Mapping[str, str], report: Report
+    project: Project,
+    endpoint: Endpoint,
+    directory: Path,
+    definition: str,
+    work: Work,
+    environ: Mapping[str, str],
+    report: Report,
 ) -> tuple[engine_bake.Baked, Path]:
-    """Builds the plan whose directory ``work`` holds; returns what came of it and the file with the whole log.
+    """Builds the build directory of an image of ``definition``; returns what came of it and the file of the whole log.
 
-    Raises BuildFailedError where a step fails, ImageStateError where the base is no longer the one that was pinned.
+    Raises BuildFailedError where a step fails.
     """
     settings = environment.read(environ)
-    _require_local_base(endpoint, plan)
     log = _log_file(project, work)
+    staged = wheels.stage(work.wheels, _own_index_hashes(directory, definition), settings)
     baked = engine_bake.bake(
         endpoint,
-        work.directory,
+        directory,
         name=work.tag,
         secrets=_secrets(settings),
-        contexts=_contexts(plan, work, settings),
+        contexts={"find-links": str(work.wheels)} if staged else {},
         # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the image's history.
         args=dict(settings.proxies),
         log_path=log,
@@ -46,27 +51,15 @@ def bake(
     return baked, log
 
 
-def _require_local_base(endpoint: Endpoint, plan: Plan) -> None:
-    """A base that only this engine's store has is looked at again: a tag alone says nothing about its content."""
-    from builder.engine import base
-
-    pin = plan.pins.base
-    if pin is None or not pin.resolved.startswith("local:"):
-        return
-    found = base.local_fingerprint(endpoint, pin.asked)
-    if found != pin.resolved.removeprefix("local:"):
-        here = f"this engine has {found} under that name" if found else "this engine has no such image"
-        raise ImageStateError(
-            f"the base image {pin.asked} is pinned as {pin.resolved}, which no registry holds; {here}",
-            hint="`--update base` pins the base anew",
+def _own_index_hashes(directory: Path, definition: str) -> dict[str, frozenset[str]]:
+    """The hashes of the packages that an index of their own serves, by the folder that the template looks into: local
+    wheels may take its place. The images below lie in folders of their names."""
+    return {
+        f"{definition if file.parent.parent == directory else file.parent.parent.name}-{file.stem}": frozenset(
+            _HASH.findall(file.read_text(encoding="utf-8"))
         )
-
-
-def _contexts(plan: Plan, work: Work, settings: environment.Settings) -> dict[str, str]:
-    pin, wants = plan.pins.python, plan.definition.python
-    if pin and wants and wheels.stage(work.wheels, pin, python.groups(wants), settings):
-        return {"find-links": str(work.wheels)}
-    return {}
+        for file in sorted(directory.glob("**/python/index-*.txt"))
+    }
 
 
 def _index_variables(settings: environment.Settings) -> dict[str, str]:

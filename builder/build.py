@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import baking, checks, record, work
+from builder import baking, checks, frozen, record, work
 from builder.engine import images, versions
 from builder.errors import ImageStateError
 from builder.events import WAITING, Report
@@ -42,8 +42,9 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
     plan = prepared.plan
     versions.usable(endpoint)
     work.clean_up(project, endpoint)
-    with work.begin(project, endpoint, plan) as place:
-        baked, log = baking.bake(project, endpoint, plan, place, environ, report)
+    with work.begin(project, endpoint, plan.repository, plan.files) as place:
+        checks.require_local_base(endpoint, plan)
+        baked, log = baking.bake(project, endpoint, place.directory, plan.definition.name, place, environ, report)
         details = _details(endpoint, place.tag)
         checks.require_pinned_base(endpoint, plan, baked, details)
         checks.run(endpoint, place.tag, plan, place.labels, versions.platform(endpoint), report)
@@ -59,6 +60,8 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
             versions=plan.versions,
             mods={mod.name: mod.content_hash for mod in plan.mods},
         )
+        for one in plan.chain:
+            frozen.keep(project, one.definition.name, one.pins, prepared.frozen)
         name = record.give_number(
             project,
             endpoint,
@@ -108,7 +111,8 @@ def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepa
     if prepared.request.promote or repository.current is None:
         repository = repository.with_current(name.number)
     lock = lock.with_repository(name.repository, repository)
-    lock = lock.with_pins(plan.definition.name, plan.definition.platform, plan.pins)
+    for one in plan.chain:
+        lock = lock.with_pins(one.definition.name, one.definition.platform, one.pins)
     return _paired(lock, name, prepared, prepared.models)
 
 

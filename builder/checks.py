@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
-from builder.errors import BuildFailedError
+from builder.errors import BuildFailedError, ImageStateError
 from builder.events import Report, Said
 from builder.plan.model import WORKSPACE, ImageCheck, Plan
 
@@ -20,13 +20,30 @@ CHECK_SECONDS = 120
 _IMPORT = "import importlib.metadata, vllm; print(importlib.metadata.version('vllm'))"
 
 
+def require_local_base(endpoint: Endpoint, plan: Plan) -> None:
+    """A base that only this engine's store has is looked at again before the build: a tag alone says nothing about its
+    content. Raises ImageStateError where it is another one."""
+    from builder.engine import base
+
+    pin = plan.chain[0].pins.base
+    if pin is None or not pin.resolved.startswith("local:"):
+        return
+    found = base.local_fingerprint(endpoint, pin.asked)
+    if found != pin.resolved.removeprefix("local:"):
+        here = f"this engine has {found} under that name" if found else "this engine has no such image"
+        raise ImageStateError(
+            f"the base image {pin.asked} is pinned as {pin.resolved}, which no registry holds; {here}",
+            hint="`--update base` pins the base anew",
+        )
+
+
 def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: Baked, built: images.Details) -> None:
     """Raises BuildFailedError where the image stands on another base than the pinned one.
 
     A digest is compared with what BuildKit says it used; for a base that only this engine has, its layers must be the
     lowest ones of the image.
     """
-    pin = plan.pins.base
+    pin = plan.chain[0].pins.base
     if pin is None:
         return
     if pin.resolved.startswith("local:"):
@@ -58,7 +75,7 @@ def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host
         if "vllm" in plan.versions:
             _import_vllm(box, plan.versions["vllm"].version)
         for wanted in plan.checks:
-            _one(box, plan, wanted)
+            _one(box, wanted)
 
 
 def _import_vllm(box: containers.Box, wanted: str) -> None:
@@ -70,11 +87,10 @@ def _import_vllm(box: containers.Box, wanted: str) -> None:
         raise BuildFailedError(f"the image holds vLLM {found}, while {wanted} is pinned")
 
 
-def _one(box: containers.Box, plan: Plan, wanted: ImageCheck) -> None:
+def _one(box: containers.Box, wanted: ImageCheck) -> None:
     check = wanted.check
-    if check.run:
-        script = plan.files[f"mods/{wanted.owner}/{check.run}"].content.decode()
-        argv, said = ["bash", "-c", script], f"{check.run} fails"
+    if wanted.script is not None:
+        argv, said = ["bash", "-c", wanted.script], f"{check.run} fails"
     elif check.contains:
         argv = ["grep", "-qF", "-e", check.contains, "--", str(check.file)]
         said = f"{check.file} lacks {check.contains!r}"

@@ -1,78 +1,179 @@
-"""The pins of one build: from images.lock where they still cover what is asked, resolved where they do not."""
+"""The pins of one definition: from images.lock where they still cover what is asked, resolved where they do not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.definitions.image import GitSource, WheelSource
 from builder.errors import LockError, UsageError
 from builder.events import Report, Said
-from builder.lock.pins import BasePin, Pins, PythonPin, WheelPin
+from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PythonPin, SourcePin, WheelPin
 from builder.sources import python
 
 if TYPE_CHECKING:
-    from builder.definitions.image import ImageDefinition
+    from builder.definitions.image import ImageDefinition, PythonWants, Source
     from builder.sources.environment import Settings
 
 
+@dataclass(frozen=True)
+class Resolver:
+    """How sources are asked: the person's settings, the engine's answer for a base image, the folder of git mirrors,
+    and the packages that the image below already holds, which stay as they are."""
+
+    settings: Settings
+    base: Callable[[str], str]
+    mirrors: Path
+    held: tuple[LockedPackage, ...]
+    report: Report
+
+    def say(self, text: str) -> None:
+        """Passes on what a source has to say while it is asked."""
+        self.report(Said(text))
+
+
+@dataclass(frozen=True)
+class Completed:
+    """Pins that cover a definition, and the diffs that were frozen for them, by SHA-256."""
+
+    pins: Pins
+    frozen: Mapping[str, bytes]
+
+
+def names(definition: ImageDefinition) -> tuple[str, ...]:
+    """What of a definition can be pinned: ``base``, its sources, ``python``, and ``build`` for what builds them."""
+    wants = definition.python
+    return (
+        *(["base"] if definition.base else []),
+        *definition.sources,
+        *(["python"] if wants else []),
+        *(["build"] if wants and wants.build else []),
+    )
+
+
 def uncovered(definition: ImageDefinition, pins: Pins) -> tuple[str, ...]:
-    """The sources of ``definition`` that ``pins`` do not cover, or cover for another wish than today's."""
-    open_ones = [] if pins.base and pins.base.asked == definition.base else ["base"]
-    for source, requirement in definition.wheels.items():
-        pin = pins.sources.get(source)
-        if pin is None or pin.asked != requirement:
-            open_ones.append(source)
-    if definition.python:
-        asked = python.wanted(definition.python, definition.wheels)
-        if pins.python is None or pins.python.asked != asked:
-            open_ones.append("python")
-    return tuple(open_ones)
+    """What ``pins`` do not cover, or cover for another wish than today's."""
+    wants = definition.python
+    covered = {
+        "base": pins.base is not None and pins.base.asked == definition.base,
+        **{name: _covers(source, pins.sources.get(name)) for name, source in definition.sources.items()},
+        "python": bool(wants and pins.python and pins.python.asked == python.wanted(definition, pins.sources)),
+        "build": bool(wants and pins.build and pins.build.asked == python.wanted_to_build(wants)),
+    }
+    return tuple(name for name in names(definition) if not covered[name])
 
 
 def complete(
-    definition: ImageDefinition,
-    pins: Pins,
-    settings: Settings,
-    resolve_base: Callable[[str], str],
-    *,
-    update: frozenset[str],
-    locked: bool,
-    report: Report,
-) -> Pins:
+    definition: ImageDefinition, pins: Pins, resolver: Resolver, update: Mapping[str, str | None], *, locked: bool
+) -> Completed:
     """``pins`` with everything resolved that is missing, stale or named in ``update``; nothing else moves.
 
-    Raises LockError where something would have to be resolved and ``locked`` forbids it, UsageError where ``update``
-    names no source of this definition, SourceError where a source does not answer or does not exist.
+    ``update`` maps names to the git ref to take instead of the definition's, or None. Raises LockError where something
+    would have to be resolved and ``locked`` forbids it, UsageError for a ref where none can be given, SourceError where
+    a source does not answer or does not exist.
     """
-    sources = {"base", *definition.wheels, *(["python"] if definition.python else [])}
-    unknown = sorted(update - sources)
-    if unknown:
-        raise UsageError(
-            f"{definition.name} has no source `{unknown[0]}`", hint=f"its sources: {', '.join(sorted(sources))}"
-        )
-    wanted = set(uncovered(definition, pins)) | update
+    for name, ref in update.items():
+        if ref is not None and name not in definition.git_sources:
+            raise UsageError(
+                f"`--update {name}={ref}`: only a source taken from git can be moved to a ref",
+                hint=f"write what you want into dockerfiles/{definition.name}/image.yaml",
+            )
+    wanted = set(uncovered(definition, pins)) | set(update)
     if wanted and locked:
         raise LockError(
             f"images.lock does not cover {', '.join(sorted(wanted))} of {definition.name} on {definition.platform}",
-            hint="build once without --locked, and commit images.lock",
+            hint=f"`builder lock {definition.name}` resolves them; commit images.lock",
         )
-    if "base" in wanted:
-        report(Said(f"resolving the base image {definition.base}"))
-        pins = replace(pins, base=BasePin(definition.base, resolve_base(definition.base)))
+    if not wanted:
+        return Completed(pins, {})
+    if "base" in wanted and definition.base:
+        resolver.report(Said(f"resolving the base image {definition.base}"))
+        pins = replace(pins, base=BasePin(definition.base, resolver.base(definition.base)))
+    git, frozen = _git_pins(definition, {name: update.get(name) for name in wanted}, resolver)
+    kept = {name: pin for name, pin in pins.sources.items() if name in definition.git_sources}
+    pins = replace(pins, sources={**kept, **git})
     if definition.python and wanted - {"base"}:
-        report(Said(f"resolving the Python packages for {definition.platform}"))
-        pins = replace(pins, python=python.resolve(definition.python, definition.wheels, definition.platform, settings))
-    return replace(pins, sources=_sources(definition, pins.python))
+        pins = _python_pins(definition, definition.python, pins, resolver)
+    return Completed(replace(pins, sources={**pins.sources, **_wheel_pins(definition, pins.python)}), frozen)
 
 
-def _sources(definition: ImageDefinition, pin: PythonPin | None) -> dict[str, WheelPin]:
+def _covers(source: Source, pin: SourcePin | None) -> bool:
+    if isinstance(source, WheelSource):
+        return isinstance(pin, WheelPin) and pin.asked == source.requirement
+    if not isinstance(pin, GitPin):
+        return False
+    from builder.sources import credentials
+
+    numbers = tuple(pull.number for pull in pin.pulls)
+    return (pin.git, pin.asked, numbers) == (credentials.split(source.git).url, source.ref, source.pulls)
+
+
+def _git_pins(
+    definition: ImageDefinition, wanted: Mapping[str, str | None], resolver: Resolver
+) -> tuple[dict[str, GitPin], dict[str, bytes]]:
+    sources = {name: source for name, source in definition.git_sources.items() if name in wanted}
+    if not sources:
+        return {}, {}
+    from builder.sources import git
+
+    resolver.report(Said(f"resolving {', '.join(f'{name} {wanted[name] or s.ref}' for name, s in sources.items())}"))
+    asked = [(name, source.git, wanted[name] or source.ref) for name, source in sources.items()]
+    frozen: dict[str, bytes] = {}
+    pins = {}
+    for name, pin in git.resolve_all(resolver.mirrors, asked, resolver.say).items():
+        pins[name] = _with_pulls(resolver, replace(pin, asked=sources[name].ref), sources[name], frozen)
+    return pins, frozen
+
+
+def _with_pulls(resolver: Resolver, pin: GitPin, source: GitSource, frozen: dict[str, bytes]) -> GitPin:
+    if not source.pulls:
+        return pin
+    from builder.sources import pull_check, pulls
+
+    taken = [pulls.freeze(resolver.mirrors, source.git, number, pin.commit, resolver.say) for number in source.pulls]
+    labelled = [(f"pull request {one.pin.number}", one.diff) for one in taken]
+    pull_check.check(resolver.mirrors, source.git, pin.commit, labelled, resolver.say)
+    frozen.update({one.pin.sha256: one.diff for one in taken})
+    return replace(pin, pulls=tuple(one.pin for one in taken))
+
+
+def _python_pins(definition: ImageDefinition, wants: PythonWants, pins: Pins, resolver: Resolver) -> Pins:
+    resolver.report(Said(f"resolving the Python packages for {definition.platform}"))
+    needs = _requirements(definition, pins, resolver)
+    asked = python.wanted(definition, pins.sources)
+    request = python.Request(wants, asked, needs, definition.platform)
+    closure = python.resolve(request, resolver.settings, resolver.held)
+    below = {package.name for package in resolver.held}
+    own = replace(closure, packages=tuple(p for p in closure.packages if p.name not in below))
+    pins = replace(pins, python=own)
+    if not wants.build:
+        return pins
+    request = python.Request(wants, python.wanted_to_build(wants), wants.build, definition.platform)
+    return replace(pins, build=python.resolve(request, resolver.settings, (*resolver.held, *own.packages)))
+
+
+def _requirements(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> tuple[str, ...]:
+    """All that the runtime needs: wheels, packages, and what the sources taken from git say of themselves."""
+    lines = [*definition.wheels, *(definition.python.packages if definition.python else ())]
+    for name, source in definition.git_sources.items():
+        pin = pins.sources[name]
+        for file in source.requirements:
+            from builder.sources import git_reading
+
+            lines += git_reading.read_requirements(resolver.mirrors, source.git, str(pin.commit), file, resolver.say)
+    return tuple(dict.fromkeys(lines))
+
+
+def _wheel_pins(definition: ImageDefinition, pin: PythonPin | None) -> dict[str, WheelPin]:
     """A wheel's version is the one in the locked closure, so that the two cannot disagree."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     versions = {package.name: package.version for package in pin.packages} if pin else {}
     return {
-        source: WheelPin(requirement, versions[canonicalize_name(Requirement(requirement).name)])
-        for source, requirement in definition.wheels.items()
+        name: WheelPin(source.requirement, versions[canonicalize_name(Requirement(source.requirement).name)])
+        for name, source in definition.sources.items()
+        if isinstance(source, WheelSource)
     }

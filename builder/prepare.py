@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder import pinned, status
+from builder import chain as chains
+from builder import frozen as frozen_diffs
+from builder import status
 from builder.definitions import image, mod, target
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.plan import explain
-from builder.plan.make import make
+from builder.plan.make import Ingredients, make
 
 if TYPE_CHECKING:
-    from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.engine.endpoint import Endpoint
     from builder.events import Report
-    from builder.lock.pins import Pins
     from builder.plan.model import Plan
     from builder.project import Project
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the person asked for. ``mods`` and ``models`` come on top of the recipe's own."""
+    """What the person asked for. ``mods`` and ``models`` come on top of the recipe's own; ``update`` maps the sources
+    to resolve anew to the git ref to take instead of the definition's, or None."""
 
     target: str
     mods: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
-    update: frozenset[str] = frozenset()
+    update: chains.Update = field(default_factory=dict)
+    overrides: image.Overrides = field(default_factory=image.Overrides)
     locked: bool = False
     force: bool = False
     promote: bool = True
@@ -39,13 +41,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request thought through: the plan, and the earlier image that it is compared with."""
+    """A request thought through: the plan, the diffs frozen for it, and how it compares with what is there."""
 
     request: Request
     plan: Plan
     recipe: Recipe | None
     models: tuple[str, ...]
     lock: Lock
+    frozen: Mapping[str, bytes]
     already: ImageName | None
     reasons: tuple[str, ...]
 
@@ -63,43 +66,31 @@ def prepare(
 
     lock = reading.read(project.lock)
     meant = target.find(project, request.target)
-    definition = image.load(project, meant.definition, versions.platform(endpoint))
+    host = versions.platform(endpoint)
+    chain = image.chain(project, meant.definition, host, request.overrides)
     recipe = meant.recipe
-    mods = _mods(project, (*definition.mods, *(recipe.mods if recipe else ()), *request.mods))
-    pins = lock.pins_of(definition.name, definition.platform)
-    if request.update or pinned.uncovered(definition, pins):
-        pins = _resolve(endpoint, definition, pins, request, environ, report)
     models = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
-    plan = make(definition, mods, pins, recipe, models)
+    completed = chains.complete(project, endpoint, lock, chain, request.update, environ, report, locked=request.locked)
+    plan: Plan | None = None
+    frozen: dict[str, bytes] = {}
+    for definition, one in zip(chain, completed, strict=True):
+        last = definition is chain[-1]
+        asked = (*definition.mods, *((*(recipe.mods if recipe else ()), *request.mods) if last else ()))
+        frozen.update(one.frozen)
+        diffs = frozen_diffs.load(project, definition.name, one.pins, one.frozen)
+        ingredients = Ingredients(definition, one.pins, diffs, _mods(project, asked, plan))
+        plan = make(ingredients, plan, recipe if last else None, models if last else ())
+    if plan is None:
+        raise ValueError("a chain holds at least one definition")
     already, reasons = _compare(project, endpoint, lock, plan)
-    return Prepared(request, plan, recipe, models, lock, already, reasons)
+    return Prepared(request, plan, recipe, models, lock, frozen, already, reasons)
 
 
-def _mods(project: Project, asked: tuple[str, ...]) -> tuple[Mod, ...]:
-    """Each mod once, in the order asked for."""
-    return tuple(mod.load(project, name) for name in dict.fromkeys(mod.name_of(name) for name in asked))
-
-
-def _resolve(
-    endpoint: Endpoint,
-    definition: ImageDefinition,
-    pins: Pins,
-    request: Request,
-    environ: Mapping[str, str],
-    report: Report,
-) -> Pins:
-    from builder.engine import base
-    from builder.sources import environment
-
-    return pinned.complete(
-        definition,
-        pins,
-        environment.read(environ),
-        lambda reference: base.resolve(endpoint, reference, definition.platform),
-        update=request.update,
-        locked=request.locked,
-        report=report,
-    )
+def _mods(project: Project, asked: tuple[str, ...], below: Plan | None) -> tuple[Mod, ...]:
+    """Each mod once, in the order asked for; one that the image below already carries is not baked again."""
+    baked = {mod.name for mod in below.mods} if below else set()
+    names = dict.fromkeys(mod.name_of(name) for name in asked)
+    return tuple(mod.load(project, name) for name in names if name not in baked)
 
 
 def _compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> tuple[ImageName | None, tuple[str, ...]]:

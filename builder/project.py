@@ -35,6 +35,10 @@ class Project:
         return self.root / "builds"
 
     @property
+    def mirrors(self) -> Path:
+        return self.state / "mirrors"
+
+    @property
     def state(self) -> Path:
         return self.root / ".builder"
 

@@ -10,7 +10,7 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from builder.engine import containers, images
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
-    from builder.plan.model import Plan, StagedFile
+    from builder.plan.model import StagedFile
     from builder.project import Project
 
 LABEL = "builder.work"
@@ -51,17 +51,17 @@ class Work:
 
 
 @contextmanager
-def begin(project: Project, endpoint: Endpoint, plan: Plan) -> Iterator[Work]:
-    """A new work folder with the build directory written into it. All of it, the image's temporary tag included, is
-    gone when the block ends."""
+def begin(project: Project, endpoint: Endpoint, repository: str, files: Mapping[str, StagedFile]) -> Iterator[Work]:
+    """A new work folder with the build directory's ``files`` written into it. All of it, the image's temporary tag
+    included, is gone when the block ends."""
     parent = project.state / "work"
     parent.mkdir(parents=True, exist_ok=True)
-    name = f"{plan.repository.replace('/', '_')}-{secrets.token_hex(6)}"
+    name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
     work = Work(name, parent / name)
     work.folder.mkdir()
     with _held(work.folder):
         try:
-            _write(work.directory, plan.files)
+            _write(work.directory, files)
             yield work
         finally:
             _discard(endpoint, work)
@@ -89,7 +89,7 @@ def _held(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _write(directory: Path, files: dict[str, StagedFile]) -> None:
+def _write(directory: Path, files: Mapping[str, StagedFile]) -> None:
     for name, file in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

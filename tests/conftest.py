@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from builder.engine import api, images, versions
 from builder.engine import endpoint as endpoints
-from builder.engine import images, versions
 from builder.engine.endpoint import Endpoint
 from builder.errors import EngineError
 from builder.project import Project
@@ -47,8 +48,16 @@ def small(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
     repository = f"builder-test-{secrets.token_hex(4)}"
     project = projects.make(tmp_path, repository)
     yield project
+    remove_all(endpoint, repository)
+
+
+def remove_all(endpoint: Endpoint, repository: str) -> None:
+    """Removes every image of ``repository``, those too whose tag was taken from them."""
     for tag in images.tags(endpoint, [repository]):
         images.remove(endpoint, tag)
+    filters = {"dangling": ["true"], "label": [f"org.opencontainers.image.title={repository}"]}
+    for found in api.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
+        api.request(endpoint, "DELETE", f"/images/{found['Id']}")
 
 
 @pytest.fixture

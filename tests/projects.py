@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from builder.project import Project
@@ -17,11 +18,11 @@ args: {{greeting: hello}}
 """
 
 DOCKERFILE = """\
+{% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
 FROM {{ base }}
 RUN echo {{ args.greeting | sh }} > /greeting
-COPY build-metadata.yaml /workspace/build-metadata.yaml
-WORKDIR {{ workspace }}
+{{ parts_metadata.write(workspace) }}
 {{ parts_mods.bake(mods, workspace) }}
 """
 
@@ -40,8 +41,7 @@ def make(root: Path, repository: str = "small") -> Project:
     """A project at ``root`` with the definition ``small``, the mod ``template`` and a recipe that uses both."""
     write(root / "dockerfiles/small/image.yaml", IMAGE.format(repository=repository))
     write(root / "dockerfiles/small/Dockerfile.j2", DOCKERFILE)
-    parts = REPOSITORY_ROOT / "dockerfiles/_parts/mods.j2"
-    write(root / "dockerfiles/_parts/mods.j2", parts.read_text(encoding="utf-8"))
+    shutil.copytree(REPOSITORY_ROOT / "dockerfiles/_parts", root / "dockerfiles/_parts")
     add_mod(root, "template", 'cp chat.jinja "$WORKSPACE_DIR/chat.jinja"\n', {"chat.jinja": "version one\n"})
     add_recipe(root, "chat", repository, "Org/Model-1B", ["mods/template"])
     return Project(root)

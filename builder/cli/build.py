@@ -9,6 +9,7 @@ import click
 
 from builder.cli import words
 from builder.cli.context import Context, pass_context
+from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
 
 if TYPE_CHECKING:
     from builder.build import Built
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 @click.argument("target")
 @click.option("--model", "models", multiple=True, metavar="M", help="Pair a further model with the image.")
 @click.option("--mod", "mods", multiple=True, metavar="X", help="Bake a further mod.")
-@click.option("--update", multiple=True, metavar="SOURCE", help="Resolve base, vllm or python anew.")
+@update_option
+@platform_option
+@set_option
 @click.option("--locked", is_flag=True, help="Resolve nothing: fail where images.lock does not cover what is asked.")
 @click.option("--force", is_flag=True, help="Build though nothing has changed.")
 @click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
@@ -32,6 +35,8 @@ def build(
     models: tuple[str, ...],
     mods: tuple[str, ...],
     update: tuple[str, ...],
+    platform: str | None,
+    settings: tuple[str, ...],
     locked: bool,
     force: bool,
     no_promote: bool,
@@ -45,7 +50,10 @@ def build(
     from builder import prepare
     from builder.cli.say import say
 
-    request = prepare.Request(target, mods, models, frozenset(update), locked, promote=not no_promote)
+    overrides = parse_overrides(platform, settings)
+    request = prepare.Request(
+        target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote
+    )
     prepared = prepare.prepare(context.project, context.endpoint, request, os.environ, say)
     if dry_run:
         _print_plan(prepared, force)

@@ -12,9 +12,11 @@ import click
 # name: (module in builder.cli, the object in it, one line)
 TABLE: dict[str, tuple[str, str, str]] = {
     "build": ("build", "build", "Build a numbered image from a recipe or a definition."),
+    "lock": ("lock", "lock", "Resolve or move pins without building."),
     "list": ("list", "list_", "Show the numbered images and the models paired with each."),
     "show": ("show", "show", "Show all that is in one image."),
     "rollback": ("rollback", "rollback", "Go back to the image before, or to a number."),
+    "rebuild": ("rebuild", "rebuild", "Build a number again from its build directory."),
     "pin": ("pin", "pin", "Keep an image when others are pruned."),
     "unpin": ("pin", "unpin", "Let an image go when others are pruned."),
     "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),

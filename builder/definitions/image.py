@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from builder import yamlfile
 from builder.definitions.reading import read_checked, read_text
-from builder.errors import UsageError
+from builder.errors import FileProblemsError, Place, Problem, UsageError
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -25,31 +27,66 @@ class Index:
 @dataclass(frozen=True)
 class PythonWants:
     """The Python packages asked for. ``version`` is the image's Python (``3.12``), ``glibc`` its C library (``2.39``),
-    ``without`` names packages that are never installed though others ask for them."""
+    ``without`` names packages that are never installed though others ask for them, ``build`` is what it takes to build
+    the sources that come from git."""
 
     version: str
     glibc: str
     packages: tuple[str, ...]
     without: tuple[str, ...] = ()
     indexes: tuple[Index, ...] = ()
+    build: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WheelSource:
+    """A source taken as a wheel: one exact requirement, ``vllm==0.19.1``."""
+
+    requirement: str
+
+
+@dataclass(frozen=True)
+class GitSource:
+    """A source built from git at ``ref`` (a branch, tag or commit) with the changes of ``pulls`` on top;
+    ``requirements`` are files in it that say what it needs to run."""
+
+    git: str
+    ref: str
+    pulls: tuple[int, ...] = ()
+    requirements: tuple[str, ...] = ()
+
+
+Source = WheelSource | GitSource
 
 
 @dataclass(frozen=True)
 class ImageDefinition:
-    """What an image is made from. ``wheels`` maps a source (``vllm``) to the requirement that it is taken from;
-    ``template`` is the Dockerfile's text, ``parts`` the shared ones by the name that templates import them under."""
+    """What an image is made from: a ``base`` image, or the image of the definition ``parent``. ``sources`` maps a name
+    (``vllm``) to where it is taken from; ``template`` is the Dockerfile's text, ``parts`` the shared ones by the name
+    that templates import them under."""
 
     name: str
     repository: str
     description: str
     platform: str
-    base: str
-    wheels: dict[str, str]
+    base: str | None
+    parent: str | None
+    sources: dict[str, Source]
     python: PythonWants | None
     args: dict[str, Value]
     mods: tuple[str, ...]
     template: str
     parts: dict[str, str]
+
+    @property
+    def wheels(self) -> tuple[str, ...]:
+        """The requirements of the sources that are taken as wheels."""
+        return tuple(s.requirement for s in self.sources.values() if isinstance(s, WheelSource))
+
+    @property
+    def git_sources(self) -> dict[str, GitSource]:
+        """The sources that are built from git."""
+        return {name: source for name, source in self.sources.items() if isinstance(source, GitSource)}
 
 
 def names(project: Project) -> tuple[str, ...]:
@@ -75,7 +112,9 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
         )
     file = project.relative(path)
     data = read_checked(path, file, "image")
-    wheels = {source: wanted["wheel"] for source, wanted in data.get("sources", {}).items()}
+    if ("base" in data) == ("from" in data):
+        said = "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
+        raise FileProblemsError((Problem(Place(file), said),))
     python = _python(data["python"]) if "python" in data else None
     platform = host_platform if data["platform"] == "host" else data["platform"]
     template = folder / "Dockerfile.j2"
@@ -84,8 +123,9 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
         repository=data["repository"],
         description=data["description"],
         platform=platform,
-        base=data["base"],
-        wheels=wheels,
+        base=data.get("base"),
+        parent=data.get("from"),
+        sources={source: _source(wanted) for source, wanted in data.get("sources", {}).items()},
         python=python,
         args=dict(data.get("args", {})),
         mods=tuple(data.get("mods", ())),
@@ -95,6 +135,53 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
             for part in sorted((project.dockerfiles / "_parts").glob("*.j2"))
         },
     )
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What one command asks for in place of what the files say: another platform, other values for the template."""
+
+    platform: str | None = None
+    args: Mapping[str, str] = field(default_factory=dict)
+
+
+def chain(
+    project: Project, name: str, host_platform: str, overrides: Overrides | None = None
+) -> tuple[ImageDefinition, ...]:
+    """The definition ``name`` and those that it stands on, the lowest first, with the ``overrides`` that concern each.
+
+    Raises UsageError for one that stands on itself, or on one for another platform, and for an override that concerns
+    none; as ``load`` does otherwise.
+    """
+    found = _chain(project, name, host_platform)
+    if overrides is None:
+        return found
+    known = {key for one in found for key in one.args}
+    for key in overrides.args:
+        if key not in known:
+            raise UsageError(f"{name} has no argument `{key}`", hint=f"it has: {', '.join(sorted(known)) or 'none'}")
+    return tuple(_overridden(one, overrides) for one in found)
+
+
+def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefinition:
+    own = {key: yamlfile.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
+    for key, value in own.items():
+        if not isinstance(value, Value):
+            raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")
+    return replace(definition, platform=overrides.platform or definition.platform, args={**definition.args, **own})
+
+
+def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefinition, ...]:
+    found = [load(project, name, host_platform)]
+    while found[0].parent:
+        below = load(project, found[0].parent, host_platform)
+        if below.name in {one.name for one in found}:
+            raise UsageError(f"dockerfiles/{found[0].name}/image.yaml: `from: {below.name}` goes round in a circle")
+        if below.platform != found[0].platform:
+            above = found[0]
+            raise UsageError(f"{above.name} is for {above.platform}, {below.name} below it for {below.platform}")
+        found.insert(0, below)
+    return tuple(found)
 
 
 def repository_of(project: Project, name: str) -> str:
@@ -109,6 +196,12 @@ def of_repository(project: Project, repository: str) -> str | None:
     return next((name for name in names(project) if repository_of(project, name) == repository), None)
 
 
+def _source(data: dict[str, Any]) -> Source:
+    if "wheel" in data:
+        return WheelSource(data["wheel"])
+    return GitSource(data["git"], data["ref"], tuple(data.get("pulls", ())), tuple(data.get("requirements", ())))
+
+
 def _python(data: dict[str, Any]) -> PythonWants:
     return PythonWants(
         version=data["version"],
@@ -116,4 +209,5 @@ def _python(data: dict[str, Any]) -> PythonWants:
         packages=tuple(data["packages"]),
         without=tuple(data.get("without", ())),
         indexes=tuple(Index(i["url"], tuple(i["packages"])) for i in data.get("indexes", ())),
+        build=tuple(data.get("build", ())),
     )

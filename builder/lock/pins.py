@@ -28,6 +28,33 @@ class WheelPin:
 
 
 @dataclass(frozen=True)
+class PullPin:
+    """A pull request as it was when it was pinned: its head commit (40 hex digits), and the SHA-256 (64) of its frozen
+    diff, which the project keeps as a file."""
+
+    number: int
+    head: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class GitPin:
+    """A source taken from git. ``asked`` is a branch, tag or commit, ``commit`` the 40 hex digits that it stood for,
+    ``version`` what its tags make of it (PEP 440), ``date`` the commit's own (RFC 3339 UTC). ``git`` is the address
+    without credentials."""
+
+    git: str
+    asked: str
+    commit: str
+    version: str
+    date: str
+    pulls: tuple[PullPin, ...] = ()
+
+
+SourcePin = WheelPin | GitPin
+
+
+@dataclass(frozen=True)
 class LockedPackage:
     """One Python package: exact version and the SHA-256 (64 hex digits) of every file that suits the platform."""
 
@@ -48,8 +75,10 @@ class PythonPin:
 
 @dataclass(frozen=True)
 class Pins:
-    """All pins of one definition on one platform; a pin that nobody resolved yet is absent."""
+    """All pins of one definition on one platform; a pin that nobody resolved yet is absent. ``build`` is what it takes
+    to build the sources that come from git."""
 
     base: BasePin | None = None
-    sources: dict[str, WheelPin] = field(default_factory=dict)
+    sources: dict[str, SourcePin] = field(default_factory=dict)
     python: PythonPin | None = None
+    build: PythonPin | None = None

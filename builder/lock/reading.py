@@ -12,7 +12,7 @@ from builder.lock.checks import WrongError, flag, mapping, matching, optional, r
 from builder.lock.faults import CORRECT, TAKE_BACK, lock_error, refuse_conflict, refuse_cut_off
 from builder.lock.lines import read_layout
 from builder.lock.model import VERSION, ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
-from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
+from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
 from builder.lock.rules import broken_rules
 
 if TYPE_CHECKING:
@@ -127,8 +127,34 @@ def _lock(definitions: Any = None, images: Any = None, models: Any = None, **_: 
 _TEXT_OR_NOTHING: Check = optional(text)
 _BASE = record(BasePin, required={"asked": text, "resolved": text}, others={})
 _WHEEL = record(WheelPin, required={"asked": text, "version": text}, others={"commit": _TEXT_OR_NOTHING})
+_COMMIT = matching("[0-9a-f]{40}", "a commit of 40 hex digits")
+_PULL = record(
+    PullPin,
+    required={
+        "number": whole(1),
+        "head": _COMMIT,
+        "sha256": matching("[0-9a-f]{64}", "a SHA-256 of 64 hex digits"),
+    },
+    others={},
+)
+_GIT = record(
+    GitPin,
+    required={"git": text, "asked": text, "commit": _COMMIT, "version": text, "date": _TIME},
+    others={"pulls": sequence(_PULL)},
+)
+
+
+def _source(data: Data) -> SourcePin:
+    pin: SourcePin = _GIT(data) if isinstance(data, dict) and "git" in data else _WHEEL(data)
+    return pin
+
+
 _PYTHON = record(PythonPin, required={"asked": sequence(text), "newest": text, "packages": _packages}, others={})
-_PINS = record(Pins, required={}, others={"base": _BASE, "sources": mapping(_WHEEL), "python": _PYTHON})
+_PINS = record(
+    Pins,
+    required={},
+    others={"base": _BASE, "sources": mapping(_source), "python": _PYTHON, "build": _PYTHON},
+)
 _VERSION = record(Version, required={"version": text}, others={"commit": _TEXT_OR_NOTHING})
 _IMAGE = record(
     NumberedImage,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from builder.lock.faults import END
 from builder.lock.model import VERSION, Lock, Model, NumberedImage, Pairing, Repository, Version
+from builder.lock.pins import WheelPin
 from builder.lock.quoting import LONGEST_KEY, quote
 
 if TYPE_CHECKING:
-    from builder.lock.pins import LockedPackage, Pins, PythonPin, WheelPin
+    from builder.lock.pins import LockedPackage, Pins, PythonPin, SourcePin
 
 HEADER = f"""\
 # images.lock: what every numbered image was built from, and which image serves which model.
@@ -51,14 +52,22 @@ def _pins(pins: Pins) -> dict[str, Any]:
     if pins.base:
         block["base"] = {"asked": pins.base.asked, "resolved": pins.base.resolved}
     if pins.sources:
-        block["sources"] = {name: _wheel(pin) for name, pin in sorted(pins.sources.items())}
+        block["sources"] = {name: _source(pin) for name, pin in sorted(pins.sources.items())}
     if pins.python:
         block["python"] = _python(pins.python)
+    if pins.build:
+        block["build"] = _python(pins.build)
     return block
 
 
-def _wheel(pin: WheelPin) -> dict[str, Any]:
-    return {"asked": pin.asked, "version": pin.version, "commit": pin.commit}
+def _source(pin: SourcePin) -> dict[str, Any]:
+    if isinstance(pin, WheelPin):
+        return {"asked": pin.asked, "version": pin.version, "commit": pin.commit}
+    block = {"git": pin.git, "asked": pin.asked, "commit": pin.commit, "version": pin.version, "date": pin.date}
+    if pin.pulls:
+        pulls = [{"number": pull.number, "head": pull.head, "sha256": pull.sha256} for pull in pin.pulls]
+        return {**block, "pulls": pulls}
+    return block
 
 
 def _python(pin: PythonPin) -> dict[str, Any]:

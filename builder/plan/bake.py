@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from builder.plan.model import StagedFile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lock.model import Version
+    from builder.lock.pins import GitPin
 
 TARGET = "image"
 
@@ -31,7 +34,7 @@ def labels(
         "org.opencontainers.image.title": definition.repository,
         "org.opencontainers.image.description": definition.description,
         "org.opencontainers.image.created": created,
-        "org.opencontainers.image.base.name": definition.base,
+        "org.opencontainers.image.base.name": definition.base or "",
         "builder.definition": definition.name,
         "builder.input-hash": input_hash,
         "builder.base": base,
@@ -43,15 +46,30 @@ def labels(
     return {name: value for name, value in said.items() if value}
 
 
-def bake_file(platform: str, labels: dict[str, str], epoch: int) -> StagedFile:
-    """One target over the build directory itself. Attestations are off: they would change the digest of every build."""
-    target: dict[str, Any] = {
+def target(platform: str, epoch: int, sources: Mapping[str, GitPin], parent: str | None) -> dict[str, Any]:
+    """One target over the build directory; the image below is another target of the same file.
+
+    Attestations are off: they would change the digest of every build.
+    """
+    contexts = {source_context(name): f"{pin.git}#{pin.commit}" for name, pin in sorted(sources.items())}
+    if parent:
+        contexts[parent] = f"target:{parent}"
+    return {
         "context": ".",
         "dockerfile": "Dockerfile",
+        **({"contexts": contexts} if contexts else {}),
         "platforms": [platform],
         "args": {"SOURCE_DATE_EPOCH": str(epoch)},
-        "labels": labels,
         "attest": [{"type": "provenance", "disabled": "true"}, {"type": "sbom", "disabled": "true"}],
     }
-    text = json.dumps({"group": {"default": {"targets": [TARGET]}}, "target": {TARGET: target}}, indent=2)
+
+
+def source_context(source: str) -> str:
+    """The named build context that holds a source taken from git: ``vllm-source``."""
+    return f"{source}-source"
+
+
+def bake_file(targets: Mapping[str, Any]) -> StagedFile:
+    """The bake file, which builds the last image of the chain."""
+    text = json.dumps({"group": {"default": {"targets": [TARGET]}}, "target": targets}, indent=2)
     return StagedFile(f"{text}\n".encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.errors import FileProblemsError, Place, Problem
@@ -12,8 +13,20 @@ from builder.plan.model import WORKSPACE
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
-    from builder.lock.model import Version
     from builder.plan.python import PackageGroup
+
+
+@dataclass(frozen=True)
+class TemplateSource:
+    """A source as templates see it. ``kind`` is git or wheel; for git, ``context`` names the build context with its
+    tree, ``patches`` the files in ``patches/`` to apply to it, and ``epoch`` is the commit's date in seconds."""
+
+    kind: str
+    version: str
+    commit: str | None
+    context: str = ""
+    patches: tuple[str, ...] = ()
+    epoch: int = 0
 
 
 def render(
@@ -21,7 +34,7 @@ def render(
     base: str,
     mods: tuple[Mod, ...],
     groups: tuple[PackageGroup, ...],
-    versions: dict[str, Version],
+    sources: dict[str, TemplateSource],
 ) -> str:
     """The Dockerfile's text. Raises FileProblemsError with the template's line where it asks for what is not there."""
     import jinja2
@@ -44,11 +57,13 @@ def render(
         text = environment.get_template(own).render(
             definition=definition.name,
             description=definition.description,
+            platform=definition.platform,
             arch=definition.platform.removeprefix("linux/"),
             base=base,
             args=definition.args,
-            python={"groups": groups},
-            versions={source: version.version for source, version in versions.items()},
+            python={"version": definition.python.version if definition.python else "", "groups": groups},
+            sources=sources,
+            versions={name: source.version for name, source in sources.items()},
             mods=mods,
             workspace=WORKSPACE,
         )

@@ -26,7 +26,7 @@ def changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str, ...]:
     new = {step.name: step.takes for step in after}
     lines: list[str] = []
     for name in (*new, *(name for name in old if name not in new)):
-        if name in _DERIVED:
+        if _own_name(name) in _DERIVED:
             continue
         if name not in old:
             lines.append(f"{name}: new")
@@ -38,22 +38,27 @@ def changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str, ...]:
     if order_old != order_new:
         lines.append(f"order of the steps: {', '.join(order_new)}")
     if not lines:
-        lines = [f"{name}: changed" for name in _DERIVED if old.get(name) != new.get(name)]
+        lines = [f"{name}: changed" for name in new if _own_name(name) in _DERIVED and old.get(name) != new[name]]
     return tuple(lines)
 
 
 _DERIVED = ("Dockerfile", "build-metadata.yaml")
 
 
+def _own_name(name: str) -> str:
+    """A step's name without the definition of a chain that it belongs to: ``dflash: mod x`` is ``mod x``."""
+    return name.rpartition(": ")[2]
+
+
 def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
-    if name.startswith("mod ") and old != new:
+    if _own_name(name).startswith("mod ") and old != new:
         return [f"{name}: changed"]
     lines: list[str] = []
     for key in (*new, *(key for key in old if key not in new)):
         before, after = _short(old.get(key, "")), _short(new.get(key, ""))
         if old.get(key) == new.get(key):
             continue
-        if name == "python packages":
+        if _own_name(name) in {"python packages", "build packages"}:
             lines.append(f"{key}: {_version_change(old.get(key, ''), new.get(key, ''))}")
         else:
             lines.append(f"{name} {key}: {before or 'nothing'} → {after or 'nothing'}")

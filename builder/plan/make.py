@@ -4,57 +4,68 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from builder.lock.model import Version
+from builder.lock.pins import GitPin
 from builder.plan import bake, dockerfile, python
 from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, input_hash
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lock.pins import Pins
 
+# Where nothing that is pinned has a date: zip files cannot hold an earlier one.
+EARLIEST = "1980-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Ingredients:
+    """What one image of a chain is made from: its definition, pins that cover it, the frozen diffs by SHA-256, mods."""
+
+    definition: ImageDefinition
+    pins: Pins
+    diffs: Mapping[str, bytes]
+    mods: tuple[Mod, ...]
+
 
 def make(
-    definition: ImageDefinition,
-    mods: tuple[Mod, ...],
-    pins: Pins,
-    recipe: Recipe | None = None,
-    models: tuple[str, ...] = (),
+    ingredients: Ingredients, parent: Plan | None = None, recipe: Recipe | None = None, models: tuple[str, ...] = ()
 ) -> Plan:
-    """The plan of one build. ``pins`` must cover all that the definition asks for."""
-    base = base_reference(pins)
-    versions = {source: Version(pin.version, pin.commit) for source, pin in sorted(pins.sources.items())}
-    groups = python.groups(definition.python) if definition.python else ()
-    text = dockerfile.render(definition, base, mods, groups, versions)
-    created = pins.python.newest if pins.python else "1980-01-01T00:00:00Z"
+    """The plan of one build on top of ``parent``, the plan of the image below."""
+    definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
+    base = parent.definition.name if parent else base_reference(pins)
+    versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
+    created = max([EARLIEST, *_dates(pins)])
     epoch = int(datetime.fromisoformat(created).timestamp())
-    content = {
-        "Dockerfile": StagedFile(text.encode()),
-        "build-metadata.yaml": _metadata(definition, base, versions, created),
-        **(python.files(pins.python, groups) if pins.python else {}),
-        **{f"mods/{m.name}/{f.path}": StagedFile(f.content, f.executable) for m in mods for f in m.files},
-    }
-    steps = _steps(definition, base, mods, pins, content)
-    hashed = input_hash(steps)
-    labels = bake.labels(definition, hashed, mods, versions, base, created, recipe, models)
+    content = _content(ingredients, base, versions, created)
+    steps = (*_steps_below(parent), *_steps(ingredients, base, content))
+    files = {**content, **(_files_below(parent) if parent else {})}
+    git = {name: pin for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
+    own = bake.target(definition.platform, epoch, git, parent.definition.name if parent else None)
+    below = _targets_below(parent) if parent else {}
+    all_versions = {**(parent.versions if parent else {}), **versions}
+    all_mods = (*(parent.mods if parent else ()), *mods)
+    labels = bake.labels(definition, input_hash(steps), all_mods, all_versions, base, created, recipe, models)
+    targets = {**below, bake.TARGET: {**own, "labels": labels}}
     return Plan(
         definition=definition,
         pins=pins,
-        mods=mods,
+        parent=parent,
+        mods=all_mods,
         steps=steps,
-        files={
-            **content,
-            "bake.json": bake.bake_file(definition.platform, labels, epoch),
-            "plan.json": steps_file(steps),
-        },
-        versions=versions,
-        checks=tuple(ImageCheck(mod.name, check) for mod in mods for check in mod.checks),
+        files={**files, "bake.json": bake.bake_file(targets), "plan.json": steps_file(steps)},
+        targets=targets,
+        versions=all_versions,
+        checks=(*(parent.checks if parent else ()), *_checks(mods)),
         epoch=epoch,
-        remarks=tuple(_remarks(mods, recipe)),
+        remarks=(*(parent.remarks if parent else ()), *_remarks(mods, recipe)),
     )
 
 
@@ -73,23 +84,96 @@ def steps_file(steps: tuple[Step, ...]) -> StagedFile:
     return StagedFile(f"{json.dumps({'steps': listed}, indent=2, ensure_ascii=False)}\n".encode())
 
 
-def _steps(
-    definition: ImageDefinition, base: str, mods: tuple[Mod, ...], pins: Pins, content: dict[str, StagedFile]
-) -> tuple[Step, ...]:
-    resolved = pins.base.resolved if pins.base else base
-    steps = [Step("base", {"image": definition.base, "content": resolved, "platform": definition.platform})]
-    steps += [
-        Step(name, {"wanted": pin.asked, "version": pin.version, **({"commit": pin.commit} if pin.commit else {})})
-        for name, pin in sorted(pins.sources.items())
-    ]
-    if pins.python:
-        # Every file's hash counts; the version alone is what a person is told.
-        listed = {p.name: f"{p.version} {_sha256(' '.join(p.hashes).encode())[:12]}" for p in pins.python.packages}
-        steps.append(Step("python packages", listed))
+def _content(ingredients: Ingredients, base: str, versions: dict[str, Version], created: str) -> dict[str, StagedFile]:
+    definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
+    groups = python.groups(definition)
+    sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
+    return {
+        "Dockerfile": StagedFile(dockerfile.render(definition, base, mods, groups, sources).encode()),
+        "build-metadata.yaml": _metadata(definition, base, versions, created),
+        **(python.files(pins, groups) if pins.python else {}),
+        **{f"patches/{file}": StagedFile(ingredients.diffs[sha256]) for file, sha256 in _patches(pins)},
+        **{f"mods/{m.name}/{f.path}": StagedFile(f.content, f.executable) for m in mods for f in m.files},
+    }
+
+
+def _template_source(name: str, pins: Pins) -> dockerfile.TemplateSource:
+    pin = pins.sources[name]
+    if not isinstance(pin, GitPin):
+        return dockerfile.TemplateSource("wheel", pin.version, pin.commit)
+    epoch = int(datetime.fromisoformat(pin.date).timestamp())
+    patches = tuple(_patch_file(name, pull.number) for pull in pin.pulls)
+    return dockerfile.TemplateSource("git", pin.version, pin.commit, bake.source_context(name), patches, epoch)
+
+
+def _patches(pins: Pins) -> list[tuple[str, str]]:
+    """The frozen diffs of all pull requests: file name in ``patches/``, and SHA-256."""
+    git = [(name, pin) for name, pin in sorted(pins.sources.items()) if isinstance(pin, GitPin)]
+    return [(_patch_file(name, pull.number), pull.sha256) for name, pin in git for pull in pin.pulls]
+
+
+def _patch_file(source: str, number: int) -> str:
+    return f"{source}-{number}.patch"
+
+
+def _dates(pins: Pins) -> list[str]:
+    found = [pin.date for pin in pins.sources.values() if isinstance(pin, GitPin)]
+    return [*found, *([pins.python.newest] if pins.python and pins.python.newest else [])]
+
+
+def _steps_below(parent: Plan | None) -> tuple[Step, ...]:
+    if parent is None:
+        return ()
+    return tuple(Step(f"{parent.definition.name}: {step.name}", step.takes) for step in parent.steps)
+
+
+def _files_below(parent: Plan) -> dict[str, StagedFile]:
+    """The build directory of the image below, as a folder of its name, and of those further down beside it."""
+    own_folder = f"{parent.definition.name}/"
+    below = {plan.definition.name for plan in parent.chain[:-1]}
+    return {
+        path if path.partition("/")[0] in below else own_folder + path: file
+        for path, file in parent.files.items()
+        if path not in {"bake.json", "plan.json"}
+    }
+
+
+def _targets_below(parent: Plan) -> dict[str, object]:
+    """The targets of the images below; labels are the finished image's alone."""
+    below = {name: target for name, target in parent.targets.items() if name != bake.TARGET}
+    own = {key: value for key, value in parent.targets[bake.TARGET].items() if key != "labels"}
+    name = parent.definition.name
+    return {**below, name: {**own, "context": name}}
+
+
+def _steps(ingredients: Ingredients, base: str, content: dict[str, StagedFile]) -> tuple[Step, ...]:
+    definition, pins = ingredients.definition, ingredients.pins
+    steps = []
+    if definition.base:
+        resolved = pins.base.resolved if pins.base else base
+        steps.append(Step("base", {"image": definition.base, "content": resolved, "platform": definition.platform}))
+    for name, pin in sorted(pins.sources.items()):
+        takes = {"wanted": pin.asked, "version": pin.version, **({"commit": pin.commit} if pin.commit else {})}
+        pulls = pin.pulls if isinstance(pin, GitPin) else ()
+        steps.append(Step(name, {**takes, **{f"pull request {p.number}": f"sha256:{p.sha256}" for p in pulls}}))
+    for title, closure in (("python packages", pins.python), ("build packages", pins.build)):
+        if closure:
+            # Every file's hash counts; the version alone is what a person is told.
+            hashed = {p.name: f"{p.version} {_sha256(' '.join(p.hashes).encode())[:12]}" for p in closure.packages}
+            steps.append(Step(title, hashed))
     steps.append(Step("Dockerfile", {"text": _sha256(content["Dockerfile"].content)}))
     steps.append(Step("build-metadata.yaml", {"text": _sha256(content["build-metadata.yaml"].content)}))
-    steps += [Step(f"mod {mod.name}", {"content": mod.content_hash}) for mod in mods]
+    steps += [Step(f"mod {mod.name}", {"content": mod.content_hash}) for mod in ingredients.mods]
     return tuple(steps)
+
+
+def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:
+    scripts = {(mod.name, file.path): file.content.decode(errors="replace") for mod in mods for file in mod.files}
+    return tuple(
+        ImageCheck(mod.name, check, scripts[mod.name, check.run] if check.run else None)
+        for mod in mods
+        for check in mod.checks
+    )
 
 
 def _remarks(mods: tuple[Mod, ...], recipe: Recipe | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
@@ -34,22 +34,28 @@ class Step:
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """A check in the finished image, and who asks for it: a mod's name, or the definition's."""
+    """A check in the finished image, the mod that asks for it, and the text of its script where it is one."""
 
     owner: str
     check: Check
+    script: str | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One build. ``files`` are the build directory's, by path; ``epoch`` is the date that the image carries, in seconds
-    since 1970, taken from the pinned sources; ``remarks`` are said before the build."""
+    """One build, of the image below as well where the definition stands on another (``parent``).
+
+    ``files`` are the build directory's, by path; ``targets`` those of its bake file, by name; ``epoch`` is the date
+    that the image carries, in seconds since 1970, taken from the pinned sources; ``remarks`` are said before the build.
+    """
 
     definition: ImageDefinition
     pins: Pins
+    parent: Plan | None
     mods: tuple[Mod, ...]
     steps: tuple[Step, ...]
     files: dict[str, StagedFile]
+    targets: dict[str, Any]
     versions: dict[str, Version]
     checks: tuple[ImageCheck, ...]
     epoch: int
@@ -58,6 +64,11 @@ class Plan:
     @property
     def repository(self) -> str:
         return self.definition.repository
+
+    @property
+    def chain(self) -> tuple[Plan, ...]:
+        """The plans of all images that are built, the lowest first."""
+        return (*(self.parent.chain if self.parent else ()), self)
 
     @property
     def input_hash(self) -> str:

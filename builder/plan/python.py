@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from builder.plan.model import StagedFile
 
 if TYPE_CHECKING:
-    from builder.definitions.image import PythonWants
-    from builder.lock.pins import LockedPackage, PythonPin
+    from builder.definitions.image import ImageDefinition
+    from builder.lock.pins import LockedPackage, Pins
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,23 @@ class PackageGroup:
     packages: tuple[str, ...]
 
 
-def groups(wants: PythonWants) -> tuple[PackageGroup, ...]:
-    """A group for each index that the definition names."""
+def groups(definition: ImageDefinition) -> tuple[PackageGroup, ...]:
+    """A group for each index that the definition names. The definition's name keeps those of a chain apart."""
+    indexes = definition.python.indexes if definition.python else ()
     return tuple(
-        PackageGroup(f"index-{n}", f"index-{n}.txt", index.url, index.packages)
-        for n, index in enumerate(wants.indexes, start=1)
+        PackageGroup(f"{definition.name}-index-{n}", f"index-{n}.txt", index.url, index.packages)
+        for n, index in enumerate(indexes, start=1)
     )
 
 
-def files(pin: PythonPin, grouped: tuple[PackageGroup, ...]) -> dict[str, StagedFile]:
-    """The requirement files below ``python/``: uv's own, one a group, and all others."""
+def files(pins: Pins, grouped: tuple[PackageGroup, ...]) -> dict[str, StagedFile]:
+    """The requirement files below ``python/``: uv's own, one a group, all others, and what builds the sources."""
     file_of = {name: group.file for group in grouped for name in group.packages} | {"uv": "uv.txt"}
     lines: dict[str, list[str]] = {"uv.txt": [], "packages.txt": [], **{group.file: [] for group in grouped}}
-    for package in pin.packages:
+    for package in pins.python.packages if pins.python else ():
         lines[file_of.get(package.name, "packages.txt")].append(_line(package))
+    if pins.build:
+        lines["build.txt"] = [_line(package) for package in pins.build.packages]
     return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,8 @@ from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, PythonPin
 
 if TYPE_CHECKING:
-    from builder.definitions.image import PythonWants
+    from builder.definitions.image import ImageDefinition, PythonWants
+    from builder.lock.pins import SourcePin
     from builder.sources.environment import Settings
 
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
@@ -17,19 +20,50 @@ _COMPILE += ["--no-python-downloads", "--quiet", "--color", "never"]
 _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
-def wanted(wants: PythonWants, wheels: dict[str, str]) -> tuple[str, ...]:
-    """All that a definition asks for, as images.lock records it: a change in any line makes the pin stale."""
+@dataclass(frozen=True)
+class Request:
+    """One closure to resolve: the Python and the indexes that are wanted, what was asked for as images.lock records it,
+    and the requirements that uv is given."""
+
+    wants: PythonWants
+    asked: tuple[str, ...]
+    requirements: tuple[str, ...]
+    platform: str
+
+
+def wanted(definition: ImageDefinition, sources: Mapping[str, SourcePin]) -> tuple[str, ...]:
+    """All that a definition asks for at run time, as images.lock records it: a changed line makes the pin stale."""
+    wants = definition.python
+    if wants is None:
+        return ()
+    files = []
+    for name, source in definition.git_sources.items():
+        commit = sources[name].commit if name in sources else None
+        files += [f"{file} of {name} {commit}" for file in source.requirements]
+    return (*_environment(wants), *sorted(definition.wheels), *wants.packages, *files, *_limits(wants))
+
+
+def wanted_to_build(wants: PythonWants) -> tuple[str, ...]:
+    """All that is asked for to build the sources taken from git, as images.lock records it."""
+    return (*_environment(wants), *wants.build, *_limits(wants))
+
+
+def _environment(wants: PythonWants) -> tuple[str, ...]:
+    return (f"python {wants.version}, glibc {wants.glibc}",)
+
+
+def _limits(wants: PythonWants) -> tuple[str, ...]:
     return (
-        f"python {wants.version}, glibc {wants.glibc}",
-        *sorted(wheels.values()),
-        *wants.packages,
         *(f"without {name}" for name in wants.without),
         *(f"{name} from {index.url}" for index in wants.indexes for name in index.packages),
     )
 
 
-def resolve(wants: PythonWants, wheels: dict[str, str], platform: str, settings: Settings) -> PythonPin:
-    """The closure of all packages asked for. Raises SourceError where there is none, or an index does not answer."""
+def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...] = ()) -> PythonPin:
+    """The closure of all packages asked for; those that are ``held`` keep their version.
+
+    Raises SourceError where there is none, or an index does not answer.
+    """
     import os
     import subprocess
     import tempfile
@@ -37,19 +71,19 @@ def resolve(wants: PythonWants, wheels: dict[str, str], platform: str, settings:
 
     from uv import find_uv_bin
 
+    wants, platform = request.wants, request.platform
     machine = _MACHINES[platform]
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         project = Path(folder) / "pyproject.toml"
-        project.write_text(_project(wants, wheels, local_names(settings, machine)), encoding="utf-8")
+        project.write_text(_project(request, local_names(settings, machine)), encoding="utf-8")
+        constraints = Path(folder) / "constraints.txt"
+        constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in held), encoding="utf-8")
         lock = Path(folder) / "pylock.toml"
-        options = ["--python-version", wants.version]
-        options += [
-            "--python-platform",
-            f"{machine}-manylinux_{wants.glibc.replace('.', '_')}",
-            *_index_options(settings),
-        ]
+        options = ["--output-file", str(lock), "--constraints", str(constraints)]
+        options += ["--python-version", wants.version]
+        options += ["--python-platform", f"{machine}-manylinux_{wants.glibc.replace('.', '_')}"]
         done = subprocess.run(
-            [find_uv_bin(), "pip", "compile", str(project), *_COMPILE, "--output-file", str(lock), *options],
+            [find_uv_bin(), "pip", "compile", str(project), *_COMPILE, *options, *_index_options(settings)],
             # uv reads the overrides and indexes of a pyproject.toml only in the folder that it is run in.
             cwd=folder,
             capture_output=True,
@@ -64,7 +98,7 @@ def resolve(wants: PythonWants, wheels: dict[str, str], platform: str, settings:
                 f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{said}",
                 hint="change `python:` in the definition's image.yaml, or look whether the package index answers",
             )
-        return _pin(tomllib.loads(lock.read_text(encoding="utf-8")), wanted(wants, wheels))
+        return _pin(tomllib.loads(lock.read_text(encoding="utf-8")), request.asked)
 
 
 def local_names(settings: Settings, machine: str) -> frozenset[str]:
@@ -82,17 +116,18 @@ def local_names(settings: Settings, machine: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _project(wants: PythonWants, wheels: dict[str, str], local: frozenset[str]) -> str:
+def _project(request: Request, local: frozenset[str]) -> str:
     """A pyproject.toml that asks uv for the packages, each index serving only its own; a local wheel comes first."""
     from json import dumps as quoted  # a JSON string of ASCII is a TOML string
 
+    wants = request.wants
     never = [f"{name}; sys_platform == 'never'" for name in wants.without]
     lines = [
         "[project]",
         'name = "image"',
         'version = "0"',
         f"requires-python = {quoted('>=' + wants.version)}",
-        f"dependencies = {quoted([*wheels.values(), *wants.packages])}",
+        f"dependencies = {quoted(request.requirements)}",
         "[tool.uv]",
         f"override-dependencies = {quoted(never)}",
         "[tool.uv.sources]",

@@ -46,7 +46,7 @@ mods: [template]
 """,
     )
     assert definition.platform == "linux/arm64"
-    assert definition.wheels == {"vllm": "vllm==0.19.1"}
+    assert definition.sources == {"vllm": image.WheelSource("vllm==0.19.1")}
     assert definition.python == image.PythonWants(
         version="3.12",
         glibc="2.39",
@@ -65,6 +65,7 @@ def test_every_problem_is_named_at_once_with_its_place(tmp_path: Path) -> None:
 repository: Has Spaces
 description: x
 platform: linux/riscv
+base: debian
 bass: debian:bookworm-slim
 python:
   version: 3.12
@@ -75,13 +76,14 @@ python:
         'dockerfiles/small/image.yaml:1:1: `repository`: "Has Spaces" has characters that are not allowed here; '
         "meant is: the name under which Docker lists the image: lower-case letters and digits, with . _ - or / between "
         "them",
-        "dockerfiles/small/image.yaml:1:1: the key `base` is missing",
         'dockerfiles/small/image.yaml:3:1: `platform`: "linux/riscv" is none of host, linux/arm64, linux/amd64; meant '
         "is: linux/arm64, linux/amd64, or host for the platform of the machine that builds",
-        "dockerfiles/small/image.yaml:4:1: unknown key `bass`; did you mean `base`?",
-        "dockerfiles/small/image.yaml:6:3: `python.version`: 3.12 is not text (quote it where YAML reads it as a "
+        'dockerfiles/small/image.yaml:4:1: `base`: "debian" has characters that are not allowed here; meant is: the '
+        "base image with its tag, such as debian:bookworm-slim",
+        "dockerfiles/small/image.yaml:5:1: unknown key `bass`; did you mean `base`?",
+        "dockerfiles/small/image.yaml:7:3: `python.version`: 3.12 is not text (quote it where YAML reads it as a "
         'number or as true and false); meant is: the Python in the image, in quotes: "3.12"',
-        'dockerfiles/small/image.yaml:7:3: `python.packages`: "transformers" is not a list (`- value` lines); meant '
+        'dockerfiles/small/image.yaml:8:3: `python.packages`: "transformers" is not a list (`- value` lines); meant '
         "is: Python requirements, such as transformers>=5",
     ]
 
@@ -124,3 +126,56 @@ def test_the_shipped_definitions_load() -> None:
     project = Project(projects.REPOSITORY_ROOT)
     assert image.names(project) == ("cpu",)
     assert image.load(project, "cpu", "linux/arm64").repository == "vllm-node-cpu"
+
+
+@pytest.mark.parametrize("lines", ["", "base: debian:bookworm-slim\nfrom: other\n"])
+def test_an_image_stands_on_a_base_or_on_another_definition(tmp_path: Path, lines: str) -> None:
+    text = f"repository: x\ndescription: x\nplatform: host\n{lines}"
+    assert "either `base` (an image of a registry) or `from`" in problems(tmp_path, text)[0]
+
+
+def write_definition(root: Path, name: str, below: str, platform: str = "linux/arm64") -> None:
+    text = f"repository: {name}\ndescription: x\nplatform: {platform}\nfrom: {below}\n"
+    projects.write(root / "dockerfiles" / name / "image.yaml", text)
+    projects.write(root / "dockerfiles" / name / "Dockerfile.j2", "FROM {{ base }}\n")
+
+
+def test_a_chain_begins_with_the_lowest(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    write_definition(tmp_path, "middle", "small")
+    write_definition(tmp_path, "top", "middle")
+    assert [one.name for one in image.chain(project, "top", "linux/arm64")] == ["small", "middle", "top"]
+
+
+def test_a_chain_that_goes_round_or_mixes_platforms_is_refused(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    write_definition(tmp_path, "a", "b")
+    write_definition(tmp_path, "b", "a")
+    write_definition(tmp_path, "c", "small", "linux/amd64")
+    with pytest.raises(UsageError, match="goes round in a circle"):
+        image.chain(project, "a", "linux/arm64")
+    with pytest.raises(UsageError, match="c is for linux/amd64, small below it for linux/arm64"):
+        image.chain(project, "c", "linux/arm64")
+
+
+def test_a_source_may_come_from_git(tmp_path: Path) -> None:
+    text = projects.IMAGE.format(repository="small") + (
+        "sources:\n  vllm: {git: 'https://example.org/vllm.git', ref: main, pulls: [40898], requirements: [r.txt]}\n"
+    )
+    source = image.GitSource("https://example.org/vllm.git", "main", (40898,), ("r.txt",))
+    assert load(tmp_path, text).git_sources == {"vllm": source}
+
+
+def test_overrides_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    overrides = image.Overrides("linux/arm64", {"greeting": "16"})
+    (found,) = image.chain(project, "small", "linux/amd64", overrides)
+    assert (found.platform, found.args) == ("linux/arm64", {"greeting": 16})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not one plain")]
+)
+def test_an_override_that_cannot_be_meant_is_refused(tmp_path: Path, key: str, value: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        image.chain(projects.make(tmp_path), "small", "linux/amd64", image.Overrides(None, {key: value}))

@@ -25,7 +25,7 @@ from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock
 from builder.project import Project
 from tests import projects
-from tests.conftest import command
+from tests.conftest import command, remove_all
 from tests.mods.fix_qwen35_enhanced_chat_template import rendering
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
@@ -76,8 +76,7 @@ def cpu(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterato
     pins = reading.read(projects.REPOSITORY_ROOT / "images.lock").pins
     projects.write(root / "images.lock", text.dump(Lock(pins=pins)))
     yield Project(root)
-    for tag in images.tags(endpoint, [repository]):
-        images.remove(endpoint, tag)
+    remove_all(endpoint, repository)
 
 
 def builder(project: Project, *arguments: str) -> str:

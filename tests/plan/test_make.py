@@ -9,7 +9,7 @@ import pytest
 from builder.definitions import image, mod, recipe
 from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
-from builder.plan.make import make
+from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
 from builder.project import Project
 from tests import projects
@@ -30,6 +30,8 @@ PINS = Pins(
     ),
 )
 
+BASE_ONLY = replace(PINS, sources={}, python=None)
+
 
 def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
     """The plan of the shipped cpu definition for the shipped recipe."""
@@ -39,13 +41,13 @@ def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
     mods = tuple(mod.load(project, name) for name in wanted.mods)
     # The mod's own files are not what is under test here.
     mods = tuple(replace(m, files=(mod.ModFile("run.sh", False, b"true\n"),)) for m in mods)
-    return make(definition, mods, pins, wanted, ("Qwen/Qwen3-0.6B",))
+    return make(Ingredients(definition, pins, {}, mods), None, wanted, ("Qwen/Qwen3-0.6B",))
 
 
 def small_plan(root: Path, pins: Pins = PINS) -> Plan:
     project = projects.make(root)
     definition = image.load(project, "small", "linux/amd64")
-    return make(definition, (mod.load(project, "template"),), replace(pins, sources={}, python=None))
+    return make(Ingredients(definition, replace(pins, sources={}, python=None), {}, (mod.load(project, "template"),)))
 
 
 @pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
@@ -88,7 +90,7 @@ def test_the_same_inputs_give_the_same_hash_and_every_input_counts(tmp_path: Pat
         project = projects.make(root)
         projects.write(root / path, text)
         definition = image.load(project, "small", "linux/amd64")
-        plan = make(definition, (mod.load(project, "template"),), replace(PINS, sources={}, python=None))
+        plan = make(Ingredients(definition, BASE_ONLY, {}, (mod.load(project, "template"),)))
         changed[name] = plan.input_hash != first
     assert changed == {"mod": True, "template": True, "argument": False}
 
@@ -97,8 +99,8 @@ def test_a_recipe_and_its_model_are_no_inputs(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     definition = image.load(project, "small", "linux/amd64")
     wanted = recipe.load(project, tmp_path / "recipes/chat.yaml")
-    with_recipe = make(definition, (), replace(PINS, sources={}, python=None), wanted, ("Org/M",))
-    without = make(definition, (), replace(PINS, sources={}, python=None))
+    with_recipe = make(Ingredients(definition, BASE_ONLY, {}, ()), None, wanted, ("Org/M",))
+    without = make(Ingredients(definition, BASE_ONLY, {}, ()))
     assert with_recipe.input_hash == without.input_hash
     labels = json.loads(with_recipe.files["bake.json"].content)["target"]["image"]["labels"]
     assert (labels["builder.recipe"], labels["builder.models"]) == ("recipes/chat.yaml", '["Org/M"]')
@@ -109,7 +111,7 @@ def test_values_reach_a_run_line_quoted(tmp_path: Path) -> None:
     evil = projects.IMAGE.format(repository="small").replace("hello", '"$(touch /x); \'"')
     projects.write(tmp_path / "dockerfiles/small/image.yaml", evil)
     definition = image.load(project, "small", "linux/amd64")
-    text = make(definition, (), replace(PINS, sources={}, python=None)).files["Dockerfile"].content.decode()
+    text = make(Ingredients(definition, BASE_ONLY, {}, ())).files["Dockerfile"].content.decode()
     assert """RUN echo '$(touch /x); '"'"'' > /greeting""" in text.splitlines()
 
 
@@ -125,7 +127,7 @@ def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str,
     projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", template)
     definition = image.load(project, "small", "linux/amd64")
     with pytest.raises(FileProblemsError) as caught:
-        make(definition, (), replace(PINS, sources={}, python=None))
+        make(Ingredients(definition, BASE_ONLY, {}, ()))
     assert str(caught.value).startswith(f"dockerfiles/small/{said}")
 
 

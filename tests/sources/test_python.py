@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions.image import Index, PythonWants
+from builder.definitions import image
+from builder.definitions.image import GitSource, Index, PythonWants, WheelSource
 from builder.errors import SourceError
-from builder.lock.pins import LockedPackage
+from builder.lock.pins import GitPin, LockedPackage, PythonPin
 from builder.sources import python
 from builder.sources.environment import Settings
+from tests import projects
 from tests.sources.wheelhouse import make_index, make_wheel, sha256
 
 WANTS = PythonWants(version="3.12", glibc="2.39", packages=("serve>=1",))
+
+
+def resolve(wants: PythonWants, platform: str, settings: Settings, held: tuple[LockedPackage, ...] = ()) -> PythonPin:
+    return python.resolve(python.Request(wants, ("what was asked",), wants.packages, platform), settings, held)
 
 
 def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_path: Path) -> None:
@@ -26,12 +32,12 @@ def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_p
         make_wheel(tmp_path / "files", "kernel", "3.0", "cp311-cp311-manylinux_2_28_aarch64"),
     ]
     settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
-    pin = python.resolve(WANTS, {}, "linux/arm64", settings)
+    pin = resolve(WANTS, "linux/arm64", settings)
     assert pin.packages == (
         LockedPackage("kernel", "3.0", (sha256(wheels[2]),)),
         LockedPackage("serve", "1.2", (sha256(wheels[0]),)),
     )
-    assert pin.asked == python.wanted(WANTS, {})
+    assert pin.asked == ("what was asked",)
 
 
 def test_a_package_that_is_never_wanted_is_left_out(tmp_path: Path) -> None:
@@ -40,7 +46,7 @@ def test_a_package_that_is_never_wanted_is_left_out(tmp_path: Path) -> None:
         make_wheel(tmp_path / "files", "vision", "9"),
     ]
     settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
-    names = [p.name for p in python.resolve(replace(WANTS, without=("vision",)), {}, "linux/amd64", settings).packages]
+    names = [p.name for p in resolve(replace(WANTS, without=("vision",)), "linux/amd64", settings).packages]
     assert names == ["serve"]
 
 
@@ -52,7 +58,7 @@ def test_an_index_of_its_own_serves_its_packages_alone(tmp_path: Path) -> None:
     wants = replace(
         WANTS, packages=("serve", "torch"), indexes=(Index(make_index(tmp_path / "own-simple", [right]), ("torch",)),)
     )
-    assert {p.name: p.version for p in python.resolve(wants, {}, "linux/amd64", settings).packages} == {
+    assert {p.name: p.version for p in resolve(wants, "linux/amd64", settings).packages} == {
         "serve": "1.2",
         "torch": "2",
     }
@@ -62,22 +68,21 @@ def test_a_local_wheel_comes_before_an_index_of_its_own(tmp_path: Path) -> None:
     local = make_wheel(tmp_path / "local", "torch", "2.13.0+cpu", "cp312-cp312-manylinux_2_28_x86_64")
     settings = Settings(index_url=make_index(tmp_path / "simple", []), find_links=(str(local.parent),))
     wants = replace(WANTS, packages=("torch==2.13.0+cpu",), indexes=(Index("file:///nowhere/at/all", ("torch",)),))
-    assert python.resolve(wants, {}, "linux/amd64", settings).packages == (
-        LockedPackage("torch", "2.13.0+cpu", (sha256(local),)),
-    )
+    assert resolve(wants, "linux/amd64", settings).packages == (LockedPackage("torch", "2.13.0+cpu", (sha256(local),)),)
     with pytest.raises(SourceError):
-        python.resolve(wants, {}, "linux/arm64", settings)
+        resolve(wants, "linux/arm64", settings)
 
 
 def test_what_cannot_be_had_is_said_in_uvs_words(tmp_path: Path) -> None:
     settings = Settings(index_url=make_index(tmp_path / "simple", [make_wheel(tmp_path / "files", "serve", "0.9")]))
     with pytest.raises(SourceError) as caught:
-        python.resolve(WANTS, {}, "linux/arm64", settings)
+        resolve(WANTS, "linux/arm64", settings)
     assert "cannot be resolved for linux/arm64, Python 3.12" in caught.value.message
     assert "serve" in caught.value.message
 
 
-def test_every_wish_counts() -> None:
+def test_every_wish_counts(tmp_path: Path) -> None:
+    small = image.load(projects.make(tmp_path), "small", "linux/arm64")
     changed = [
         replace(WANTS, version="3.11"),
         replace(WANTS, glibc="2.36"),
@@ -85,5 +90,18 @@ def test_every_wish_counts() -> None:
         replace(WANTS, without=("vision",)),
         replace(WANTS, indexes=(Index("https://example.org", ("torch",)),)),
     ]
-    asked = {python.wanted(wants, {}) for wants in (WANTS, *changed)} | {python.wanted(WANTS, {"vllm": "vllm==1"})}
-    assert len(asked) == len(changed) + 2
+    definitions = [replace(small, python=wants) for wants in (WANTS, *changed)]
+    definitions.append(replace(small, python=WANTS, sources={"vllm": WheelSource("vllm==1")}))
+    git = replace(small, python=WANTS, sources={"vllm": GitSource("https://x", "main", requirements=("r.txt",))})
+    pins = [GitPin("https://x", "main", commit * 40, "1", "2026-01-01T00:00:00Z") for commit in "ab"]
+    asked = {python.wanted(definition, {}) for definition in definitions}
+    asked |= {python.wanted(git, {"vllm": pin}) for pin in pins}
+    assert len(asked) == len(definitions) + len(pins)
+
+
+def test_what_is_held_keeps_its_version(tmp_path: Path) -> None:
+    wheels = [make_wheel(tmp_path / "files", "serve", version) for version in ("1.2", "1.9")]
+    settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
+    held = (LockedPackage("serve", "1.2", ()),)
+    assert resolve(WANTS, "linux/arm64", settings, held).packages[0].version == "1.2"
+    assert resolve(WANTS, "linux/arm64", settings).packages[0].version == "1.9"

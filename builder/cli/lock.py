@@ -1,0 +1,65 @@
+"""``builder lock``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli.context import Context, pass_context
+from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
+
+if TYPE_CHECKING:
+    from builder.repin import Moved
+
+STALE = 4
+SHOWN_COMMITS = 20
+
+
+@click.command()
+@click.argument("definitions", nargs=-1, metavar="[DEFINITION]…")
+@update_option
+@platform_option
+@click.option(
+    "--check", is_flag=True, help="Resolve nothing; end with 4 where images.lock does not cover what is asked."
+)
+@pass_context
+def lock(
+    context: Context, definitions: tuple[str, ...], update: tuple[str, ...], platform: str | None, check: bool
+) -> int:
+    """Resolve or move pins without building.
+
+    Without --update only what is missing or asked for differently is resolved: a newer upstream moves nothing.
+    """
+    from builder import repin
+    from builder.cli.say import say
+
+    overrides = parse_overrides(platform, ())
+    if check:
+        missing = repin.check(context.project, context.endpoint, definitions, overrides)
+        for line in missing:
+            click.echo(f"not pinned: {line}")
+        if not missing:
+            click.echo("images.lock covers all that is asked")
+        return STALE if missing else 0
+    asked = parse_update(update)
+    moved = repin.run(context.project, context.endpoint, definitions, asked, overrides, os.environ, say)
+    for one in moved:
+        _print(one)
+    if not moved:
+        click.echo("nothing moved")
+    return 0
+
+
+def _print(moved: Moved) -> None:
+    click.echo(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
+    between = moved.between
+    if between is None:
+        return
+    left = f", {between.left} left behind" if between.left else ""
+    click.echo(f"  {between.total} commits upstream in between{left}")
+    for commit in between.commits[:SHOWN_COMMITS]:
+        click.echo(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
+    if between.total > SHOWN_COMMITS:
+        click.echo(f"    … and {between.total - SHOWN_COMMITS} more")

@@ -1,0 +1,39 @@
+"""Options that several commands have: what to resolve anew, and what to take in place of what the files say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from builder.definitions.image import Overrides
+
+PLATFORMS = ("linux/arm64", "linux/amd64")
+
+platform_option = click.option(
+    "--platform", type=click.Choice(PLATFORMS), help="The platform to build for, in place of the definition's."
+)
+set_option = click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for the template, in place of the file's."
+)
+update_option = click.option(
+    "--update", multiple=True, metavar="SOURCE[=REF]", help="Resolve base, vllm, python … anew; a git source at REF."
+)
+
+
+def parse_update(texts: tuple[str, ...]) -> dict[str, str | None]:
+    """``SOURCE[=REF]`` as typed, by source."""
+    parts = (text.partition("=") for text in texts)
+    return {name: ref or None for name, _, ref in parts}
+
+
+def parse_overrides(platform: str | None, texts: tuple[str, ...]) -> Overrides:
+    """``--platform`` and ``--set KEY=VALUE`` as typed. Raises click's error for one without a `=`."""
+    from builder.definitions.image import Overrides
+
+    parts = [text.partition("=") for text in texts]
+    for key, sign, _ in parts:
+        if not key or not sign:
+            raise click.BadParameter(f"`{key}`: KEY=VALUE is wanted", param_hint="--set")
+    return Overrides(platform, {key: value for key, _, value in parts})

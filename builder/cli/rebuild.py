@@ -1,0 +1,33 @@
+"""``builder rebuild``."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from builder.cli import words
+from builder.cli.context import Context, pass_context
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N")
+@pass_context
+def rebuild(context: Context, image: str) -> int:
+    """Build a number again from its build directory.
+
+    Ends with 1 where other content comes out. A number that is missing from the engine gets its tag back where the
+    content is the same.
+    """
+    from builder import rebuild as verb
+    from builder.cli import progress
+
+    with progress.shown() as report:
+        done = verb.run(context.project, context.endpoint, image, os.environ, report)
+    took = f"in {words.duration(done.seconds)}"
+    if done.same:
+        click.echo(f"{done.image} built again {took}: the same content" + (", tagged again" if done.restored else ""))
+        return 0
+    click.echo(f"{done.image} built again {took}: other content, which was not kept")
+    click.echo(f"  recorded  {done.recorded}\n  built     {done.fingerprint}\n  log: {done.log}")
+    return 1

@@ -1,0 +1,114 @@
+"""The lock verb: resolves what is not pinned and moves pins on request, without building."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder import chain as chains
+from builder import frozen, pinned
+from builder.definitions import image
+from builder.engine import versions
+from builder.events import WAITING
+from builder.lock import reading, writing
+from builder.lock.pins import GitPin
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.events import Report
+    from builder.lock.pins import Pins
+    from builder.project import Project
+    from builder.sources.git_reading import Between
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One pin that is new or moved, and for git what lies ``between`` the two."""
+
+    definition: str
+    platform: str
+    name: str
+    before: str
+    after: str
+    between: Between | None = None
+
+
+def run(
+    project: Project,
+    endpoint: Endpoint,
+    names: tuple[str, ...],
+    update: chains.Update,
+    overrides: image.Overrides,
+    environ: Mapping[str, str],
+    report: Report,
+) -> tuple[Moved, ...]:
+    """Completes the pins of the definitions ``names`` (all where there are none) and of those below them.
+
+    Raises what ``pinned.complete`` does; images.lock is then as it was.
+    """
+    host = versions.platform(endpoint)
+    lock = reading.read(project.lock)
+    moved: list[Moved] = []
+    for name in names or image.names(project):
+        chain = image.chain(project, name, host, overrides)
+        completed = chains.complete(project, endpoint, lock, chain, update, environ, report, locked=False)
+        for definition, one in zip(chain, completed, strict=True):
+            before = lock.pins_of(definition.name, definition.platform)
+            lock = lock.with_pins(definition.name, definition.platform, one.pins)
+            moved += _moved(project, definition, before, one.pins)
+            diffs = frozen.load(project, definition.name, one.pins, one.frozen)
+            frozen.keep(project, definition.name, one.pins, diffs)
+    with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
+        changed = {(one.definition, one.platform) for one in moved}
+        after = transaction.lock
+        for definition_name, platform in sorted(changed):
+            after = after.with_pins(definition_name, platform, lock.pins_of(definition_name, platform))
+        transaction.commit(after)
+    return tuple(moved)
+
+
+def check(project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image.Overrides) -> tuple[str, ...]:
+    """What images.lock does not cover of the definitions ``names`` (all where there are none): ``cpu: base``."""
+    host = versions.platform(endpoint)
+    lock = reading.read(project.lock)
+    found = []
+    for name in names or image.names(project):
+        for definition in image.chain(project, name, host, overrides):
+            pins = lock.pins_of(definition.name, definition.platform)
+            found += [f"{definition.name} on {definition.platform}: {n}" for n in pinned.uncovered(definition, pins)]
+    return tuple(dict.fromkeys(found))
+
+
+def _moved(project: Project, definition: image.ImageDefinition, before: Pins, after: Pins) -> list[Moved]:
+    found = []
+    for name in pinned.names(definition):
+        old, new = _said(before, name), _said(after, name)
+        if old == new:
+            continue
+        pins = before.sources.get(name), after.sources.get(name)
+        between: Between | None = None
+        if isinstance(pins[0], GitPin) and isinstance(pins[1], GitPin) and pins[0].git == pins[1].git:
+            from builder.sources import git_reading
+
+            between = git_reading.commits_between(
+                project.mirrors, definition.git_sources[name].git, pins[0].commit, pins[1].commit
+            )
+        found.append(Moved(definition.name, definition.platform, name, old, new, between))
+    return found
+
+
+def _said(pins: Pins, name: str) -> str:
+    """A pin in a few words, which differ whenever the pin does."""
+    if name == "base":
+        return pins.base.resolved if pins.base else ""
+    if name in {"python", "build"}:
+        closure = pins.python if name == "python" else pins.build
+        return f"{len(closure.packages)} packages, newest of {closure.newest}" if closure else ""
+    pin = pins.sources.get(name)
+    if pin is None:
+        return ""
+    if not isinstance(pin, GitPin):
+        return pin.version
+    pulls = "".join(f" with pull request {pull.number} at {pull.head[:12]}" for pull in pin.pulls)
+    return f"{pin.version} ({pin.commit[:12]}){pulls}"

@@ -1,0 +1,75 @@
+"""Credentials in the address of a repository (``https://user:token@host/…``): git gets them, and nobody else.
+
+git is told of them in the environment of each command, by a credential helper that answers for this one host. So they
+stand in no configuration file and in no argument that ``ps`` shows, and a redirect to another host does not take them
+along.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, field
+
+_AUTHORITY = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<who>[^/?#]*)@(?P<rest>[^@/]*.*)", re.IGNORECASE | re.DOTALL
+)
+# git runs a helper that starts with `!` in a shell. It reads the values from the environment: nothing to quote here.
+_HELPER = (
+    '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n" "$BUILDER_GIT_USER" "$BUILDER_GIT_SECRET"; }; f'
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A repository's address. ``url`` is without credentials: it goes into locks, messages and configuration."""
+
+    url: str
+    user: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False)
+
+
+def split(url: str) -> Address:
+    """The address with the credentials apart.
+
+    The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``): it is part of the place, and ssh takes no
+    password from there. A lone ``https://TOKEN@host/…`` is a token for any user, as GitHub and GitLab take it.
+    """
+    from urllib.parse import unquote
+
+    parts = _AUTHORITY.fullmatch(url)
+    if not parts:
+        return Address(url)
+    scheme, who, rest = parts["scheme"], parts["who"], parts["rest"]
+    user, _, secret = who.partition(":")
+    if scheme.lower() not in ("http", "https"):
+        return Address(f"{scheme}://{user}@{rest}", secret=unquote(secret))
+    if not secret:
+        user, secret = "x-access-token", user
+    return Address(f"{scheme}://{rest}", unquote(user), unquote(secret))
+
+
+def configuration(address: Address) -> tuple[tuple[str, str], ...]:
+    """The settings that make git ask the helper, and no other one, where this address wants a login."""
+    if not address.user:
+        return ()
+    scheme, _, rest = address.url.partition("://")
+    key = f"credential.{scheme}://{rest.partition('/')[0]}.helper"
+    return ((key, ""), (key, _HELPER))
+
+
+def environment(address: Address) -> dict[str, str]:
+    """What the helper answers with."""
+    return {"BUILDER_GIT_USER": address.user, "BUILDER_GIT_SECRET": address.secret} if address.user else {}
+
+
+def scrub(text: str, address: Address) -> str:
+    """``text`` with every spelling of the secret replaced by ``***``: a server may repeat what it was sent."""
+    from urllib.parse import quote
+
+    if not address.secret:
+        return text
+    login = base64.b64encode(f"{address.user}:{address.secret}".encode()).decode()
+    for spelling in {login, address.secret, quote(address.secret), quote(address.secret, safe="")}:
+        text = text.replace(spelling, "***")
+    return text

@@ -1,0 +1,135 @@
+"""What git's words mean: may it be tried again, is it a refusal, is this machine at fault, or is the mirror damaged?
+
+git tells these apart only in its messages (it is run with LC_ALL=C). They come from git's transport.c, http.c,
+fetch-pack.c and packfile.c, from curl's strerror.c and from ssh.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from builder.errors import SourceError
+
+AGAIN = "again"
+"""The kind of a fault of the way there: the same question may well be answered a second later."""
+
+
+class MissingError(SourceError):
+    """The repository answers, and has no such branch, tag, pull request or commit."""
+
+
+class DamagedError(SourceError):
+    """The local mirror cannot be read; whoever holds its lock makes it anew."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    kind: str
+    pattern: re.Pattern[str]
+    what: str = ""
+    hint: str = ""
+
+
+# The first that fits counts: `the remote end hung up` also follows a refusal, a full disk also breaks a connection.
+_RULES = (
+    _Rule(
+        "local",
+        re.compile(
+            r"No space left on device|Disk quota exceeded|Read-only file system|Too many open files|out of memory"
+            r"|Cannot allocate memory|insufficient permission|unable to create temporary file|: Permission denied$",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        "git cannot write its mirror of {url}",
+        "make room, or make the folder writable, and run this again",
+    ),
+    _Rule(
+        "missing",
+        re.compile(r"couldn't find remote ref|not our ref|unadvertised object"),
+        "{url} does not have what was asked for",
+    ),
+    _Rule(
+        "refused",
+        re.compile(
+            r"Authentication failed|could not read (?:Username|Password)|terminal prompts disabled"
+            r"|(?:returned error: |HTTP )40[137]\b|Permission denied \(|Host key verification failed"
+        ),
+        "{url} does not let you in",
+        "is the address right? A private repository needs a token in the address (https://TOKEN@host/…), "
+        "a credential helper of git, or an ssh key",
+    ),
+    _Rule(
+        "refused",
+        re.compile(
+            r"[Rr]epository .*not found|(?:returned error: |HTTP )404\b|does not appear to be a git repository"
+            r"|repository '.*' does not exist|not valid: is this a git repository"
+        ),
+        "there is no git repository at {url}",
+        "correct its address in the definition's image.yaml",
+    ),
+    _Rule(
+        "refused",
+        re.compile(r"SSL certificate problem|certificate verif\w+ failed|local issuer certificate"),
+        "the certificate of {url} is not trusted",
+        "name the file with your certificates in SSL_CERT_FILE or GIT_SSL_CAINFO",
+    ),
+    _Rule(
+        "refused",
+        re.compile(r"transport '.*' not allowed|remote helper for|bad/illegal format|Port number|Malformed input"),
+        "git cannot use the address {url}",
+        "addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
+    ),
+    _Rule(
+        AGAIN,
+        re.compile(
+            r"Could(?:n't| not) (?:resolve|connect)|Failed to connect|Connection (?:refused|reset|timed out|closed)"
+            r"|timed out|Empty reply|too slow|transfer closed|(?:returned error: |HTTP )(?:5\d\d|4(?:08|29))\b"
+            r"|early EOF|hung up unexpectedly|unexpected disconnect|Network is unreachable|No route to host"
+            r"|SSL_ERROR_SYSCALL|unexpected eof|TLS connection was non-properly|GnuTLS recv error|not closed cleanly"
+            r"|RPC failed; curl (?:7|16|18|28|52|55|56|92)\b|name resolution",
+            re.IGNORECASE,
+        ),
+        "{url} does not answer",
+        "look at the network and at HTTPS_PROXY, and run this again",
+    ),
+    _Rule(
+        "damaged",
+        re.compile(
+            r"packed-refs|bad object|missing (?:blob|tree|commit|object)|corrupt|is empty|not a git repository"
+            r"|could not (?:parse|fetch)|failed to (?:read|traverse)|unable to read|unable to (?:lock|update local) ref"
+            r"|cannot lock ref|packfile|pack has|bad config|Could not read [0-9a-f]{40}|index file|index-pack"
+            r"|revision walk"
+        ),
+        "the mirror of {url} is damaged",
+    ),
+)
+_OTHER = _Rule("other", re.compile(""), "git failed on {url}")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``kind`` is ``AGAIN`` or what ``error`` says in its class."""
+
+    kind: str
+    error: SourceError
+
+
+def judge(said: str, url: str, *, tries: int = 1) -> Verdict:
+    """What a failed command means. ``said`` is its output without secrets; ``tries`` how often it was run."""
+    rule = next((rule for rule in _RULES if rule.pattern.search(said)), _OTHER)
+    times = f" ({tries} tries)" if tries > 1 else ""
+    message = f"{rule.what.format(url=url)}{times}: {shortened(said) or 'git said nothing'}"
+    kinds = {"missing": MissingError, "damaged": DamagedError}
+    return Verdict(rule.kind, kinds.get(rule.kind, SourceError)(message, hint=rule.hint))
+
+
+def shortened(said: str) -> str:
+    """The lines of a failure that say most: those of git itself, without the advice that it prints below."""
+    lines = [clean(line) for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
+    return "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in (telling or lines)[:4])
+
+
+def clean(text: str) -> str:
+    """``text`` from elsewhere, safe to print: what would move the cursor or colour the screen is a ``?``."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text.strip())

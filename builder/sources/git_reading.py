@@ -1,0 +1,113 @@
+"""What a mirror tells of a source: single files, and the commits between two pins."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.errors import SourceError
+from builder.sources import mirror, mirror_use
+from builder.sources.git_command import Place, Say, must, silent
+from builder.sources.git_faults import clean
+from builder.sources.git_version import rfc3339
+
+_INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(?P<file>\S+)")
+_COMMENT = re.compile(r"(?:^|\s+)#.*")
+_OPTIONS = re.compile(r"\s+--?[a-z].*")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """``date`` is the committer's (RFC 3339 UTC); ``title`` the first line of the message, safe to print."""
+
+    commit: str
+    date: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Between:
+    """What a move from one commit to another brings: the newest ``commits`` of it first, ``total`` of them in all.
+    ``left`` counts those of the old commit that the new one lacks: after a force-push, or on the way back."""
+
+    commits: tuple[Commit, ...]
+    total: int
+    left: int
+
+
+def commits_between(mirrors: Path, url: str, old: str, new: str, limit: int = 200, say: Say = silent) -> Between:
+    """The commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), at most ``limit`` of
+    them in full. No network where the mirror has both. Raises SourceError."""
+
+    def count_and_list(place: Place) -> Between:
+        for commit in (old, new):
+            mirror.keep(place, commit)
+        counts = must(place, ["rev-list", "--count", "--left-right", f"{old}...{new}"]).text.split()
+        listing = ["log", "-z", f"--max-count={limit}", "--encoding=UTF-8", "--format=%H %ct %s", f"{old}..{new}"]
+        lines = must(place, listing).output.decode("utf-8", "replace").split("\0")
+        commits = (line.split(" ", 2) for line in lines if line)
+        found = tuple(Commit(commit, rfc3339(int(seconds)), clean(title)) for commit, seconds, title in commits)
+        return Between(found, total=int(counts[1]), left=int(counts[0]))
+
+    return mirror_use.using(mirrors, url, count_and_list, say)
+
+
+def read_file(mirrors: Path, url: str, commit: str, path: str, say: Say = silent) -> bytes | None:
+    """The file ``path`` as it is in ``commit``, or None where there is none. Fetches it once. Raises SourceError."""
+    return mirror_use.using(mirrors, url, lambda place: _read(place, commit, path), say)
+
+
+def read_requirements(mirrors: Path, url: str, commit: str, path: str, say: Say = silent) -> tuple[str, ...]:
+    """The requirements in the file ``path`` of ``commit`` and in those that it takes in with ``-r``, in order and each
+    once. Comments and pip's options (indexes, hashes, constraints) are left out. Raises SourceError where a file is
+    missing."""
+
+    def follow(place: Place) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        seen: set[str] = set()
+        waiting = [posixpath.normpath(path)]
+        while waiting:
+            file = waiting.pop()
+            if file in seen:
+                continue
+            seen.add(file)
+            content = _read(place, commit, file)
+            if content is None:
+                raise SourceError(f"{commit[:7]} of {place.address.url} has no file {file}")
+            included, requirements = parse_requirements(content.decode("utf-8-sig", "replace"))
+            found |= dict.fromkeys(requirements)
+            folder = posixpath.dirname(file)
+            waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]
+        return tuple(found)
+
+    return mirror_use.using(mirrors, url, follow, say)
+
+
+def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files that a requirements.txt takes in, and its own requirements, without comments and options.
+
+    The format is pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/
+    """
+    included: list[str] = []
+    requirements: list[str] = []
+    for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
+        content = _COMMENT.sub("", line).strip()
+        include = _INCLUDE.fullmatch(content)
+        if include:
+            included.append(include["file"])
+        elif content and not content.startswith("-"):
+            requirements.append(_OPTIONS.sub("", content))
+    return tuple(included), tuple(requirements)
+
+
+def _read(place: Place, commit: str, path: str) -> bytes | None:
+    mirror.keep(place, commit)
+    entry = must(place, ["ls-tree", "-z", commit, "--", posixpath.normpath(path)]).text.rstrip("\0")
+    mode_and_kind, _, name = entry.partition("\t")
+    if not name or " blob " not in f"{mode_and_kind} ":
+        return None
+    blob = mode_and_kind.split()[2]
+    mirror.bring(place, [blob])
+    return must(place, ["cat-file", "blob", blob]).output

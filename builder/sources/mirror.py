@@ -1,0 +1,90 @@
+"""What a local mirror of a git repository holds: bare, without the contents of files until they are needed.
+
+What is pinned stays: every commit of interest has a ref of ours (``refs/builder/pins/COMMIT``,
+``refs/builder/pulls/NUMBER/COMMIT``), so neither a force-push upstream nor git's own cleaning takes it away. All of
+this needs the mirror's lock (``mirror_use.using``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from builder.errors import SourceError
+from builder.sources.git_command import Place, ask, must, read
+from builder.sources.git_faults import MissingError
+
+PINS = "refs/builder/pins"
+ALL_TAGS = "+refs/tags/*:refs/tags/*"
+_UPSTREAM = "source"  # the remote's name; not `origin`, for which people keep settings in their own configuration
+_QUIETLY = ["--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--recurse-submodules=no"]
+_FETCH = ["fetch", *_QUIETLY, "--filter=blob:none"]
+
+
+def keep(place: Place, commit: str) -> None:
+    """Makes sure that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. No network
+    where it is there already. Raises MissingError where the repository does not have it, SourceError where it is no
+    commit."""
+    if has(place, commit):
+        return
+    place.say(f"fetching {commit[:7]} from {place.address.url}")
+    try:
+        fetch(place, f"{commit}:{PINS}/{commit}", ALL_TAGS)
+    except MissingError as error:
+        if "unadvertised" not in error.message:
+            raise MissingError(
+                f"{place.address.url} has no commit {commit}",
+                hint="was it pushed? A commit that was force-pushed away is only where it was mirrored before",
+            ) from None
+        # A server of before git's protocol 2 hands out what its branches and tags point at, and nothing by name.
+        fetch(place, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
+        if not has(place, commit):
+            raise MissingError(f"no branch or tag of {place.address.url} holds the commit {commit}") from None
+    kind = must(place, ["cat-file", "-t", commit]).text
+    if kind != "commit":
+        must(place, ["update-ref", "-d", f"{PINS}/{commit}"])
+        raise SourceError(
+            f"{commit} in {place.address.url} is a {kind}, not a commit", hint="write the commit or the tag's name"
+        )
+
+
+def has(place: Place, commit: str) -> bool:
+    """Whether the mirror holds ``commit`` and its history; from then on it is kept."""
+    ref = f"{PINS}/{commit}"
+    if must(place, ["for-each-ref", "--format=%(refname)", ref]).text:
+        must(place, ["cat-file", "-e", f"{commit}^{{commit}}"])
+        return True
+    if read(place, ["cat-file", "-t", commit]).text != "commit":
+        return False
+    # A commit that nothing points at may have come without its history, from a fetch that was cut off.
+    if not must(place, ["for-each-ref", "--count=1", "--contains", commit]).text:
+        return False
+    must(place, ["update-ref", ref, commit])
+    return True
+
+
+def fetch(place: Place, *refs: str) -> None:
+    """Fetches ``refs`` (git's refspecs) with their history. Raises as ``git_command.ask`` does."""
+    ask(place, [*_FETCH, _UPSTREAM, *refs])
+
+
+def update_tags(place: Place, upstream: Mapping[str, str]) -> None:
+    """Makes the mirror's tags those of ``upstream`` (name to object); no network where they are already."""
+    lines = must(place, ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]).text.splitlines()
+    here = {name: commit for commit, _, name in (line.partition(" ") for line in lines)}
+    gone = "".join(f"delete refs/tags/{name}\n" for name in here if name not in upstream)
+    if gone:
+        must(place, ["update-ref", "--stdin"], gone.encode())
+    if any(here.get(name) != commit for name, commit in upstream.items()):
+        fetch(place, ALL_TAGS)
+
+
+def bring(place: Place, blobs: Iterable[str]) -> None:
+    """Makes sure that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
+    wanted = "".join(f"{blob}\n" for blob in sorted(set(blobs))).encode()
+    if not wanted:
+        return
+    here = read(place, ["cat-file", "--batch-check"], wanted)
+    if here.status == 0 and b" missing\n" not in here.output:
+        return
+    # As git's promisor-remote.c does it: telling the server what is here would save nothing.
+    ask(place, ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM], wanted)

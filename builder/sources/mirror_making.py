@@ -1,0 +1,114 @@
+"""Making a mirror: in a temporary place, then renamed; and making a damaged one anew without losing what is pinned.
+
+All of this needs the mirror's lock. git makes a fetch all or nothing by itself; what a killed one leaves is swept up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+from builder.sources import git_environment
+from builder.sources.git_command import Place, must, read
+from builder.sources.git_faults import MissingError
+from builder.sources.mirror import ALL_TAGS, fetch
+
+_OURS = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
+
+# extensions.partialClone keeps a git too old for missing objects away. `tagOpt` and `gc` hold when people run git here
+# by hand; `uploadpack` lets one mirror be made from another.
+_CONFIGURATION = """\
+[core]
+	repositoryformatversion = 1
+	bare = true
+	logAllRefUpdates = false
+[extensions]
+	partialClone = source
+[remote "source"]
+	url = "{url}"
+	promisor = true
+	partialclonefilter = blob:none
+	tagOpt = --no-tags
+[gc]
+	autoDetach = false
+	pruneExpire = never
+[maintenance]
+	autoDetach = false
+[uploadpack]
+	allowFilter = true
+	allowAnySHA1InWant = true
+"""
+
+
+def ensure(place: Place) -> None:
+    """Makes the mirror where there is none, and sweeps up after a process that was killed."""
+    if not place.path.exists():
+        _init(place).rename(place.path)
+        return
+    for leftover in _leftovers(place.path):
+        with contextlib.suppress(FileNotFoundError):
+            leftover.unlink()
+
+
+def make_anew(place: Place) -> None:
+    """Puts a fresh mirror in the place of a damaged one. The commits that had a ref of ours come from the damaged one
+    where it can still give them, and from upstream otherwise; one that neither has is lost, and said to be. Where
+    upstream does not answer, the damaged one stays for the next time (SourceError)."""
+    from shutil import rmtree
+
+    fresh = replace(place, path=_init(place))
+    for ref, commit in _kept(place.path).items():
+        if _take_over(fresh, place.path, f"{commit}:{ref}"):
+            continue
+        try:
+            fetch(fresh, f"{commit}:{ref}", ALL_TAGS)
+        except MissingError:
+            place.say(f"{commit} is lost: {place.address.url} no longer has it, and the mirror of it was damaged")
+    rmtree(place.path)
+    fresh.path.rename(place.path)
+
+
+def _init(place: Place) -> Path:
+    """An empty mirror beside the place where it belongs."""
+    from shutil import rmtree
+
+    path = place.path.with_name(f"{place.path.name}.new")
+    rmtree(path, ignore_errors=True)
+    options = ["--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=none"]
+    must(replace(place, path=path), ["init", *options])
+    url = place.address.url.replace("\\", "\\\\").replace('"', '\\"')
+    (path / "config").write_text(_CONFIGURATION.format(url=url), encoding="utf-8")
+    return path
+
+
+def _kept(path: Path) -> dict[str, str]:
+    """The refs of ours with their commits, read off their names: git refuses to list them when one file is broken."""
+    names = [str(file.relative_to(path)) for file in (path / "refs").rglob("*") if file.is_file()]
+    with contextlib.suppress(FileNotFoundError):
+        names.append((path / "packed-refs").read_text(encoding="utf-8", errors="replace"))
+    return {match[0]: match["commit"] for match in _OURS.finditer("\n".join(names))}
+
+
+def _take_over(fresh: Place, damaged: Path, ref: str) -> bool:
+    """Fetches ``ref`` from the damaged mirror, if it can be had. git checks what it gets, whoever gives it."""
+    remote = "remote.damaged"
+    # A remote of this command alone: a bare address with --filter would be written into the configuration.
+    settings = (
+        (f"{remote}.url", f"file://{damaged}"),
+        (f"{remote}.promisor", "true"),
+        (f"{remote}.partialclonefilter", "blob:none"),
+    )
+    environ = {"GIT_ALLOW_PROTOCOL": "file", **git_environment.settings(settings)}
+    arguments = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "damaged"]
+    return read(fresh, [*arguments, ref, ALL_TAGS], environ=environ).status == 0
+
+
+def _leftovers(path: Path) -> Iterator[Path]:
+    """What only a git that was killed leaves: nobody else works here while we hold the lock."""
+    objects = path / "objects"
+    locks = chain(path.glob("*.lock"), (path / "refs").rglob("*.lock"))
+    return chain(locks, (objects / "pack").glob("tmp_*"), objects.glob("??/tmp_obj_*"))

@@ -1,0 +1,62 @@
+"""Reading a unified diff: which files it changes, and which of its hunks a line number means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_HUNK = re.compile(r"@@ -(?P<start>\d+)(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@.*")
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """One hunk: the file as it was called before, the line there that it starts at (from 1), and its header."""
+
+    file: str
+    start: int
+    header: str
+
+
+def hunks(diff: bytes) -> tuple[Hunk, ...]:
+    """All hunks of ``diff``, in order. Their bodies are passed over by count, as a removed line may look like a header
+    (``--- a/x`` for ``-- a/x``)."""
+    found: list[Hunk] = []
+    lines = iter(diff.decode("utf-8", "replace").split("\n"))
+    old_name = new_name = ""
+    for line in lines:
+        header = _HUNK.fullmatch(line.rstrip("\r"))
+        if line.startswith("--- "):
+            old_name = _name(line)
+        elif line.startswith("+++ "):
+            new_name = _name(line)
+        elif header:
+            file = new_name if old_name == "/dev/null" else old_name
+            found.append(Hunk(file, int(header["start"]), line.rstrip("\r")))
+            _pass_over(lines, int(header["old"] or 1), int(header["new"] or 1))
+    return tuple(found)
+
+
+def place_of(diff: bytes, file: str, start: int) -> str:
+    """``FILE, hunk 2 of 3 (@@ -12,7 +12,9 @@ class X)``, for the hunk of ``file`` that starts at line ``start``."""
+    own = [hunk for hunk in hunks(diff) if hunk.file == file]
+    number = next((number for number, hunk in enumerate(own, start=1) if hunk.start == start), None)
+    if number is None:
+        return f"{file}, line {start}"
+    return f"{file}, hunk {number} of {len(own)} ({own[number - 1].header})"
+
+
+def _pass_over(lines: Iterator[str], old: int, new: int) -> None:
+    while old > 0 or new > 0:
+        line = next(lines, None)
+        if line is None:
+            return
+        if not line.startswith("\\"):  # `\ No newline at end of file` counts on neither side
+            old -= not line.startswith("+")
+            new -= not line.startswith("-")
+
+
+def _name(line: str) -> str:
+    """The file that a ``---`` or ``+++`` line names, without the first folder, as ``patch -p1`` takes it."""
+    name = line[4:].rstrip("\r").partition("\t")[0]
+    return name if name == "/dev/null" else name.partition("/")[2]

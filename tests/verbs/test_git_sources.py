@@ -1,0 +1,189 @@
+"""A source from a real git server: pinned once, moved on request, and what moved is said."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from builder.lock import reading
+from builder.lock.pins import GitPin
+from builder.project import Project
+from tests import projects
+from tests.conftest import Command
+
+pytestmark = pytest.mark.engine
+
+IMAGE = """\
+sources:
+  flashinfer: {{git: "{url}", ref: main, pulls: {pulls}}}
+"""
+DOCKERFILE = """\
+FROM scratch AS flashinfer-source
+FROM {{ base }}
+ARG SOURCE_DATE_EPOCH
+RUN --mount=type=bind,from=flashinfer-source,target=/run/builder/source \\
+    --mount=type=bind,source=patches,target=/run/builder/patches <<'EOF'
+# the source
+set -eu
+cp -R /run/builder/source /source
+echo {{ sources.flashinfer.version | sh }} > /source/version
+ls /run/builder/patches > /source/patches
+EOF
+"""
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A repository that a git daemon serves at ``url``, and a clone of it to work in."""
+
+    url: str
+    work: Path
+
+    def git(self, *arguments: str) -> str:
+        identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
+        done = subprocess.run(["git", *identity, *arguments], cwd=self.work, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def commit(self, title: str, **files: str) -> str:
+        """A commit on the branch that is checked out, pushed; returns its 40 hex digits."""
+        for name, text in files.items():
+            projects.write(self.work / f"{name}.py", text)
+        self.git("add", ".")
+        self.git("commit", "--quiet", "--message", title)
+        self.git("push", "--quiet", "--force", "origin", "HEAD", "--tags")
+        return self.git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Iterator[Upstream]:
+    served = tmp_path / "served" / "flashinfer.git"
+    subprocess.run(["git", "init", "--quiet", "--bare", "--initial-branch=main", served], check=True)
+    for key in ("uploadpack.allowAnySHA1InWant", "uploadpack.allowFilter"):
+        subprocess.run(["git", "-C", served, "config", key, "true"], check=True)
+    subprocess.run(["git", "clone", "--quiet", served, tmp_path / "work"], check=True, capture_output=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    argv = ["git", "daemon", "--export-all", f"--base-path={served.parent}", "--listen=127.0.0.1", f"--port={port}"]
+    with subprocess.Popen([*argv, "--reuseaddr"], stderr=subprocess.DEVNULL, start_new_session=True) as daemon:
+        try:
+            wait_for(port)
+            yield Upstream(f"git://127.0.0.1:{port}/flashinfer.git", tmp_path / "work")
+        finally:
+            os.killpg(daemon.pid, 9)
+
+
+def wait_for(port: int) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with socket.socket() as attempt:
+            if attempt.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("git daemon does not listen")
+
+
+def use(project: Project, upstream: Upstream, pulls: list[int]) -> None:
+    """Makes ``small`` take a source from ``upstream``."""
+    image = project.root / "dockerfiles/small/image.yaml"
+    own = image.read_text(encoding="utf-8").partition("sources:")[0]
+    projects.write(image, own + IMAGE.format(url=upstream.url, pulls=pulls))
+    text = (
+        DOCKERFILE
+        if pulls
+        else DOCKERFILE.replace("ls /run/builder/patches > /source/patches\n", "").replace(
+            " \\\n    --mount=type=bind,source=patches,target=/run/builder/patches", ""
+        )
+    )
+    projects.write(project.root / "dockerfiles/small/Dockerfile.j2", text)
+
+
+def pin(project: Project) -> GitPin:
+    (platforms,) = reading.read(project.lock).pins.values()
+    (pins,) = platforms.values()
+    found = pins.sources["flashinfer"]
+    assert isinstance(found, GitPin)
+    return found
+
+
+def test_a_branch_stays_where_it_was_pinned_until_it_is_updated(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    first = upstream.commit("the first", serve="1")
+    upstream.git("tag", "v0.6.7")
+    upstream.git("push", "--quiet", "--tags")
+    use(small, upstream, [])
+    builder("build", "small")
+    assert (pin(small).commit, pin(small).version, pin(small).asked) == (first, "0.6.7", "main")
+
+    second = upstream.commit("a second thought", serve="2")
+    assert builder("build", "small").stdout == f"already built as {repository}:1\n"
+    assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
+
+    said = builder("lock", "small", "--update", "flashinfer").stdout.splitlines()
+    assert said[0].startswith(f"small flashinfer: 0.6.7 ({first[:12]}) → 0.6.8.dev1+g{second[:7]}")
+    assert said[1] == "  1 commits upstream in between"
+    assert said[2].endswith("a second thought")
+    done = builder("build", "small", "--locked")
+    assert done.stdout.startswith(f"built {repository}:2 in ")
+    assert f"  flashinfer commit: {first[:12]} → {second[:12]}" in done.stdout.splitlines()
+
+
+def test_one_source_may_be_moved_to_any_ref(small: Project, builder: Command, upstream: Upstream) -> None:
+    first = upstream.commit("the first", serve="1")
+    upstream.commit("the second", serve="2")
+    use(small, upstream, [])
+    builder("lock", "small")
+    builder("lock", "small", "--update", f"flashinfer={first}")
+    assert (pin(small).commit, pin(small).asked) == (first, "main")
+    assert "only a source taken from git" in builder("lock", "small", "--update", "base=other", code=2).stderr
+    assert "small has no source `vllm`" in builder("lock", "small", "--update", "vllm", code=2).stderr
+
+
+def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    upstream.commit("the first", serve="1\n2\n3\n")
+    upstream.git("checkout", "--quiet", "-b", "feature")
+    upstream.commit("a feature", drafter="new\n")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/40898/head")
+    upstream.git("checkout", "--quiet", "main")
+    use(small, upstream, [40898])
+    builder("build", "small")
+    (pull,) = pin(small).pulls
+    (patch,) = (small.dockerfiles / "small/pulls").iterdir()
+    assert patch.name == f"flashinfer-40898-{pull.sha256[:12]}.patch"
+    assert (small.builds / repository / "1/patches/flashinfer-40898.patch").read_bytes() == patch.read_bytes()
+
+    upstream.git("push", "--quiet", "origin", ":refs/pull/40898/head", ":feature")
+    before = small.lock.read_bytes()
+    builder("build", "small", "--locked", "--force")
+    assert pin(small).pulls == (pull,)
+    assert small.lock.read_bytes() != before
+
+    patch.write_bytes(patch.read_bytes() + b"edited\n")
+    assert "was edited" in builder("build", "small", code=4).stderr
+
+
+def test_a_pull_request_that_does_not_apply_is_named_before_anything_is_built(
+    small: Project, builder: Command, upstream: Upstream
+) -> None:
+    upstream.commit("the first", serve="1\n2\n3\n")
+    upstream.git("checkout", "--quiet", "-b", "feature")
+    upstream.commit("a feature", serve="1\ntwo\n3\n")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/7/head")
+    upstream.git("checkout", "--quiet", "main")
+    upstream.commit("elsewhere", serve="1\nII\n3\n")
+    use(small, upstream, [7])
+    said = builder("build", "small", code=6).stderr
+    assert "pull request 7" in said
+    assert "serve.py" in said
+    assert not small.lock.exists()
+    assert not (small.state / "logs").exists()
