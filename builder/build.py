@@ -60,8 +60,7 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
             versions=plan.versions,
             mods={mod.name: mod.content_hash for mod in plan.mods},
         )
-        for one in plan.chain:
-            frozen.keep(project, one.definition.name, one.pins, prepared.frozen)
+        _keep_diffs(project, prepared)
         name = record.give_number(
             project,
             endpoint,
@@ -73,7 +72,7 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
     return Built(
         image=name,
         models=prepared.models,
-        changes=prepared.reasons,
+        changes=prepared.compared.reasons,
         seconds=time.monotonic() - started,
         size=built.size,
         steps=len(steps),
@@ -82,14 +81,32 @@ def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mappi
     )
 
 
-def pair(project: Project, endpoint: Endpoint, prepared: Prepared, name: ImageName, report: Report) -> None:
-    """Pairs those models of a request that no image serves yet with an image that is already built.
+def record_without_building(
+    project: Project, endpoint: Endpoint, prepared: Prepared, name: ImageName, report: Report
+) -> None:
+    """Records what ``prepared`` brings beside an image that is already built: its pins, and pairings for those of its
+    models that no image serves yet.
 
     A model that was rolled back stays where it is: building again does not undo that.
     """
+    _keep_diffs(project, prepared)
     record.move_pointers(
-        project, endpoint, lambda lock: _paired(lock, name, prepared, prepared.unpaired), lambda: report(WAITING)
+        project,
+        endpoint,
+        lambda lock: _paired(_pinned(lock, prepared), name, prepared, prepared.unpaired),
+        lambda: report(WAITING),
     )
+
+
+def _keep_diffs(project: Project, prepared: Prepared) -> None:
+    for one in prepared.plan.chain:
+        frozen.keep(project, one.definition.name, one.pins, prepared.frozen)
+
+
+def _pinned(lock: Lock, prepared: Prepared) -> Lock:
+    for one in prepared.plan.chain:
+        lock = lock.with_pins(one.definition.name, one.definition.platform, one.pins)
+    return lock
 
 
 def _details(endpoint: Endpoint, tag: str) -> images.Details:
@@ -100,7 +117,6 @@ def _details(endpoint: Endpoint, tag: str) -> images.Details:
 
 
 def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepared) -> Lock:
-    plan = prepared.plan
     repository = lock.images.get(name.repository, Repository())
     repository = Repository(
         next=name.number + 1,
@@ -110,9 +126,7 @@ def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepa
     )
     if prepared.request.promote or repository.current is None:
         repository = repository.with_current(name.number)
-    lock = lock.with_repository(name.repository, repository)
-    for one in plan.chain:
-        lock = lock.with_pins(one.definition.name, one.definition.platform, one.pins)
+    lock = _pinned(lock.with_repository(name.repository, repository), prepared)
     return _paired(lock, name, prepared, prepared.models)
 
 

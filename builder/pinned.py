@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from builder.definitions.image import GitSource, WheelSource
 from builder.errors import LockError, UsageError
 from builder.events import Report, Said
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PythonPin, SourcePin, WheelPin
+from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, SourcePin, WheelPin
 from builder.sources import python
 
 if TYPE_CHECKING:
@@ -92,11 +92,11 @@ def complete(
         resolver.report(Said(f"resolving the base image {definition.base}"))
         pins = replace(pins, base=BasePin(definition.base, resolver.base(definition.base)))
     git, frozen = _git_pins(definition, {name: update.get(name) for name in wanted}, resolver)
-    kept = {name: pin for name, pin in pins.sources.items() if name in definition.git_sources}
+    kept = {name: pin for name, pin in pins.sources.items() if name in definition.sources}
     pins = replace(pins, sources={**kept, **git})
     if definition.python and wanted - {"base"}:
         pins = _python_pins(definition, definition.python, pins, resolver)
-    return Completed(replace(pins, sources={**pins.sources, **_wheel_pins(definition, pins.python)}), frozen)
+    return Completed(pins, frozen)
 
 
 def _covers(source: Source, pin: SourcePin | None) -> bool:
@@ -144,14 +144,16 @@ def _python_pins(definition: ImageDefinition, wants: PythonWants, pins: Pins, re
     needs = _requirements(definition, pins, resolver)
     asked = python.wanted(definition, pins.sources)
     request = python.Request(wants, asked, needs, definition.platform)
-    closure = python.resolve(request, resolver.settings, resolver.held)
+    resolved = python.resolve(request, resolver.settings, resolver.held)
+    closure = resolved.pin
     below = {package.name for package in resolver.held}
     own = replace(closure, packages=tuple(p for p in closure.packages if p.name not in below))
-    pins = replace(pins, python=own)
+    wheels = _wheel_pins(definition, resolved, resolver)
+    pins = replace(pins, python=own, sources={**pins.sources, **wheels})
     if not wants.build:
         return pins
     request = python.Request(wants, python.wanted_to_build(wants), wants.build, definition.platform)
-    return replace(pins, build=python.resolve(request, resolver.settings, (*resolver.held, *own.packages)))
+    return replace(pins, build=python.resolve(request, resolver.settings, (*resolver.held, *own.packages)).pin)
 
 
 def _requirements(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> tuple[str, ...]:
@@ -166,14 +168,19 @@ def _requirements(definition: ImageDefinition, pins: Pins, resolver: Resolver) -
     return tuple(dict.fromkeys(lines))
 
 
-def _wheel_pins(definition: ImageDefinition, pin: PythonPin | None) -> dict[str, WheelPin]:
+def _wheel_pins(definition: ImageDefinition, resolved: python.Resolved, resolver: Resolver) -> dict[str, WheelPin]:
     """A wheel's version is the one in the locked closure, so that the two cannot disagree."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    versions = {package.name: package.version for package in pin.packages} if pin else {}
-    return {
-        name: WheelPin(source.requirement, versions[canonicalize_name(Requirement(source.requirement).name)])
-        for name, source in definition.sources.items()
-        if isinstance(source, WheelSource)
-    }
+    from builder.sources import wheel_commit
+
+    versions = {package.name: package.version for package in resolved.pin.packages}
+    found = {}
+    for name, source in definition.sources.items():
+        if isinstance(source, WheelSource):
+            package = canonicalize_name(Requirement(source.requirement).name)
+            address = resolved.addresses.get(package)
+            commit = wheel_commit.read(address, resolver.settings.ca_file) if address else None
+            found[name] = WheelPin(source.requirement, versions[package], commit)
+    return found

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.engine.endpoint import Endpoint
     from builder.events import Report
-    from builder.plan.model import Plan
+    from builder.plan.model import Plan, Step
     from builder.project import Project
 
 
@@ -40,8 +40,18 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """How a plan stands to what has been built: ``already`` is the number with the same inputs that is still there,
+    ``before`` the steps of the number that it is compared with, ``reasons`` why a build is needed."""
+
+    already: ImageName | None
+    before: tuple[Step, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Prepared:
-    """A request thought through: the plan, the diffs frozen for it, and how it compares with what is there."""
+    """A request thought through: the plan, the diffs frozen for it, and how it compares with what has been built."""
 
     request: Request
     plan: Plan
@@ -49,13 +59,19 @@ class Prepared:
     models: tuple[str, ...]
     lock: Lock
     frozen: Mapping[str, bytes]
-    already: ImageName | None
-    reasons: tuple[str, ...]
+    compared: Comparison
 
     @property
     def unpaired(self) -> tuple[str, ...]:
         """The models of the request that no image serves yet."""
         return tuple(model for model in self.models if model not in self.lock.models)
+
+    @property
+    def to_record(self) -> bool:
+        """Whether images.lock lacks something even where nothing is to be built: a pairing, or pins as asked now."""
+        return bool(self.unpaired) or any(
+            self.lock.pins_of(one.definition.name, one.definition.platform) != one.pins for one in self.plan.chain
+        )
 
 
 def prepare(
@@ -82,8 +98,8 @@ def prepare(
         plan = make(ingredients, plan, recipe if last else None, models if last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
-    already, reasons = _compare(project, endpoint, lock, plan)
-    return Prepared(request, plan, recipe, models, lock, frozen, already, reasons)
+    compared = _compare(project, endpoint, lock, plan)
+    return Prepared(request, plan, recipe, models, lock, frozen, compared)
 
 
 def _mods(project: Project, asked: tuple[str, ...], below: Plan | None) -> tuple[Mod, ...]:
@@ -93,24 +109,27 @@ def _mods(project: Project, asked: tuple[str, ...], below: Plan | None) -> tuple
     return tuple(mod.load(project, name) for name in names if name not in baked)
 
 
-def _compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> tuple[ImageName | None, tuple[str, ...]]:
-    """The number that these inputs have been built as and that is still there, or else why a build is needed."""
+def _compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Comparison:
+    """How the plan stands to what has been built: the number with the same inputs that is still there, or else why a
+    build is needed."""
     repository = lock.images.get(plan.repository)
     if repository is None or not repository.numbers:
-        return None, ("it is the first image of this repository",)
+        return Comparison(None, (), ("it is the first image of this repository",))
     same = [number for number, built in repository.numbers.items() if built.input_hash == plan.input_hash]
     if same:
         known, _ = status.states(project, endpoint, lock)
         present = [number for number in same if known[ImageName(plan.repository, number)] == "present"]
         if present:
-            return ImageName(plan.repository, max(present)), ()
+            return Comparison(ImageName(plan.repository, max(present)), plan.steps, ())
         gone = ImageName(plan.repository, max(same))
-        return None, (f"{gone} was built from the same inputs, but this engine no longer has it",)
+        return Comparison(
+            None, plan.steps, (f"{gone} was built from the same inputs, but this engine no longer has it",)
+        )
     last = ImageName(plan.repository, max(repository.numbers))
     steps_file = project.builds / last.repository / str(last.number) / "plan.json"
     try:
         before = explain.read_steps(steps_file.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError):
         unreadable = project.relative(steps_file)
-        return None, (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",)
-    return None, explain.changes(before, plan.steps)
+        return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))
+    return Comparison(None, before, explain.changes(before, plan.steps))

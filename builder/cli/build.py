@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import words
+from builder.cli import table, words
 from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
 
 if TYPE_CHECKING:
     from builder.build import Built
     from builder.lock.model import ImageName
+    from builder.plan.model import Step
     from builder.prepare import Prepared
 
 
@@ -58,12 +59,12 @@ def build(
     if dry_run:
         _print_plan(prepared, force)
         return
-    if prepared.already and not force:
-        if prepared.unpaired:
+    if prepared.compared.already and not force:
+        if prepared.to_record:
             from builder import build as verb
 
-            verb.pair(context.project, context.endpoint, prepared, prepared.already, say)
-        _say_already(prepared, prepared.already)
+            verb.record_without_building(context.project, context.endpoint, prepared, prepared.compared.already, say)
+        _say_already(prepared, prepared.compared.already)
         return
     _say_why(prepared)
     from builder import build as verb
@@ -77,11 +78,11 @@ def build(
 def _say_why(prepared: Prepared) -> None:
     for remark in prepared.plan.remarks:
         click.echo(remark, err=True)
-    if prepared.already:
-        click.echo(f"building again, as asked: {prepared.already} has the same inputs", err=True)
+    if prepared.compared.already:
+        click.echo(f"building again, as asked: {prepared.compared.already} has the same inputs", err=True)
         return
     click.echo(f"building {prepared.plan.repository} for {prepared.plan.definition.platform}, because", err=True)
-    for reason in prepared.reasons:
+    for reason in prepared.compared.reasons:
         click.echo(f"  {reason}", err=True)
 
 
@@ -100,21 +101,31 @@ def _say_already(prepared: Prepared, name: ImageName) -> None:
 
 
 def _print_plan(prepared: Prepared, force: bool) -> None:
-    plan = prepared.plan
-    for number, step in enumerate(plan.steps, start=1):
-        if step.name == "python packages":
-            click.echo(f"{number:3}  {step.name}: {len(step.takes)} locked")
-        else:
-            click.echo(f"{number:3}  {step.name}: {', '.join(f'{key} {value}' for key, value in step.takes.items())}")
+    from builder.plan import explain
+
+    plan, compared = prepared.plan, prepared.compared
+    kept = explain.kept(compared.before, plan.steps)
+    rows = []
+    for number, step in enumerate(plan.steps):
+        takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else _takes(step)
+        rows.append(("built" if number < kept else "to build", step.name, takes))
+    for line in table.lines(("", "STEP", "TAKES"), rows, table.width()):
+        click.echo(line)
     for remark in plan.remarks:
         click.echo(f"note: {remark}")
     click.echo(f"input hash {plan.input_hash}")
-    if prepared.already:
-        click.echo(f"already built as {prepared.already}" + ("; --force would build it again" if force else ""))
+    if compared.already:
+        click.echo(f"already built as {compared.already}" + ("; --force would build it again" if force else ""))
     else:
         click.echo(f"would build the next number of {plan.repository}, because")
-        for reason in prepared.reasons:
+        for reason in compared.reasons:
             click.echo(f"  {reason}")
+
+
+def _takes(step: Step) -> str:
+    from builder.plan.explain import short
+
+    return ", ".join(f"{key} {short(value)}" for key, value in step.takes.items())
 
 
 def _print_summary(built: Built) -> None:

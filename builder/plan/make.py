@@ -153,7 +153,7 @@ def _steps(ingredients: Ingredients, base: str, content: dict[str, StagedFile]) 
         resolved = pins.base.resolved if pins.base else base
         steps.append(Step("base", {"image": definition.base, "content": resolved, "platform": definition.platform}))
     for name, pin in sorted(pins.sources.items()):
-        takes = {"wanted": pin.asked, "version": pin.version, **({"commit": pin.commit} if pin.commit else {})}
+        takes = {"version": pin.version, **({"commit": pin.commit} if pin.commit else {})}
         pulls = pin.pulls if isinstance(pin, GitPin) else ()
         steps.append(Step(name, {**takes, **{f"pull request {p.number}": f"sha256:{p.sha256}" for p in pulls}}))
     for title, closure in (("python packages", pins.python), ("build packages", pins.build)):

@@ -124,10 +124,10 @@ def _run(place: Place, command: list[str], given: bytes, environ: Mapping[str, s
     import tempfile
     from shutil import which
 
-    try:
-        from git.cmd import Git
-    except ImportError:  # GitPython's own sign that it finds no git
-        raise SourceError("git is not installed", hint="install it: apt-get install git") from None
+    if not which("git"):  # GitPython would not even import
+        raise SourceError("git is not installed", hint="install it: apt-get install git")
+    from git.cmd import Git
+
     ends_with_us = ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
     with tempfile.TemporaryFile() as stdin:
         stdin.write(given)

@@ -18,6 +18,7 @@ def here(path: Path) -> dict[str, str]:
     """git run by a hook, and this program by git, would otherwise work on that other repository."""
     return {
         "GIT_DIR": str(path),
+        "GIT_WORK_TREE": str(path),  # there is none; a hook's, with us below it, would shift every path
         "GIT_OBJECT_DIRECTORY": str(path / "objects"),
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
         "GIT_NAMESPACE": "",

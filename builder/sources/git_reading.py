@@ -60,7 +60,7 @@ def read_file(mirrors: Path, url: str, commit: str, path: str, say: Say = silent
 
 
 def read_requirements(mirrors: Path, url: str, commit: str, path: str, say: Say = silent) -> tuple[str, ...]:
-    """The requirements in the file ``path`` of ``commit`` and in those that it takes in with ``-r``, in order and each
+    """The requirements in the file ``path`` of ``commit``, then those of the files that it takes in with ``-r``, each
     once. Comments and pip's options (indexes, hashes, constraints) are left out. Raises SourceError where a file is
     missing."""
 
@@ -98,7 +98,7 @@ def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if include:
             included.append(include["file"])
         elif content and not content.startswith("-"):
-            requirements.append(_OPTIONS.sub("", content))
+            requirements.append(" ".join(_OPTIONS.sub("", content).split()))
     return tuple(included), tuple(requirements)
 
 

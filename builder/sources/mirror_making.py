@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from builder.sources import git_environment
-from builder.sources.git_command import Place, must, read
+from builder.sources.git_command import Place, read
 from builder.sources.git_faults import MissingError
 from builder.sources.mirror import ALL_TAGS, fetch
 
@@ -61,11 +61,14 @@ def make_anew(place: Place) -> None:
     from shutil import rmtree
 
     fresh = replace(place, path=_init(place))
-    for ref, commit in _kept(place.path).items():
+    kept = _kept(place.path)
+    _mend(place, kept)
+    fetch(fresh, ALL_TAGS)
+    for ref, commit in kept.items():
         if _take_over(fresh, place.path, f"{commit}:{ref}"):
             continue
         try:
-            fetch(fresh, f"{commit}:{ref}", ALL_TAGS)
+            fetch(fresh, f"{commit}:{ref}")
         except MissingError:
             place.say(f"{commit} is lost: {place.address.url} no longer has it, and the mirror of it was damaged")
     rmtree(place.path)
@@ -78,11 +81,18 @@ def _init(place: Place) -> Path:
 
     path = place.path.with_name(f"{place.path.name}.new")
     rmtree(path, ignore_errors=True)
-    options = ["--quiet", "--bare", "--template=", "--object-format=sha1", "--initial-branch=none"]
-    must(replace(place, path=path), ["init", *options])
-    url = place.address.url.replace("\\", "\\\\").replace('"', '\\"')
-    (path / "config").write_text(_CONFIGURATION.format(url=url), encoding="utf-8")
+    _write_frame(path, place.address.url)
     return path
+
+
+def _write_frame(path: Path, url: str) -> None:
+    """What makes a folder a repository. `git init --bare` would obey the person's templates, and it refuses to run
+    where a hook set GIT_WORK_TREE."""
+    for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+        (path / folder).mkdir(parents=True, exist_ok=True)
+    (path / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
+    quoted = url.replace("\\", "\\\\").replace('"', '\\"')
+    (path / "config").write_text(_CONFIGURATION.format(url=quoted), encoding="utf-8")
 
 
 def _kept(path: Path) -> dict[str, str]:
@@ -91,6 +101,17 @@ def _kept(path: Path) -> dict[str, str]:
     with contextlib.suppress(FileNotFoundError):
         names.append((path / "packed-refs").read_text(encoding="utf-8", errors="replace"))
     return {match[0]: match["commit"] for match in _OURS.finditer("\n".join(names))}
+
+
+def _mend(damaged: Place, kept: Mapping[str, str]) -> None:
+    """Makes all but the objects of a damaged mirror whole, so that git can take from it what is left of those."""
+    from shutil import rmtree
+
+    _write_frame(damaged.path, damaged.address.url)
+    rmtree(damaged.path / "refs")
+    (damaged.path / "refs").mkdir()
+    lines = "".join(f"{commit} {ref}\n" for ref, commit in kept.items())
+    (damaged.path / "packed-refs").write_text(lines, encoding="utf-8")
 
 
 def _take_over(fresh: Place, damaged: Path, ref: str) -> bool:
@@ -104,7 +125,7 @@ def _take_over(fresh: Place, damaged: Path, ref: str) -> bool:
     )
     environ = {"GIT_ALLOW_PROTOCOL": "file", **git_environment.settings(settings)}
     arguments = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "damaged"]
-    return read(fresh, [*arguments, ref, ALL_TAGS], environ=environ).status == 0
+    return read(fresh, [*arguments, ref], environ=environ).status == 0
 
 
 def _leftovers(path: Path) -> Iterator[Path]:

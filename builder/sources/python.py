@@ -31,6 +31,14 @@ class Request:
     platform: str
 
 
+@dataclass(frozen=True)
+class Resolved:
+    """A closure, and where the first suitable wheel of each package lies."""
+
+    pin: PythonPin
+    addresses: Mapping[str, str]
+
+
 def wanted(definition: ImageDefinition, sources: Mapping[str, SourcePin]) -> tuple[str, ...]:
     """All that a definition asks for at run time, as images.lock records it: a changed line makes the pin stale."""
     wants = definition.python
@@ -59,7 +67,7 @@ def _limits(wants: PythonWants) -> tuple[str, ...]:
     )
 
 
-def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...] = ()) -> PythonPin:
+def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...] = ()) -> Resolved:
     """The closure of all packages asked for; those that are ``held`` keep their version.
 
     Raises SourceError where there is none, or an index does not answer.
@@ -98,7 +106,9 @@ def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...
                 f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{said}",
                 hint="change `python:` in the definition's image.yaml, or look whether the package index answers",
             )
-        return _pin(tomllib.loads(lock.read_text(encoding="utf-8")), request.asked)
+        found = tomllib.loads(lock.read_text(encoding="utf-8"))
+    addresses = {one["name"]: one["wheels"][0]["url"] for one in found["packages"] if one.get("wheels")}
+    return Resolved(_pin(found, request.asked), addresses)
 
 
 def local_names(settings: Settings, machine: str) -> frozenset[str]:

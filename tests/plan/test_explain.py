@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.plan.explain import changes, read_steps
+from builder.plan.explain import changes, kept, read_steps
 from builder.plan.make import steps_file
 from builder.plan.model import Step
 
@@ -55,3 +55,10 @@ def test_a_dockerfile_that_follows_from_another_input_is_not_named() -> None:
 def test_what_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
         read_steps(text)
+
+
+def test_steps_are_kept_up_to_the_first_that_differs() -> None:
+    assert kept(BEFORE, BEFORE) == len(BEFORE)
+    assert kept(BEFORE, changed("vllm", version="0.20.0")) == 1
+    assert kept(BEFORE, BEFORE[:2]) == 2
+    assert kept((), BEFORE) == 0

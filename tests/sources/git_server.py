@@ -7,7 +7,7 @@ import base64
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,13 +22,15 @@ _QUIET = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", **AUTHOR
 @dataclass
 class Trouble:
     """How the next requests go wrong. ``refuse`` and ``drop`` count down; ``stall_after`` is the number of bytes of a
-    pack after which the server goes silent, until ``stalled`` is cleared."""
+    pack after which the server goes silent (``stalled``) until it is ``over``; ``login`` is the one that is let in;
+    ``redirect`` is another server to send everybody to."""
 
     status: int = 0
     refuse: int = 0
     drop: int = 0
     stall_after: int | None = None
     login: str = ""
+    redirect: str = ""
     requests: list[str] = field(default_factory=list)
     stalled: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
@@ -98,6 +100,12 @@ class _Handler(BaseHTTPRequestHandler):
         if trouble.refuse:
             trouble.refuse -= 1
             self._plain(trouble.status)
+            return
+        if trouble.redirect:
+            self.send_response(302)
+            self.send_header("Location", trouble.redirect + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
             return
         if trouble.login and self.headers.get("Authorization") != _basic(trouble.login):
             self._plain(401)
@@ -211,7 +219,7 @@ def lines(first: int, last: int, **changed: str) -> str:
 @dataclass
 class History:
     """A history like vLLM's. Attributes are commits; the pull requests 40898 and 40727 conflict with each other, 40001
-    is in main already, 40002 was merged as another commit, 40003 does not apply to main, and 40004 is as good as new."""
+    is in main already, 40002 was merged as another commit, 40003 does not apply to main, and 40004 applies."""
 
     repository: Repository
     v0_19_0: str
@@ -247,7 +255,11 @@ def make_history(path: Path) -> History:
     own.git("update-ref", main, merged)
     own.commit(pull(40003), "Made for an older inc.py", {INC: lines(1, 40, line30="thirty, by 40003")}, parent=v0_19_1)
     own.commit(pull(40002), "Will be squashed", {"vllm/squashed.py": lines(1, 9)}, parent=v0_19_1)
-    for number, title in ((1, "[Model] Unterstützung für Qwen 模型 🚀"), (2, "[Bugfix] \x1b[31mred\x1b[0m"), (3, "Third")):
+    for number, title in (
+        (1, "[Model] Unterstützung für Qwen 模型 🚀"),
+        (2, "[Bugfix] \x1b[31mred\x1b[0m"),
+        (3, "Third"),
+    ):
         own.commit(main, title, {f"vllm/file{number}.py": lines(1, number)})
     own.commit(main, "Squash of 40002", {"vllm/squashed.py": lines(1, 9)})
     tip = own.commit(main, "inc.py changes again", {INC: lines(1, 40, line5="five", line29="29", line30="thirty")})
@@ -261,3 +273,38 @@ def make_history(path: Path) -> History:
     )
     own.commit(pull(40004), "Something else", {"vllm/else.py": lines(1, 3), "README.md": None}, parent=merged)
     return History(own, v0_19_0, v0_19_1, tip, new, old)
+
+
+@dataclass
+class Vllm:
+    """A history that is served: ``url`` is its address, ``mirrors`` an empty folder, ``said`` what was reported."""
+
+    server: Server
+    history: History
+    url: str
+    mirrors: Path
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def mirror(self) -> Path:
+        """The one mirror in the folder."""
+        (found,) = self.mirrors.glob("*.git")
+        return found
+
+    def git(self, *arguments: str) -> str:
+        """Runs git in the mirror."""
+        return Repository(self.mirror).git(*arguments)
+
+    def requests_of(self, do: Callable[[], object]) -> int:
+        """How many requests reach the server while ``do`` runs."""
+        before = len(self.server.requests)
+        do()
+        return len(self.server.requests) - before
+
+
+@contextmanager
+def served_vllm(folder: Path) -> Iterator[Vllm]:
+    """A fresh history like vLLM's on a server of its own."""
+    history = make_history(folder / "served" / "vllm.git")
+    with serve(folder / "served") as server:
+        yield Vllm(server, history, f"{server.url}/vllm.git", folder / "mirrors")

@@ -20,7 +20,7 @@ WANTS = PythonWants(version="3.12", glibc="2.39", packages=("serve>=1",))
 
 
 def resolve(wants: PythonWants, platform: str, settings: Settings, held: tuple[LockedPackage, ...] = ()) -> PythonPin:
-    return python.resolve(python.Request(wants, ("what was asked",), wants.packages, platform), settings, held)
+    return python.resolve(python.Request(wants, ("what was asked",), wants.packages, platform), settings, held).pin
 
 
 def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_path: Path) -> None:

@@ -125,11 +125,24 @@ def test_further_models_are_paired(small: Project, builder: Command, repository:
 
 def test_a_dry_run_prints_the_plan_and_touches_nothing(small: Project, builder: Command) -> None:
     done = builder("build", "chat", "--dry-run")
-    assert "mod template: content sha256:" in done.stdout
+    assert [line.split()[:4] for line in done.stdout.splitlines()[1:5]] == [
+        ["to", "build", "base", "image"],
+        ["to", "build", "Dockerfile", "text"],
+        ["to", "build", "build-metadata.yaml", "text"],
+        ["to", "build", "mod", "template"],
+    ]
     assert "it is the first image of this repository" in done.stdout
     assert not small.lock.exists()
     assert not small.state.exists()
     assert not small.builds.exists()
+
+
+def test_a_dry_run_tells_what_is_built_and_what_is_not(small: Project, builder: Command) -> None:
+    builder("build", "chat")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    said = builder("build", "chat", "--dry-run").stdout.splitlines()
+    assert [line.split()[0] for line in said[1:5]] == ["built", "built", "built", "to"]
+    assert said[-1] == "  mod template: changed"
 
 
 def test_no_promote_leaves_latest_where_it_is(

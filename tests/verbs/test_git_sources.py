@@ -187,3 +187,15 @@ def test_a_pull_request_that_does_not_apply_is_named_before_anything_is_built(
     assert "serve.py" in said
     assert not small.lock.exists()
     assert not (small.state / "logs").exists()
+
+
+def test_a_wish_that_resolves_to_the_same_is_recorded_without_a_build(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    first = upstream.commit("the first", serve="1")
+    use(small, upstream, [])
+    builder("build", "small")
+    image = small.root / "dockerfiles/small/image.yaml"
+    projects.write(image, image.read_text(encoding="utf-8").replace("ref: main", f"ref: {first}"))
+    assert builder("build", "small").stdout == f"already built as {repository}:1\n"
+    assert pin(small).asked == first

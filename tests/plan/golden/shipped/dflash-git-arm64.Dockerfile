@@ -1,0 +1,227 @@
+# Local wheels, where the person keeps some, replace this empty stage.
+FROM scratch AS find-links
+
+# The source trees at the pinned commits replace these.
+FROM scratch AS flashinfer-source
+FROM scratch AS vllm-source
+
+# One base for building and for running: the kernels that are compiled when vLLM starts need nvcc and the headers.
+FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS toolchain
+
+RUN --mount=type=cache,id=apt-dflash-arm64,target=/run/builder/apt,sharing=locked <<'EOF'
+# the distribution's packages
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+mkdir -p /run/builder/apt/lists /run/builder/apt/archives
+apt_get() {
+    apt-get -qq -o Dir::State::lists=/run/builder/apt/lists -o Dir::Cache::archives=/run/builder/apt/archives \
+        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Keep-Downloaded-Packages=true \
+        -o Binary::apt-get::APT::Keep-Downloaded-Packages=true -o Acquire::Retries=3 "$@"
+}
+apt_get update
+apt_get install -y --no-install-recommends \
+    ca-certificates \
+    curl \
+    g++ \
+    gcc \
+    git \
+    ibverbs-providers \
+    iproute2 \
+    libc6-dev \
+    libibverbs1 \
+    libnuma1 \
+    librdmacm1 \
+    make \
+    patch \
+    python3 \
+    python3-dev \
+    python3-pip \
+    wget
+rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
+EOF
+
+# System-wide, as mods expect it: on purpose past the guard of PEP 668.
+ENV PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
+
+RUN <<'EOF'
+# the Python version
+set -eu
+want=3.12
+have=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+if [ "$have" != "$want" ]; then
+    echo "The base image has Python $have, and the packages are locked for $want: set python.version in image.yaml." >&2
+    exit 1
+fi
+EOF
+
+FROM toolchain AS build
+
+RUN --mount=type=cache,id=apt-dflash-arm64,target=/run/builder/apt,sharing=locked <<'EOF'
+# the compiler cache
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+mkdir -p /run/builder/apt/lists /run/builder/apt/archives
+apt_get() {
+    apt-get -qq -o Dir::State::lists=/run/builder/apt/lists -o Dir::Cache::archives=/run/builder/apt/archives \
+        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Keep-Downloaded-Packages=true \
+        -o Binary::apt-get::APT::Keep-Downloaded-Packages=true -o Acquire::Retries=3 "$@"
+}
+apt_get update
+apt_get install -y --no-install-recommends \
+    ccache
+rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
+EOF
+
+RUN --mount=type=bind,source=python,target=/run/builder/python \
+    --mount=type=bind,from=find-links,target=/run/builder/find-links \
+    --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+# the Python packages for building
+set -eu
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt
+export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120
+if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
+if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL"; fi
+cd /run/builder/python
+PIP_NO_CACHE_DIR=1 python3 -m pip install --quiet --root-user-action=ignore --no-deps --require-hashes -r uv.txt
+install_locked() {
+    uv pip install --system --no-deps --require-hashes --compile-bytecode "$@"
+}
+install_locked -r build.txt
+rm -rf /root/.cache/pip
+EOF
+
+FROM build AS flashinfer-wheel
+RUN --mount=type=bind,from=flashinfer-source,target=/src/flashinfer,rw \
+    --mount=type=cache,id=cubin-dflash-arm64-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa,target=/src/flashinfer/flashinfer-cubin/flashinfer_cubin/cubins \
+    --mount=type=cache,id=ccache-dflash-arm64,target=/root/.cache/ccache \
+    --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
+# the flashinfer wheel
+set -eu
+cd /src/flashinfer
+if [ ! -f pyproject.toml ]; then
+    echo "The build context "flashinfer-source" holds no source tree: build with the bake file of this directory." >&2
+    exit 1
+fi
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/certs/ca-certificates.crt
+export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
+export SOURCE_DATE_EPOCH=1795082400
+export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
+# As many jobs as asked for, and no more than there are processors.
+MAX_JOBS=$(nproc)
+if [ "$MAX_JOBS" -gt 16 ]; then MAX_JOBS=16; fi
+export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS"
+build() {
+    uv build --no-config --offline --wheel --no-build-isolation --python "$(command -v python3)" --out-dir /wheels "$1"
+}
+# Its build would otherwise install packages of its own choice, and look for ways to build NIXL.
+export FLASHINFER_BUILD_NO_PIP=1 BUILD_NVEP=0
+export FLASHINFER_CUDA_ARCH_LIST=12.1a TORCH_CUDA_ARCH_LIST=12.1a
+export FLASHINFER_CXX_LAUNCHER=ccache FLASHINFER_NVCC_LAUNCHER=ccache
+build .
+build flashinfer-cubin
+# Since 0.7 the kernels of each architecture are a wheel of their own, and jit-cache only names those.
+if [ -d flashinfer-jit-cache-provider ]; then
+    for architecture in $(printf %s "$FLASHINFER_CUDA_ARCH_LIST" | tr ';' ' '); do
+        rm -rf flashinfer-jit-cache-provider/build flashinfer-jit-cache-provider/flashinfer_jit_cache_provider/jit_cache
+        FLASHINFER_JIT_CACHE_PROVIDER_ARCH="$architecture" build flashinfer-jit-cache-provider
+    done
+    export FLASHINFER_JIT_CACHE_WHEEL_KIND=shim
+    FLASHINFER_JIT_CACHE_PROVIDER_ARCHS=$(printf %s "$FLASHINFER_CUDA_ARCH_LIST" | tr ';' ' ')
+    export FLASHINFER_JIT_CACHE_PROVIDER_ARCHS
+fi
+build flashinfer-jit-cache
+EOF
+
+FROM build AS vllm-wheel
+RUN --mount=type=bind,from=vllm-source,target=/src/vllm,rw \
+    --mount=type=bind,source=patches,target=/run/builder/patches \
+    --mount=type=cache,id=ccache-dflash-arm64,target=/root/.cache/ccache \
+    --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
+# the vllm wheel
+set -eu
+cd /src/vllm
+if [ ! -f pyproject.toml ]; then
+    echo "The build context "vllm-source" holds no source tree: build with the bake file of this directory." >&2
+    exit 1
+fi
+echo "applying "vllm-40898.patch
+git apply --whitespace=nowarn /run/builder/patches/vllm-40898.patch
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/certs/ca-certificates.crt
+export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
+export SOURCE_DATE_EPOCH=1795082400
+export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
+# As many jobs as asked for, and no more than there are processors.
+MAX_JOBS=$(nproc)
+if [ "$MAX_JOBS" -gt 16 ]; then MAX_JOBS=16; fi
+export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS"
+build() {
+    uv build --no-config --offline --wheel --no-build-isolation --python "$(command -v python3)" --out-dir /wheels "$1"
+}
+# The lock decides over these, so the wheel must not ask for others. (`pip install` in a mod would otherwise replace them.)
+find requirements \( -name '*.txt' -o -name '*.in' \) -exec sed -i -E \
+    '/^(torch|torchaudio|torchcodec|torchvision|triton|flashinfer(-python|-cubin|-jit-cache)?)([^A-Za-z0-9_-]|$)/Id' {} +
+# The tree comes without .git, so what setuptools-scm would read there is told to it.
+export VLLM_VERSION_OVERRIDE=0.19.2.dev31+gaaaaaaa SETUPTOOLS_SCM_PRETEND_VERSION=0.19.2.dev31+gaaaaaaa
+export SETUPTOOLS_SCM_PRETEND_METADATA='{node = "gaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", dirty = false}'
+export VLLM_TARGET_DEVICE=cuda CMAKE_BUILD_TYPE=Release
+export TORCH_CUDA_ARCH_LIST=12.1a
+build .
+ccache --show-stats
+EOF
+
+FROM toolchain
+
+# For the kernels that are compiled when vLLM starts. The ptxas that Triton brings is older than the one of the base image.
+ENV TORCH_CUDA_ARCH_LIST=12.1a FLASHINFER_CUDA_ARCH_LIST=12.1a \
+    TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas TRITON_PTXAS_BLACKWELL_PATH=/usr/local/cuda/bin/ptxas
+
+RUN --mount=type=bind,source=python,target=/run/builder/python \
+    --mount=type=bind,from=find-links,target=/run/builder/find-links \
+    --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+# the Python packages
+set -eu
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt
+export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120
+if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
+if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL"; fi
+cd /run/builder/python
+PIP_NO_CACHE_DIR=1 python3 -m pip install --quiet --root-user-action=ignore --no-deps --require-hashes -r uv.txt
+install_locked() {
+    uv pip install --system --no-deps --require-hashes --compile-bytecode "$@"
+}
+install_locked -r packages.txt
+rm -rf /root/.cache/pip
+EOF
+
+RUN \
+    --mount=type=bind,from=flashinfer-wheel,source=/wheels,target=/run/builder/wheels/flashinfer \
+    --mount=type=bind,from=vllm-wheel,source=/wheels,target=/run/builder/wheels/vllm \
+    --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv <<'EOF'
+# the built wheels
+set -eu
+UV_LINK_MODE=copy uv pip install --system --no-deps --offline --compile-bytecode /run/builder/wheels/*/*.whl
+have=$(python3 -c 'import importlib.metadata as m, sys; print(m.version(sys.argv[1]))' vllm)
+if [ "$have" != 0.19.2.dev31+gaaaaaaa ]; then
+    echo "The wheel of "vllm" says version $have, and "0.19.2.dev31+gaaaaaaa" is pinned." >&2
+    exit 1
+fi
+EOF
+
+ARG SOURCE_DATE_EPOCH
+RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
+# build-metadata.yaml
+set -eu
+mkdir -p /workspace/vllm
+install -m 0644 /run/builder/build-metadata.yaml /workspace/build-metadata.yaml
+touch -d "@$SOURCE_DATE_EPOCH" /workspace/vllm /workspace/build-metadata.yaml /workspace
+EOF
+WORKDIR /workspace/vllm
+

@@ -1,0 +1,63 @@
+"""Plans of the shipped definitions, with pins made up: every mode and platform that they are meant for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from builder.definitions import image
+from builder.definitions.image import ImageDefinition, Overrides, WheelSource
+from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
+from builder.plan.make import Ingredients, make
+from builder.plan.model import Plan
+from builder.project import Project
+from tests import projects
+
+DIFF = b"diff --git a/vllm/x.py b/vllm/x.py\n"
+DATE = "2026-11-19T10:00:00Z"
+MODES = [
+    ("cpu", "wheel"),
+    ("tf5", "git"),
+    ("tf5", "wheel"),
+    ("dflash", "git"),
+    ("flashqla", "git"),
+]
+PLATFORMS = ["linux/arm64", "linux/amd64"]
+WHEELS = {"vllm": "vllm==0.19.1", "flashinfer": "flashinfer-python==0.6.7"}
+
+
+def plan(name: str, mode: str, platform: str) -> Plan:
+    """The plan of the definition ``name`` with its sources from git, or as wheels."""
+    project = Project(projects.REPOSITORY_ROOT)
+    made: Plan | None = None
+    for definition in image.chain(project, name, platform, Overrides(platform)):
+        wanted = _as_wheels(definition) if mode == "wheel" else definition
+        made = make(Ingredients(wanted, _pins(wanted), {"d" * 64: DIFF}, ()), made)
+    assert made is not None
+    return made
+
+
+def _as_wheels(definition: ImageDefinition) -> ImageDefinition:
+    sources = {name: WheelSource(WHEELS[name]) for name in definition.git_sources}
+    return replace(definition, sources={**definition.sources, **sources})
+
+
+def _pins(definition: ImageDefinition) -> Pins:
+    packages = tuple(
+        LockedPackage(name, "1.0", (digit * 64,))
+        for name, digit in (("torch", "1"), ("transformers", "2"), ("uv", "3"), (f"for-{definition.name}", "4"))
+    )
+    closure = PythonPin(("as asked",), DATE, packages)
+    return Pins(
+        base=BasePin(definition.base, "sha256:" + "b" * 64) if definition.base else None,
+        sources={name: _source_pin(definition, name) for name in definition.sources},
+        python=closure,
+        build=closure if definition.git_sources else None,
+    )
+
+
+def _source_pin(definition: ImageDefinition, name: str) -> SourcePin:
+    source = definition.sources[name]
+    if isinstance(source, WheelSource):
+        return WheelPin(source.requirement, source.requirement.partition("==")[2])
+    pulls = tuple(PullPin(number, "c" * 40, "d" * 64) for number in source.pulls)
+    return GitPin(source.git, source.ref, "a" * 40, "0.19.2.dev31+gaaaaaaa", DATE, pulls)
