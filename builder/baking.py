@@ -1,14 +1,17 @@
-"""One run of BuildKit over a build directory, with the person's certificates, package indexes, wheels and proxies."""
+"""One run of BuildKit over build directories, with the person's certificates, package indexes, wheels and proxies."""
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builder.engine import bake as engine_bake
+from builder.plan.bake import TARGET as IMAGE_TARGET
 from builder.sources import environment, wheels
 
 if TYPE_CHECKING:
@@ -20,46 +23,74 @@ if TYPE_CHECKING:
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
+@dataclass(frozen=True)
+class Job:
+    """One image to build: its build directory, the definition that it is of, and the work that its result goes to."""
+
+    directory: Path
+    definition: str
+    work: Work
+
+
 def bake(
-    project: Project,
-    endpoint: Endpoint,
-    directory: Path,
-    definition: str,
-    work: Work,
-    environ: Mapping[str, str],
-    report: Report,
-) -> tuple[engine_bake.Baked, Path]:
-    """Builds the build directory of an image of ``definition``; returns what came of it and the file of the whole log.
+    project: Project, endpoint: Endpoint, jobs: Sequence[Job], environ: Mapping[str, str], report: Report
+) -> tuple[tuple[engine_bake.Baked, ...], Path]:
+    """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log.
 
     Raises BuildFailedError where a step fails.
     """
     settings = environment.read(environ)
-    log = _log_file(project, work)
-    staged = wheels.stage(work.wheels, _own_index_hashes(directory, definition), settings)
-    baked = engine_bake.bake(
+    first = jobs[0].work
+    log = _log_file(project, first)
+    wanted = {group: hashes for job in jobs for group, hashes in _own_index_hashes(job).items()}
+    staged = wheels.stage(first.wheels, wanted, settings)
+    (first.folder / engine_bake.BAKE_FILE).write_text(json.dumps(_targets(jobs), indent=2), encoding="utf-8")
+    names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
+    baked = engine_bake.bake_targets(
         endpoint,
-        directory,
-        name=work.tag,
+        first.folder,
+        names=names,
         secrets=_secrets(settings),
-        contexts={"find-links": str(work.wheels)} if staged else {},
+        contexts={"find-links": str(first.wheels)} if staged else {},
         # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the image's history.
         args=dict(settings.proxies),
         log_path=log,
         on_event=report,
         environ={**environ, **_index_variables(settings)},
     )
-    return baked, log
+    return tuple(baked[name] for name in names), log
 
 
-def _own_index_hashes(directory: Path, definition: str) -> dict[str, frozenset[str]]:
+def _targets(jobs: Sequence[Job]) -> dict[str, Any]:
+    """The targets of all jobs' own bake files, told apart by number; each says what its build directory says."""
+    found: dict[str, Any] = {}
+    for number, job in enumerate(jobs, start=1):
+        own = json.loads((job.directory / engine_bake.BAKE_FILE).read_text(encoding="utf-8"))["target"]
+        renamed = {name: _target(job, number) if name == IMAGE_TARGET else f"{name}-below-{number}" for name in own}
+        for name, target in own.items():
+            contexts = {
+                key: f"target:{renamed[place.removeprefix('target:')]}" if place.startswith("target:") else place
+                for key, place in target.get("contexts", {}).items()
+            }
+            folder = str((job.directory / target["context"]).resolve())
+            found[renamed[name]] = {**target, "context": folder, **({"contexts": contexts} if contexts else {})}
+    return {"target": found}
+
+
+def _target(job: Job, number: int) -> str:
+    """A name that bake takes, for the steps of several images to be told apart by."""
+    return f"{re.sub('[^A-Za-z0-9_-]', '_', job.definition)}-{number}"
+
+
+def _own_index_hashes(job: Job) -> dict[str, frozenset[str]]:
     """The hashes of the packages that an index of their own serves, by the folder that the template looks into: local
     wheels may take its place. The images below lie in folders of their names."""
-    return {
-        f"{definition if file.parent.parent == directory else file.parent.parent.name}-{file.stem}": frozenset(
-            _HASH.findall(file.read_text(encoding="utf-8"))
-        )
-        for file in sorted(directory.glob("**/python/index-*.txt"))
-    }
+    found = {}
+    for file in sorted(job.directory.glob("**/python/index-*.txt")):
+        folder = file.parent.parent
+        definition = job.definition if folder == job.directory else folder.name
+        found[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(file.read_text(encoding="utf-8")))
+    return found
 
 
 def _index_variables(settings: environment.Settings) -> dict[str, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from builder.events import WAITING, Report
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 
 if TYPE_CHECKING:
+    from builder.engine.bake import Baked
     from builder.engine.endpoint import Endpoint
     from builder.prepare import Prepared
     from builder.project import Project
@@ -33,51 +35,79 @@ class Built:
     log: str
 
 
-def run(project: Project, endpoint: Endpoint, prepared: Prepared, environ: Mapping[str, str], report: Report) -> Built:
-    """Builds, checks and records a prepared plan.
+def run(
+    project: Project, endpoint: Endpoint, wanted: Sequence[Prepared], environ: Mapping[str, str], report: Report
+) -> Iterator[Built]:
+    """Builds prepared plans in one bake, then checks and records each; yields what came of it.
 
-    Raises BuildFailedError where a step or a check fails; lock, tags and numbers are then as they were.
+    Raises BuildFailedError where a step or a check fails; lock, tags and numbers are then as they were, but for the
+    images yielded before.
     """
     started = time.monotonic()
-    plan = prepared.plan
-    versions.usable(endpoint)
+    host = versions.usable(endpoint).platform
     work.clean_up(project, endpoint)
-    with work.begin(project, endpoint, plan.repository, plan.files) as place:
-        checks.require_local_base(endpoint, plan)
-        baked, log = baking.bake(project, endpoint, place.directory, plan.definition.name, place, environ, report)
-        details = _details(endpoint, place.tag)
-        checks.require_pinned_base(endpoint, plan, baked, details)
-        checks.run(endpoint, place.tag, plan, place.labels, versions.platform(endpoint), report)
-        steps = [step for step in baked.steps if not step.internal]
-        built = NumberedImage(
-            built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            definition=plan.definition.name,
-            platform=plan.definition.platform,
-            fingerprint=images.fingerprint(details),
-            input_hash=plan.input_hash,
-            size=images.disk_size(endpoint, place.tag),
-            recipe=prepared.recipe.file if prepared.recipe else None,
-            versions=plan.versions,
-            mods={mod.name: mod.content_hash for mod in plan.mods},
-        )
-        _keep_diffs(project, prepared)
-        name = record.give_number(
-            project,
-            endpoint,
-            plan.repository,
-            record.Finished(place.tag, place.directory, details.id),
-            lambda lock, name: _recorded(lock, name, built, prepared),
-            on_wait=lambda: report(WAITING),
-        )
-    return Built(
-        image=name,
-        models=prepared.models,
-        changes=prepared.compared.reasons,
-        seconds=time.monotonic() - started,
-        size=built.size,
-        steps=len(steps),
-        cached_steps=sum(step.cached for step in steps),
-        log=project.relative(log),
+    for prepared in wanted:
+        checks.require_local_base(endpoint, prepared.plan)
+    with ExitStack() as stack:
+        jobs = []
+        for prepared in wanted:
+            plan = prepared.plan
+            place = stack.enter_context(work.begin(project, endpoint, plan.repository, plan.files))
+            jobs.append(baking.Job(place.directory, plan.definition.name, place))
+        baked, log = baking.bake(project, endpoint, jobs, environ, report)
+        for prepared, job, one in zip(wanted, jobs, baked, strict=True):
+            image = _checked(endpoint, prepared, job.work, one, host, report)
+            name = _numbered(project, endpoint, prepared, job.work, image, report)
+            steps = [step for step in one.steps if not step.internal]
+            yield Built(
+                image=name,
+                models=prepared.models,
+                changes=prepared.compared.reasons,
+                seconds=time.monotonic() - started,
+                size=image.size,
+                steps=len(steps),
+                cached_steps=sum(step.cached for step in steps),
+                log=project.relative(log),
+            )
+
+
+def _checked(
+    endpoint: Endpoint, prepared: Prepared, place: work.Work, baked: Baked, host: str, report: Report
+) -> NumberedImage:
+    """The record of a built image that has passed every check."""
+    plan = prepared.plan
+    details = _details(endpoint, place.tag)
+    checks.require_pinned_base(endpoint, plan, baked, details)
+    checks.run(endpoint, place.tag, plan, place.labels, host, report)
+    return NumberedImage(
+        built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        definition=plan.definition.name,
+        platform=plan.definition.platform,
+        fingerprint=images.fingerprint(details),
+        input_hash=plan.input_hash,
+        size=images.disk_size(endpoint, place.tag),
+        recipe=prepared.recipe.file if prepared.recipe else None,
+        versions=plan.versions,
+        mods={mod.name: mod.content_hash for mod in plan.mods},
+    )
+
+
+def _numbered(
+    project: Project,
+    endpoint: Endpoint,
+    prepared: Prepared,
+    place: work.Work,
+    image: NumberedImage,
+    report: Report,
+) -> ImageName:
+    _keep_diffs(project, prepared)
+    return record.give_number(
+        project,
+        endpoint,
+        prepared.plan.repository,
+        record.Finished(place.tag, place.directory, _details(endpoint, place.tag).id),
+        lambda lock, name: _recorded(lock, name, image, prepared),
+        on_wait=lambda: report(WAITING),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,13 +74,26 @@ class Prepared:
         )
 
 
-def prepare(
-    project: Project, endpoint: Endpoint, request: Request, environ: Mapping[str, str], report: Report
+def prepare_all(
+    project: Project, endpoint: Endpoint, requests: Sequence[Request], environ: Mapping[str, str], report: Report
+) -> tuple[Prepared, ...]:
+    """Loads, pins and plans; nothing is written. What one resolves holds for those after it. Raises what the files, the
+    lock or a source have to say."""
+    lock = reading.read(project.lock)
+    found = []
+    for request in requests:
+        prepared = _prepare(project, endpoint, lock, request, environ, report)
+        found.append(prepared)
+        for one in prepared.plan.chain:
+            lock = lock.with_pins(one.definition.name, one.definition.platform, one.pins)
+    return tuple(found)
+
+
+def _prepare(
+    project: Project, endpoint: Endpoint, lock: Lock, request: Request, environ: Mapping[str, str], report: Report
 ) -> Prepared:
-    """Loads, pins and plans; nothing is written. Raises what the files, the lock or a source have to say."""
     from builder.engine import versions
 
-    lock = reading.read(project.lock)
     meant = target.find(project, request.target)
     host = versions.platform(endpoint)
     chain = image.chain(project, meant.definition, host, request.overrides)

@@ -51,7 +51,8 @@ def run(project: Project, endpoint: Endpoint, text: str, environ: Mapping[str, s
     work.clean_up(project, endpoint)
     with work.begin(project, endpoint, name.repository, {}) as place:
         report(Said(f"building {name} again from {project.relative(directory)}"))
-        _, log = baking.bake(project, endpoint, directory, recorded.definition, place, environ, report)
+        job = baking.Job(directory, recorded.definition, place)
+        _, log = baking.bake(project, endpoint, [job], environ, report)
         built = images.inspect(endpoint, place.tag)
         if built is None:
             raise ImageStateError("the image was removed from the engine while it was being built")

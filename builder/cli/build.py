@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET…")
 @click.option("--model", "models", multiple=True, metavar="M", help="Pair a further model with the image.")
 @click.option("--mod", "mods", multiple=True, metavar="X", help="Bake a further mod.")
 @update_option
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @pass_context
 def build(
     context: Context,
-    target: str,
+    targets: tuple[str, ...],
     models: tuple[str, ...],
     mods: tuple[str, ...],
     update: tuple[str, ...],
@@ -45,34 +45,54 @@ def build(
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
-    TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition. Where nothing has changed since a number
-    that is still there, nothing is built.
+    TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition; several are built in one go, what they
+    share once. Where nothing has changed since a number that is still there, nothing is built.
     """
     from builder import prepare
     from builder.cli.say import say
 
     overrides = parse_overrides(platform, settings)
-    request = prepare.Request(
-        target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote
-    )
-    prepared = prepare.prepare(context.project, context.endpoint, request, os.environ, say)
+    requests = [
+        prepare.Request(target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote)
+        for target in targets
+    ]
+    wanted = prepare.prepare_all(context.project, context.endpoint, requests, os.environ, say)
     if dry_run:
-        _print_plan(prepared, force)
+        for prepared in wanted:
+            _print_plan(prepared, force)
         return
-    if prepared.compared.already and not force:
-        if prepared.to_record:
-            from builder import build as verb
+    for prepared in wanted:
+        if prepared.compared.already and not force:
+            _finish_without_building(context, prepared, prepared.compared.already)
+    to_build = [prepared for prepared in wanted if force or not prepared.compared.already]
+    if to_build:
+        _build(context, to_build)
 
-            verb.record_without_building(context.project, context.endpoint, prepared, prepared.compared.already, say)
-        _say_already(prepared, prepared.compared.already)
-        return
-    _say_why(prepared)
+
+def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> None:
+    from builder.cli.say import say
+
+    if prepared.to_record:
+        from builder import build as verb
+
+        verb.record_without_building(context.project, context.endpoint, prepared, name, say)
+    _say_already(prepared, name)
+
+
+def _build(context: Context, to_build: list[Prepared]) -> None:
     from builder import build as verb
     from builder.cli import progress
 
-    with progress.shown() as report:
-        built = verb.run(context.project, context.endpoint, prepared, os.environ, report)
-    _print_summary(built)
+    for prepared in to_build:
+        _say_why(prepared)
+    done: list[Built] = []
+    try:
+        with progress.shown() as report:
+            # Of several, those that are done are told also where a later one fails.
+            done.extend(verb.run(context.project, context.endpoint, to_build, os.environ, report))
+    finally:
+        for built in done:
+            _print_summary(built)
 
 
 def _say_why(prepared: Prepared) -> None:

@@ -104,10 +104,9 @@ def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _read(place: Place, commit: str, path: str) -> bytes | None:
     mirror.keep(place, commit)
-    entry = must(place, ["ls-tree", "-z", commit, "--", posixpath.normpath(path)]).text.rstrip("\0")
-    mode_and_kind, _, name = entry.partition("\t")
-    if not name or " blob " not in f"{mode_and_kind} ":
+    file = posixpath.normpath(path)
+    blob = mirror.blobs(place, commit, [file]).get(file)
+    if not blob:
         return None
-    blob = mode_and_kind.split()[2]
     mirror.bring(place, [blob])
     return must(place, ["cat-file", "blob", blob]).output

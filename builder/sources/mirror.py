@@ -78,6 +78,16 @@ def update_tags(place: Place, upstream: Mapping[str, str]) -> None:
         fetch(place, ALL_TAGS)
 
 
+def blobs(place: Place, commit: str, files: Iterable[str]) -> dict[str, str]:
+    """The object names of those of ``files`` that ``commit`` has, by path. Folders and submodules are no files."""
+    wanted = sorted(file for file in files if not file.startswith(("/", "../")))  # git refuses those as a whole
+    if not wanted:
+        return {}
+    entries = must(place, ["ls-tree", "-z", commit, "--", *wanted]).output.decode("utf-8", "replace").split("\0")
+    pairs = (entry.partition("\t") for entry in entries)
+    return {name: meta.split()[2] for meta, _, name in pairs if " blob " in meta and name in wanted}
+
+
 def bring(place: Place, blobs: Iterable[str]) -> None:
     """Makes sure that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
     wanted = "".join(f"{blob}\n" for blob in sorted(set(blobs))).encode()

@@ -97,8 +97,7 @@ def _refusal(trial: _Trial, before: Sequence[bytes], diff: bytes, *options: str)
     }
     must(trial.place, ["read-tree", trial.commit], environ=environ)
     for earlier in before:
-        if read(trial.place, _APPLY, earlier, environ=environ).status:
-            return ""  # only asked of two that conflict: then the other way round is no answer either
+        must(trial.place, _APPLY, earlier, environ=environ)
     answer = read(trial.place, [*_APPLY, "--check", *options], diff, environ=environ)
     return (answer.said or "git said nothing") if answer.status else ""
 
@@ -120,8 +119,8 @@ def _bring(place: Place, commit: str, patches: Sequence[tuple[str, bytes]]) -> N
     for name, diff in patches:
         listed = read(place, ["apply", "--numstat", "-z"], diff)
         if listed.status:
-            raise SourceError(f"{name} is no patch that git can read: {shortened(listed.said)}")
+            message = f"{name} is no patch that git can read: {shortened(listed.said)}"
+            raise SourceError(message, hint="was its file changed by hand, or cut off? Take it anew")
         files |= {entry.split("\t", 2)[2] for entry in listed.output.decode("utf-8", "replace").split("\0") if entry}
         files |= {source.decode("utf-8", "replace") for source in _MOVED_FROM.findall(diff)}
-    entries = must(place, ["ls-tree", "-r", "-z", commit, "--", *sorted(files)]).text.split("\0")
-    mirror.bring(place, (entry.split()[2] for entry in entries if " blob " in entry))
+    mirror.bring(place, mirror.blobs(place, commit, files).values())

@@ -221,3 +221,45 @@ def test_what_the_list_shows_is_what_was_built(small: Project, builder: Command,
     assert heading.split() == ["IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"]
     assert row.startswith(f"{repository}:1  just now")
     assert row.endswith("current, untested, pinned  Org/Model-1B")
+
+
+def test_several_targets_are_one_bake_that_builds_what_they_share_once(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    projects.write(
+        small.root / "dockerfiles/small/Dockerfile.j2",
+        projects.DOCKERFILE.replace("FROM {{ base }}\n", "FROM {{ base }}\nRUN head -c 8 /dev/urandom > /random\n"),
+    )
+    for name in ("a", "b", "c"):
+        projects.add_mod(small.root, name, f"touch /{name}\n", {})
+        projects.add_recipe(small.root, name, repository, f"Org/{name}", [f"mods/{name}"])
+    done = builder("build", "a", "b", "c")
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("built ")] == [
+        f"{repository}:{number}" for number in (1, 2, 3)
+    ]
+    lock = reading.read(small.lock)
+    assert {model: held.pairing.image.number for model, held in lock.models.items()} == {
+        "Org/a": 1,
+        "Org/b": 2,
+        "Org/c": 3,
+    }
+    found = [images.inspect(endpoint, f"{repository}:{number}") for number in (1, 2, 3)]
+    assert len({details.layers[:-1] for details in found if details}) == 1
+    assert len({details.layers[-1] for details in found if details}) == 3
+    assert len(list((small.state / "logs").iterdir())) == 1
+    again = builder("build", "a", "b", "c").stdout.splitlines()
+    assert [line for line in again if line.startswith("already")] == [
+        f"already built as {repository}:{number}" for number in (1, 2, 3)
+    ]
+
+
+def test_of_several_targets_only_those_that_changed_are_built(
+    small: Project, builder: Command, repository: str
+) -> None:
+    projects.add_mod(small.root, "other", "touch /other\n", {})
+    projects.add_recipe(small.root, "other", repository, "Org/Other", ["mods/other"])
+    builder("build", "chat", "other")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    said = builder("build", "chat", "other").stdout.splitlines()
+    assert said[0] == f"already built as {repository}:2"
+    assert any(line.startswith(f"built {repository}:3 in ") for line in said)
