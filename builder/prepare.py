@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder import chain as chains
 from builder import frozen as frozen_diffs
-from builder import status
+from builder import rendered, status
 from builder.definitions import image, mod, target
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
@@ -59,6 +59,7 @@ class Prepared:
     models: tuple[str, ...]
     lock: Lock
     frozen: Mapping[str, bytes]
+    rendered: Mapping[str, str]
     compared: Comparison
 
     @property
@@ -102,17 +103,19 @@ def _prepare(
     completed = chains.complete(project, endpoint, lock, chain, request.update, environ, report, locked=request.locked)
     plan: Plan | None = None
     frozen: dict[str, bytes] = {}
+    fresh: dict[str, str] = {}
     for definition, one in zip(chain, completed, strict=True):
         last = definition is chain[-1]
         asked = (*definition.mods, *((*(recipe.mods if recipe else ()), *request.mods) if last else ()))
         frozen.update(one.frozen)
         diffs = frozen_diffs.load(project, definition.name, one.pins, one.frozen)
-        ingredients = Ingredients(definition, one.pins, diffs, _mods(project, asked, plan))
+        mods = _mods(project, asked, plan)
+        ingredients = Ingredients(definition, one.pins, diffs, mods, rendered.remembering(project, fresh))
         plan = make(ingredients, plan, recipe if last else None, models if last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
     compared = _compare(project, endpoint, lock, plan)
-    return Prepared(request, plan, recipe, models, lock, frozen, compared)
+    return Prepared(request, plan, recipe, models, lock, frozen, fresh, compared)
 
 
 def _mods(project: Project, asked: tuple[str, ...], below: Plan | None) -> tuple[Mod, ...]:

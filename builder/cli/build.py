@@ -48,7 +48,7 @@ def build(
     TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition; several are built in one go, what they
     share once. Where nothing has changed since a number that is still there, nothing is built.
     """
-    from builder import prepare
+    from builder import prepare, rendered
     from builder.cli.say import say
 
     overrides = parse_overrides(platform, settings)
@@ -62,6 +62,7 @@ def build(
             _print_plan(prepared, force)
         return
     for prepared in wanted:
+        rendered.keep(context.project, prepared.rendered)
         if prepared.compared.already and not force:
             _finish_without_building(context, prepared, prepared.compared.already)
     to_build = [prepared for prepared in wanted if force or not prepared.compared.already]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,18 +30,62 @@ class TemplateSource:
     epoch: int = 0
 
 
-def render(
+@dataclass(frozen=True)
+class TemplateMod:
+    """A mod as templates see it."""
+
+    name: str
+    run: str
+    network: bool
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Everything that a Dockerfile's text depends on. ``name`` is the definition's, ``texts`` are the templates by the
+    name that they import each other under."""
+
+    name: str
+    description: str
+    platform: str
+    base: str
+    args: Mapping[str, str | int | float | bool]
+    python_version: str
+    groups: tuple[PackageGroup, ...]
+    sources: Mapping[str, TemplateSource]
+    mods: tuple[TemplateMod, ...]
+    texts: Mapping[str, str]
+
+
+Render = Callable[[Inputs], str]
+
+
+def inputs(
     definition: ImageDefinition,
     base: str,
     mods: tuple[Mod, ...],
     groups: tuple[PackageGroup, ...],
-    sources: dict[str, TemplateSource],
-) -> str:
+    sources: Mapping[str, TemplateSource],
+) -> Inputs:
+    """What ``definition`` renders from."""
+    return Inputs(
+        name=definition.name,
+        description=definition.description,
+        platform=definition.platform,
+        base=base,
+        args=definition.args,
+        python_version=definition.python.version if definition.python else "",
+        groups=groups,
+        sources=sources,
+        mods=tuple(TemplateMod(mod.name, mod.run, mod.network) for mod in mods),
+        texts={**definition.parts, _template_name(definition.name): definition.template},
+    )
+
+
+def render(wanted: Inputs) -> str:
     """The Dockerfile's text. Raises FileProblemsError with the template's line where it asks for what is not there."""
     import jinja2
 
-    own = f"dockerfiles/{definition.name}/Dockerfile.j2"
-    texts = {**definition.parts, own: definition.template}
+    own, texts = _template_name(wanted.name), wanted.texts
     # Not a DictLoader: it has no file names, which errors need.
     load = jinja2.FunctionLoader(lambda name: (texts[name], name, None) if name in texts else None)
     environment = jinja2.Environment(
@@ -55,16 +100,16 @@ def render(
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
     try:
         text = environment.get_template(own).render(
-            definition=definition.name,
-            description=definition.description,
-            platform=definition.platform,
-            arch=definition.platform.removeprefix("linux/"),
-            base=base,
-            args=definition.args,
-            python={"version": definition.python.version if definition.python else "", "groups": groups},
-            sources=sources,
-            versions={name: source.version for name, source in sources.items()},
-            mods=mods,
+            definition=wanted.name,
+            description=wanted.description,
+            platform=wanted.platform,
+            arch=wanted.platform.removeprefix("linux/"),
+            base=wanted.base,
+            args=wanted.args,
+            python={"version": wanted.python_version, "groups": wanted.groups},
+            sources=wanted.sources,
+            versions={name: source.version for name, source in wanted.sources.items()},
+            mods=wanted.mods,
             workspace=WORKSPACE,
         )
     except jinja2.TemplateSyntaxError as error:
@@ -75,6 +120,10 @@ def render(
     except jinja2.UndefinedError as error:
         raise FileProblemsError((Problem(_place(error, own), f"template: {error.message}"),)) from None
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _template_name(definition: str) -> str:
+    return f"dockerfiles/{definition}/Dockerfile.j2"
 
 
 def _place(error: Exception, own: str) -> Place:

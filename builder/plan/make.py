@@ -27,12 +27,14 @@ EARLIEST = "1980-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class Ingredients:
-    """What one image of a chain is made from: its definition, pins that cover it, the frozen diffs by SHA-256, mods."""
+    """What one image of a chain is made from: its definition, pins that cover it, the frozen diffs by SHA-256, mods;
+    and what renders its Dockerfile."""
 
     definition: ImageDefinition
     pins: Pins
     diffs: Mapping[str, bytes]
     mods: tuple[Mod, ...]
+    render: dockerfile.Render = dockerfile.render
 
 
 def make(
@@ -88,8 +90,9 @@ def _content(ingredients: Ingredients, base: str, versions: dict[str, Version], 
     definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
     groups = python.groups(definition)
     sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
+    template = dockerfile.inputs(definition, base, mods, groups, sources)
     return {
-        "Dockerfile": StagedFile(dockerfile.render(definition, base, mods, groups, sources).encode()),
+        "Dockerfile": StagedFile(ingredients.render(template).encode()),
         "build-metadata.yaml": _metadata(definition, base, versions, created),
         **(python.files(pins, groups) if pins.python else {}),
         **{f"patches/{file}": StagedFile(ingredients.diffs[sha256]) for file, sha256 in _patches(pins)},

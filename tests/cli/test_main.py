@@ -45,7 +45,7 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
     ("arguments", "said"),
     [
         (["biuld"], "no command `biuld`; did you mean `build`?"),
-        (["build"], "Missing argument 'TARGET'"),
+        (["build"], "Missing argument 'TARGET…'"),
         (["list", "--jsn"], "No such option"),
         (["rollback", "small", "--to", "0"], "0 is not in the range"),
         (["build", "smal"], "`smal` is no image definition, repository or recipe"),

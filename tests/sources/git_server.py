@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -302,9 +305,18 @@ class Vllm:
         return len(self.server.requests) - before
 
 
+@cache
+def _template() -> tuple[tempfile.TemporaryDirectory[str], History]:
+    """Made once for all tests; the folder goes when they end."""
+    folder = tempfile.TemporaryDirectory(prefix="builder-tests-")
+    return folder, make_history(Path(folder.name) / "vllm.git")
+
+
 @contextmanager
 def served_vllm(folder: Path) -> Iterator[Vllm]:
     """A fresh history like vLLM's on a server of its own."""
-    history = make_history(folder / "served" / "vllm.git")
+    made, history = _template()
+    path = Path(shutil.copytree(Path(made.name) / "vllm.git", folder / "served" / "vllm.git"))
+    history = replace(history, repository=replace(history.repository, path=path))
     with serve(folder / "served") as server:
         yield Vllm(server, history, f"{server.url}/vllm.git", folder / "mirrors")

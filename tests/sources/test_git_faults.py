@@ -13,7 +13,7 @@ AGAIN = [
     "fatal: unable to access 'https://host/a.git/': Recv failure: Connection reset by peer",
     "fatal: unable to access 'https://host/a.git/': The requested URL returned error: 502",
     "fatal: unable to access 'https://host/a.git/': Operation too slow. Less than 1 bytes/sec transferred",
-    "error: RPC failed; HTTP 500 curl 22 The requested URL returned error: 500\nfatal: expected flush after ref listing",
+    "error: RPC failed; HTTP 500 curl 22 The requested URL returned error: 500\nfatal: expected flush",
     "error: RPC failed; curl 18 transfer closed with outstanding read data remaining\nfatal: early EOF\n"
     "fatal: fetch-pack: invalid index-pack output",
     "error: RPC failed; curl 56 GnuTLS recv error (-110): The TLS connection was non-properly terminated.",

@@ -81,11 +81,26 @@ def test_one_that_holds_another_makes_it_needless(vllm: Vllm) -> None:
 
 
 def test_one_that_conflicts_only_with_two_together_is_named_with_them(vllm: Vllm) -> None:
-    add(vllm, 1, {DRAFTER: lines(1, 60, line20="a\nline 20")})
-    add(vllm, 2, {DRAFTER: lines(1, 60, line23="line 23\nb")})
-    diff = f"--- a/{DRAFTER}\n+++ b/{DRAFTER}\n@@ -20,4 +20,3 @@\n line 20\n-line 21\n line 22\n line 23\n"
-    both = patches(vllm, 1, 2)
-    pull_check.check(vllm.mirrors, vllm.url, vllm.history.main, [*both, ("patch x", diff.encode())])
+    twice = lines(1, 9) + lines(1, 9)
+    vllm.history.main = vllm.history.repository.commit("refs/heads/main", "Twice the same", {"twice.txt": twice})
+    add(vllm, 1, {"twice.txt": lines(1, 9, line5="first") + lines(1, 9)})
+    add(vllm, 2, {"twice.txt": lines(1, 9) + lines(1, 9, line5="second")})
+    body = " line 2\n line 3\n line 4\n-line 5\n+FIVE\n line 6\n line 7\n line 8\n"  # git finds it in either place
+    patch = ("patch x", f"--- a/twice.txt\n+++ b/twice.txt\n@@ -2,7 +2,7 @@\n{body}".encode())
+    one, two = patches(vllm, 1, 2)
+    pull_check.check(vllm.mirrors, vllm.url, vllm.history.main, [one, patch])
+    pull_check.check(vllm.mirrors, vllm.url, vllm.history.main, [two, patch])
+    (said,) = problems(vllm, [one, two, patch])
+    assert said.startswith(
+        "patch x does not apply after pull request 1, pull request 2: twice.txt, hunk 1 of 1 (@@ -2,7"
+    )
+
+
+def test_a_patch_that_leads_out_of_the_source_is_refused(vllm: Vllm) -> None:
+    outside = b"--- a/../../x\n+++ b/../../x\n@@ -1 +1 @@\n-a\n+b\n"
+    (said,) = problems(vllm, [("patch a", outside)])
+    assert "../../x" in said
+    assert not vllm.said
 
 
 def test_all_problems_are_found_at_once(vllm: Vllm) -> None:
