@@ -124,8 +124,15 @@ def test_the_shipped_definitions_load() -> None:
     from builder.project import Project
 
     project = Project(projects.REPOSITORY_ROOT)
-    assert image.names(project) == ("cpu",)
-    assert image.load(project, "cpu", "linux/arm64").repository == "vllm-node-cpu"
+    found = {name: image.chain(project, name, "linux/arm64") for name in image.names(project)}
+    assert {name: [one.name for one in chain] for name, chain in found.items()} == {
+        "cpu": ["cpu"],
+        "dflash": ["dflash"],
+        "flashqla": ["dflash", "flashqla"],
+        "tf5": ["tf5"],
+    }
+    assert all(chain[-1].repository == f"vllm-node-{name}" for name, chain in found.items())
+    assert found["dflash"][0].git_sources["vllm"].pulls == (40898,)
 
 
 @pytest.mark.parametrize("lines", ["", "base: debian:bookworm-slim\nfrom: other\n"])
