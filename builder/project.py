@@ -45,7 +45,7 @@ class Project:
     def relative(self, path: Path) -> str:
         """``path`` as people write it: from the project's folder where it lies in it."""
         resolved = path.resolve()
-        return str(resolved.relative_to(self.root)) if resolved.is_relative_to(self.root) else str(path)
+        return str(resolved.relative_to(self.root) if resolved.is_relative_to(self.root) else resolved)
 
 
 def find(start: Path) -> Project:
