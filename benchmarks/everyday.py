@@ -8,6 +8,7 @@ Prints a Markdown table of medians and ranges, in milliseconds. Everything it ma
 from __future__ import annotations
 
 import io
+import json
 import os
 import secrets
 import statistics
@@ -119,7 +120,9 @@ def measure_all(endpoint: Endpoint, root: Path, repository: str, runs: int) -> N
     run([BUILDER, "build", "chat"], built.root)
     row("`builder build`, nothing changed", measure(lambda: run([BUILDER, "build", "chat"], built.root), runs))
     directory = built.builds / repository / "1"
+    args = json.loads((directory / "bake.json").read_text(encoding="utf-8"))["target"]["image"]["args"]
     plain = [*endpoint.buildx, "build", "--provenance=false", "-t", f"{repository}-plain:1", "."]
+    plain += [f"--build-arg={name}={value}" for name, value in args.items()]
     cached = measure(lambda: run(plain, directory, environment(endpoint)), runs)
     row("`docker buildx build` of the same Dockerfile, cached", cached)
     projects.write(built.root / "mods/template/chat.jinja", "version two\n")
