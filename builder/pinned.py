@@ -95,7 +95,7 @@ def complete(
     kept = {name: pin for name, pin in pins.sources.items() if name in definition.sources}
     pins = replace(pins, sources={**kept, **git})
     if definition.python and wanted - {"base"}:
-        pins = _python_pins(definition, definition.python, pins, resolver)
+        pins = _python_pins(definition, definition.python, pins, resolver, frozenset(update))
     return Completed(pins, frozen)
 
 
@@ -139,11 +139,15 @@ def _with_pulls(resolver: Resolver, pin: GitPin, source: GitSource, frozen: dict
     return replace(pin, pulls=tuple(one.pin for one in taken))
 
 
-def _python_pins(definition: ImageDefinition, wants: PythonWants, pins: Pins, resolver: Resolver) -> Pins:
+def _python_pins(
+    definition: ImageDefinition, wants: PythonWants, pins: Pins, resolver: Resolver, update: frozenset[str]
+) -> Pins:
+    """``pins`` with the closures resolved anew. Unless they are named in ``update``, what can stay in them does."""
     resolver.report(Said(f"resolving the Python packages for {definition.platform}"))
     needs = _requirements(definition, pins, resolver)
     asked = python.wanted(definition, pins.sources)
-    request = python.Request(wants, asked, needs, definition.platform)
+    before = pins.python.packages if pins.python and "python" not in update else ()
+    request = python.Request(wants, asked, needs, definition.platform, before)
     resolved = python.resolve(request, resolver.settings, resolver.held)
     closure = resolved.pin
     below = {package.name for package in resolver.held}
@@ -152,7 +156,8 @@ def _python_pins(definition: ImageDefinition, wants: PythonWants, pins: Pins, re
     pins = replace(pins, python=own, sources={**pins.sources, **wheels})
     if not wants.build:
         return pins
-    request = python.Request(wants, python.wanted_to_build(wants), wants.build, definition.platform)
+    before = pins.build.packages if pins.build and "build" not in update else ()
+    request = python.Request(wants, python.wanted_to_build(wants), wants.build, definition.platform, before)
     return replace(pins, build=python.resolve(request, resolver.settings, (*resolver.held, *own.packages)).pin)
 
 

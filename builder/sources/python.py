@@ -23,12 +23,13 @@ _MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 @dataclass(frozen=True)
 class Request:
     """One closure to resolve: the Python and the indexes that are wanted, what was asked for as images.lock records it,
-    and the requirements that uv is given."""
+    and the requirements that uv is given. What is in the closure ``before`` keeps its version where that will do."""
 
     wants: PythonWants
     asked: tuple[str, ...]
     requirements: tuple[str, ...]
     platform: str
+    before: tuple[LockedPackage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...
         constraints = Path(folder) / "constraints.txt"
         constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in held), encoding="utf-8")
         lock = Path(folder) / "pylock.toml"
+        if request.before:
+            lock.write_text(_preferences(request.before), encoding="utf-8")
         options = ["--output-file", str(lock), "--constraints", str(constraints)]
         options += ["--python-version", wants.version]
         options += ["--python-platform", f"{machine}-manylinux_{wants.glibc.replace('.', '_')}"]
@@ -109,6 +112,16 @@ def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...
         found = tomllib.loads(lock.read_text(encoding="utf-8"))
     addresses = {one["name"]: one["wheels"][0]["url"] for one in found["packages"] if one.get("wheels")}
     return Resolved(_pin(found, request.asked), addresses)
+
+
+def _preferences(packages: tuple[LockedPackage, ...]) -> str:
+    """An output file of an earlier run, as far as uv reads one: it keeps the versions in it where they still do."""
+    from json import dumps as quoted
+
+    lines = ['lock-version = "1.0"', 'created-by = "builder"']
+    for package in packages:
+        lines += ["[[packages]]", f"name = {quoted(package.name)}", f"version = {quoted(package.version)}"]
+    return "\n".join(lines) + "\n"
 
 
 def local_names(settings: Settings, machine: str) -> frozenset[str]:

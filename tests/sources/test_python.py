@@ -19,8 +19,15 @@ from tests.sources.wheelhouse import make_index, make_wheel, sha256
 WANTS = PythonWants(version="3.12", glibc="2.39", packages=("serve>=1",))
 
 
-def resolve(wants: PythonWants, platform: str, settings: Settings, held: tuple[LockedPackage, ...] = ()) -> PythonPin:
-    return python.resolve(python.Request(wants, ("what was asked",), wants.packages, platform), settings, held).pin
+def resolve(
+    wants: PythonWants,
+    platform: str,
+    settings: Settings,
+    held: tuple[LockedPackage, ...] = (),
+    before: tuple[LockedPackage, ...] = (),
+) -> PythonPin:
+    request = python.Request(wants, ("what was asked",), wants.packages, platform, before)
+    return python.resolve(request, settings, held).pin
 
 
 def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_path: Path) -> None:
@@ -105,3 +112,13 @@ def test_what_is_held_keeps_its_version(tmp_path: Path) -> None:
     held = (LockedPackage("serve", "1.2", ()),)
     assert resolve(WANTS, "linux/arm64", settings, held).packages[0].version == "1.2"
     assert resolve(WANTS, "linux/arm64", settings).packages[0].version == "1.9"
+
+
+def test_what_was_resolved_before_stays_where_it_will_do(tmp_path: Path) -> None:
+    wheels = [make_wheel(tmp_path / "files", "serve", version) for version in ("1.2", "1.9")]
+    settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
+    before = (LockedPackage("serve", "1.2", ("0" * 64,)),)
+    kept = resolve(WANTS, "linux/arm64", settings, before=before).packages
+    assert kept == (LockedPackage("serve", "1.2", (sha256(wheels[0]),)),)
+    moved = resolve(replace(WANTS, packages=("serve>=1.5",)), "linux/arm64", settings, before=before).packages
+    assert moved[0].version == "1.9"
