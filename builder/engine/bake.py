@@ -55,33 +55,6 @@ class Baked:
     materials: tuple[Material, ...]
 
 
-def bake(
-    endpoint: Endpoint,
-    directory: Path,
-    *,
-    name: str,
-    secrets: Sequence[Secret],
-    contexts: Mapping[str, str],
-    args: Mapping[str, str],
-    log_path: Path,
-    on_event: Callable[[Event], None],
-    environ: Mapping[str, str],
-    target: str = "image",
-) -> Baked:
-    """Builds one target of the bake file in ``directory`` and tags it ``name``; see `bake_targets`."""
-    return bake_targets(
-        endpoint,
-        directory,
-        names={target: name},
-        secrets=secrets,
-        contexts=contexts,
-        args=args,
-        log_path=log_path,
-        on_event=on_event,
-        environ=environ,
-    )[target]
-
-
 def bake_targets(
     endpoint: Endpoint,
     directory: Path,

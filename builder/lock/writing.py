@@ -81,10 +81,10 @@ def _replace(path: Path, before: bytes | None, content: bytes) -> None:
             _write(beside, content, like=path)
             _refuse_changed(path, before)
             beside.replace(path)
-        except BaseException:
+        finally:
+            # In its place it is no longer here; anywhere before that it is litter.
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
-            raise
     except OSError as error:
         raise _cannot_write(path, error) from None
     _sync_folder(path.parent)

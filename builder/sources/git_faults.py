@@ -125,7 +125,7 @@ def judge(said: str, url: str, *, tries: int = 1) -> Verdict:
 
 def shortened(said: str) -> str:
     """The lines of a failure that say most: those of git itself, without the advice that it prints below."""
-    lines = [clean(line) for line in said.splitlines() if line.strip()]
+    lines = list(dict.fromkeys(clean(line) for line in said.splitlines() if line.strip()))
     telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
     return "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in (telling or lines)[:4])
 

@@ -53,7 +53,7 @@ def has(place: Place, commit: str) -> bool:
     if must(place, ["for-each-ref", "--format=%(refname)", ref]).text:
         must(place, ["cat-file", "-e", f"{commit}^{{commit}}"])
         return True
-    if read(place, ["cat-file", "-t", commit]).text != "commit":
+    if commit not in _present(place, [commit]):
         return False
     # A commit that nothing points at may have come without its history, from a fetch that was cut off.
     if not must(place, ["for-each-ref", "--count=1", "--contains", commit]).text:
@@ -90,11 +90,17 @@ def blobs(place: Place, commit: str, files: Iterable[str]) -> dict[str, str]:
 
 def bring(place: Place, blobs: Iterable[str]) -> None:
     """Makes sure that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
-    wanted = "".join(f"{blob}\n" for blob in sorted(set(blobs))).encode()
-    if not wanted:
-        return
-    here = read(place, ["cat-file", "--batch-check"], wanted)
-    if here.status == 0 and b" missing\n" not in here.output:
+    wanted = sorted(set(blobs))
+    here = _present(place, wanted, "--objects")
+    missing = "".join(f"{blob}\n" for blob in wanted if blob not in here).encode()
+    if not missing:
         return
     # As git's promisor-remote.c does it: telling the server what is here would save nothing.
-    ask(place, ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM], wanted)
+    ask(place, ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM], missing)
+
+
+def _present(place: Place, names: Iterable[str], *options: str) -> set[str]:
+    """Those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files. ``--missing`` makes
+    git look and do nothing else; any other command would first go through every object that upstream promised."""
+    look = ["rev-list", *options, "--no-walk", "--ignore-missing", "--missing=print", "--stdin"]
+    return set(read(place, look, "".join(f"{name}\n" for name in names).encode()).text.split())

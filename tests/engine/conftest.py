@@ -49,7 +49,9 @@ def repository(endpoint: Endpoint) -> Iterator[str]:
 def build(endpoint: Endpoint, tmp_path: Path) -> Build:
     """Builds a Dockerfile: ``build(name, dockerfile, files={...}, **more for bake)``."""
 
-    def run(name: str, dockerfile: str, files: dict[str, str] | None = None, **more: object) -> Baked:
+    def run(
+        name: str, dockerfile: str, files: dict[str, str] | None = None, target: str = "image", **more: object
+    ) -> Baked:
         directory = tmp_path / "build"
         write_build(directory, dockerfile, files or {})
         settings = {
@@ -60,7 +62,8 @@ def build(endpoint: Endpoint, tmp_path: Path) -> Build:
             "on_event": list,
             "environ": os.environ,
         }
-        return bake.bake(endpoint, directory, name=name, **{**settings, "on_event": lambda _: None, **more})  # type: ignore[arg-type]
+        given = {**settings, "on_event": lambda _: None, **more}
+        return bake.bake_targets(endpoint, directory, names={target: name}, **given)[target]  # type: ignore[arg-type]
 
     return run
 

@@ -168,10 +168,10 @@ def test_no_buildx(tmp_path: Path) -> None:
     write_build(tmp_path / "build", FROM, {})
     nowhere = Endpoint(f"unix://{tmp_path}/none", (str(tmp_path / "no-buildx"),), "a test")
     with pytest.raises(EngineError, match="no-buildx"):
-        bake.bake(
+        bake.bake_targets(
             nowhere,
             tmp_path / "build",
-            name="x:1",
+            names={"image": "x:1"},
             secrets=(),
             contexts={},
             args={},
@@ -194,10 +194,10 @@ def test_an_engine_that_stops_during_the_build(
 
     began = time.monotonic()
     with pytest.raises(EngineError, match="the Docker engine stopped during the build"):
-        bake.bake(
+        bake.bake_targets(
             behind,
             tmp_path / "build",
-            name=f"{repository}:1",
+            names={"image": f"{repository}:1"},
             secrets=(),
             contexts={},
             args={},
@@ -230,8 +230,8 @@ def show(event):
     if isinstance(event, StepOutput):
         print("running", flush=True)
 try:
-    bake.bake(endpoint.find(os.environ), Path(sys.argv[1]), name=sys.argv[2], secrets=(), contexts={}, args={},
-              log_path=Path(sys.argv[1]) / "log", on_event=show, environ=os.environ)
+    bake.bake_targets(endpoint.find(os.environ), Path(sys.argv[1]), names={"image": sys.argv[2]}, secrets=(),
+                      contexts={}, args={}, log_path=Path(sys.argv[1]) / "log", on_event=show, environ=os.environ)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
     sys.exit(130)
