@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition, PythonWants, Source
     from builder.sources.environment import Settings
 
+# The packages that each source is built into: a requirement of another source for one of them is met by building it.
+_MAKES = {"vllm": ("vllm",), "flashinfer": ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")}
+# Both are compiled against the torch that the image runs, and FlashInfer's wheels of kernels import the package itself.
+_BUILT_AGAINST = ("torch",)
+
 
 @dataclass(frozen=True)
 class Resolver:
@@ -144,7 +149,8 @@ def _python_pins(
 ) -> Pins:
     """``pins`` with the closures resolved anew. Unless they are named in ``update``, what can stay in them does."""
     resolver.report(Said(f"resolving the Python packages for {definition.platform}"))
-    needs = _requirements(definition, pins, resolver)
+    named = _named_by_sources(definition, pins, resolver)
+    needs = _runtime_requirements(definition, wants, named)
     asked = python.wanted(definition, pins.sources)
     before = pins.python.packages if pins.python and "python" not in update else ()
     request = python.Request(wants, asked, needs, definition.platform, before)
@@ -157,20 +163,39 @@ def _python_pins(
     if not wants.build:
         return pins
     before = pins.build.packages if pins.build and "build" not in update else ()
-    request = python.Request(wants, python.wanted_to_build(wants), wants.build, definition.platform, before)
+    needs = (*wants.build, *_BUILT_AGAINST, *named.get("flashinfer", ()))
+    request = python.Request(wants, python.wanted_to_build(wants), needs, definition.platform, before)
     return replace(pins, build=python.resolve(request, resolver.settings, (*resolver.held, *own.packages)).pin)
 
 
-def _requirements(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> tuple[str, ...]:
-    """All that the runtime needs: wheels, packages, and what the sources taken from git say of themselves."""
-    lines = [*definition.wheels, *(definition.python.packages if definition.python else ())]
-    for name, source in definition.git_sources.items():
-        pin = pins.sources[name]
-        for file in source.requirements:
-            from builder.sources import git_reading
+def _named_by_sources(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[str, tuple[str, ...]]:
+    """What the sources taken from git say that they need to run, without what is itself built from source."""
+    from builder.sources import git_reading
 
-            lines += git_reading.read_requirements(resolver.mirrors, source.git, str(pin.commit), file, resolver.say)
-    return tuple(dict.fromkeys(lines))
+    built = {name for source in definition.git_sources for name in _MAKES.get(source, ())}
+    found: dict[str, tuple[str, ...]] = {}
+    for name, source in definition.git_sources.items():
+        commit = str(pins.sources[name].commit)
+        for file in source.requirements:
+            lines = git_reading.read_requirements(resolver.mirrors, source.git, commit, file, resolver.say)
+            found[name] = (*found.get(name, ()), *without(lines, built))
+    return found
+
+
+def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
+    """The requirements that are not for one of these packages."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    return tuple(text for text in requirements if canonicalize_name(Requirement(text).name) not in names)
+
+
+def _runtime_requirements(
+    definition: ImageDefinition, wants: PythonWants, named: Mapping[str, tuple[str, ...]]
+) -> tuple[str, ...]:
+    """All that the image installs: wheels, packages, what its sources need, and uv, which installs the others."""
+    from_sources = (line for lines in named.values() for line in lines)
+    return tuple(dict.fromkeys([*definition.wheels, *wants.packages, *from_sources, "uv"]))
 
 
 def _wheel_pins(definition: ImageDefinition, resolved: python.Resolved, resolver: Resolver) -> dict[str, WheelPin]:

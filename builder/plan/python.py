@@ -42,7 +42,8 @@ def files(pins: Pins, grouped: tuple[PackageGroup, ...]) -> dict[str, StagedFile
     for package in pins.python.packages if pins.python else ():
         lines[file_of.get(package.name, "packages.txt")].append(_line(package))
     if pins.build:
-        lines["build.txt"] = [_line(package) for package in pins.build.packages]
+        # What has a file of its own is installed from that one in the build stage, too.
+        lines["build.txt"] = [_line(package) for package in pins.build.packages if package.name not in file_of]
     return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
 
 

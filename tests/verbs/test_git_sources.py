@@ -17,6 +17,7 @@ from builder.lock.pins import GitPin
 from builder.project import Project
 from tests import projects
 from tests.conftest import Command
+from tests.sources.wheelhouse import make_index, make_wheel
 
 pytestmark = pytest.mark.engine
 
@@ -199,3 +200,28 @@ def test_a_wish_that_resolves_to_the_same_is_recorded_without_a_build(
     projects.write(image, image.read_text(encoding="utf-8").replace("ref: main", f"ref: {first}"))
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"
     assert pin(small).asked == first
+
+
+def test_the_closures_follow_what_the_source_itself_says(
+    small: Project, builder: Command, upstream: Upstream, tmp_path: Path
+) -> None:
+    names = ("serve", "kernel", "uv", "torch", "tool", "flashinfer-python")
+    wheels = [make_wheel(tmp_path / "files", name, "1.0") for name in names]
+    environ = {"PIP_INDEX_URL": make_index(tmp_path / "simple", wheels), "PIP_FIND_LINKS": ""}
+    projects.write(upstream.work / "requirements.txt", "-r common.txt\nflashinfer-python==1.0\n")
+    projects.write(upstream.work / "common.txt", "kernel  # in a comment\n")
+    first = upstream.commit("the first", serve="1")
+    use(small, upstream, [])
+    image = small.root / "dockerfiles/small/image.yaml"
+    text = image.read_text(encoding="utf-8").replace("pulls: []", "requirements: [requirements.txt]")
+    projects.write(image, text + 'python: {version: "3.12", packages: [serve], build: [tool]}\n')
+
+    builder("lock", "small", environ=environ)
+    (platforms,) = reading.read(small.lock).pins.values()
+    (pins,) = platforms.values()
+    assert pins.python is not None
+    assert pins.build is not None
+    assert [package.name for package in pins.python.packages] == ["kernel", "serve", "uv"]
+    assert f"requirements.txt of flashinfer {first}" in pins.python.asked
+    assert [package.name for package in pins.build.packages] == ["kernel", "tool", "torch"]
+    assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
