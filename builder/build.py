@@ -56,8 +56,10 @@ def run(
             jobs.append(baking.Job(place.directory, plan.definition.name, place))
         baked, log = baking.bake(project, endpoint, jobs, environ, report)
         for prepared, job, one in zip(wanted, jobs, baked, strict=True):
-            image = _checked(endpoint, prepared, job.work, one, host, report)
-            name = _numbered(project, endpoint, prepared, job.work, image, report)
+            details = _details(endpoint, job.work.tag)
+            image = _checked(endpoint, prepared, job.work, one, details, host, report)
+            finished = record.Finished(job.work.tag, job.work.directory, details.id)
+            name = _numbered(project, endpoint, prepared, finished, image, report)
             steps = [step for step in one.steps if not step.internal]
             yield Built(
                 image=name,
@@ -72,11 +74,16 @@ def run(
 
 
 def _checked(
-    endpoint: Endpoint, prepared: Prepared, place: work.Work, baked: Baked, host: str, report: Report
+    endpoint: Endpoint,
+    prepared: Prepared,
+    place: work.Work,
+    baked: Baked,
+    details: images.Details,
+    host: str,
+    report: Report,
 ) -> NumberedImage:
     """The record of a built image that has passed every check."""
     plan = prepared.plan
-    details = _details(endpoint, place.tag)
     checks.require_pinned_base(endpoint, plan, baked, details)
     checks.run(endpoint, place.tag, plan, place.labels, host, report)
     return NumberedImage(
@@ -96,7 +103,7 @@ def _numbered(
     project: Project,
     endpoint: Endpoint,
     prepared: Prepared,
-    place: work.Work,
+    finished: record.Finished,
     image: NumberedImage,
     report: Report,
 ) -> ImageName:
@@ -105,7 +112,7 @@ def _numbered(
         project,
         endpoint,
         prepared.plan.repository,
-        record.Finished(place.tag, place.directory, _details(endpoint, place.tag).id),
+        finished,
         lambda lock, name: _recorded(lock, name, image, prepared),
         on_wait=lambda: report(WAITING),
     )

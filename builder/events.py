@@ -17,7 +17,3 @@ WAITING = Said("waiting for another process that writes images.lock")
 
 Report = Callable[[object], None]
 """Takes a Said, or one of the engine's progress events (``builder.engine.progress``)."""
-
-
-def ignore(_event: object) -> None:
-    """For callers that want the result alone."""

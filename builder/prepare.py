@@ -81,9 +81,10 @@ def prepare_all(
     """Loads, pins and plans; nothing is written. What one resolves holds for those after it. Raises what the files, the
     lock or a source have to say."""
     lock = reading.read(project.lock)
-    found = []
+    found: list[Prepared] = []
     for request in requests:
-        prepared = _prepare(project, endpoint, lock, request, environ, report)
+        frozen = {sha256: diff for earlier in found for sha256, diff in earlier.frozen.items()}
+        prepared = _prepare(project, endpoint, lock, request, frozen, environ, report)
         found.append(prepared)
         for one in prepared.plan.chain:
             lock = lock.with_pins(one.definition.name, one.definition.platform, one.pins)
@@ -91,7 +92,13 @@ def prepare_all(
 
 
 def _prepare(
-    project: Project, endpoint: Endpoint, lock: Lock, request: Request, environ: Mapping[str, str], report: Report
+    project: Project,
+    endpoint: Endpoint,
+    lock: Lock,
+    request: Request,
+    frozen_before: Mapping[str, bytes],
+    environ: Mapping[str, str],
+    report: Report,
 ) -> Prepared:
     from builder.engine import versions
 
@@ -102,13 +109,13 @@ def _prepare(
     models = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
     completed = chains.complete(project, endpoint, lock, chain, request.update, environ, report, locked=request.locked)
     plan: Plan | None = None
-    frozen: dict[str, bytes] = {}
+    frozen = dict(frozen_before)
     fresh: dict[str, str] = {}
     for definition, one in zip(chain, completed, strict=True):
         last = definition is chain[-1]
         asked = (*definition.mods, *((*(recipe.mods if recipe else ()), *request.mods) if last else ()))
         frozen.update(one.frozen)
-        diffs = frozen_diffs.load(project, definition.name, one.pins, one.frozen)
+        diffs = frozen_diffs.load(project, definition.name, one.pins, frozen)
         mods = _mods(project, asked, plan)
         ingredients = Ingredients(definition, one.pins, diffs, mods, rendered.remembering(project, fresh))
         plan = make(ingredients, plan, recipe if last else None, models if last else ())

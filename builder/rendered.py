@@ -46,7 +46,7 @@ def keep(project: Project, fresh: Mapping[str, str]) -> None:
         temporary = folder / f".{key}.{os.getpid()}"
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(folder / key)
-    oldest_first = sorted((path for path in folder.iterdir()), key=lambda path: path.stat().st_mtime)
+    oldest_first = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
     for path in oldest_first[:-KEPT]:
         path.unlink(missing_ok=True)
 

@@ -225,3 +225,19 @@ def test_the_closures_follow_what_the_source_itself_says(
     assert f"requirements.txt of flashinfer {first}" in pins.python.asked
     assert [package.name for package in pins.build.packages] == ["kernel", "tool", "torch"]
     assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
+
+
+def test_two_targets_share_a_pull_request_that_is_frozen_for_the_first(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    upstream.commit("the first", serve="1\n")
+    upstream.git("checkout", "--quiet", "-b", "feature")
+    upstream.commit("a feature", drafter="new\n")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/40898/head")
+    use(small, upstream, [40898])
+    text = (small.root / "dockerfiles/small/Dockerfile.j2").read_text(encoding="utf-8")
+    mods = '{% import "_parts/mods.j2" as parts_mods %}\n{{ parts_mods.bake(mods, workspace) }}\n'
+    projects.write(small.root / "dockerfiles/small/Dockerfile.j2", text + "RUN mkdir -p /workspace/vllm\n" + mods)
+    upstream.git("checkout", "--quiet", "main")
+    builder("build", "small", "chat")
+    assert sorted(reading.read(small.lock).images[repository].numbers) == [1, 2]
