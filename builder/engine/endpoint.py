@@ -55,6 +55,15 @@ def find(environ: Mapping[str, str]) -> Endpoint:
     return Endpoint(DEFAULT_HOST, _PLUGIN, "Docker's default")
 
 
+def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
+    """The engine of another machine, called ``name``: an address (unix://, tcp://, ssh://) or a docker context, which
+    alone knows certificates. Raises EngineError for a context that does not exist."""
+    origin = f"node {name}"
+    if "://" in engine:
+        return Endpoint(engine, _PLUGIN, origin)
+    return _context(environ, engine, origin)
+
+
 def environment(endpoint: Endpoint) -> dict[str, str]:
     """The variables to lay over a buildx process's environment, so that it builds in this engine and no other.
 

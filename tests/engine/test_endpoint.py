@@ -146,3 +146,12 @@ def test_the_environment_of_buildx() -> None:
     assert endpoint.environment(plain) == {"DOCKER_HOST": "unix:///x.sock", "BUILDX_BUILDER": "default"}
     secure = endpoint.environment(Endpoint("tcp://spark:2376", PLUGIN, "a test", "/certs"))
     assert (secure["DOCKER_CERT_PATH"], secure["DOCKER_TLS_VERIFY"]) == ("/certs", "1")
+
+
+def test_a_node_is_an_address_or_a_context(home: dict[str, str], tmp_path: Path) -> None:
+    assert endpoint.of_node(home, "spark2", "ssh://me@spark2") == Endpoint("ssh://me@spark2", PLUGIN, "node spark2")
+    write_context(tmp_path / ".docker", "office", {"Host": "tcp://10.0.0.3:2376", "SkipTLSVerify": False})
+    found = endpoint.of_node(home, "spark3", "office")
+    assert (found.host, found.tls_verify) == ("tcp://10.0.0.3:2376", True)
+    with pytest.raises(EngineError, match=r"`nowhere` \(from node spark4\) does not exist"):
+        endpoint.of_node(home, "spark4", "nowhere")

@@ -1,0 +1,67 @@
+"""``builder.yaml``: a project's registry, its nodes, and what builds its images. A project needs none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.definitions.reading import read_checked
+from builder.errors import UsageError
+
+if TYPE_CHECKING:
+    from builder.project import Project
+
+FILE = "builder.yaml"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine that gets images. ``engine`` is an address (ssh://, tcp://, unix://) or the name of a docker context,
+    ``models`` the folder of its Hugging Face cache, ``address`` where other nodes reach it, where they are given."""
+
+    name: str
+    engine: str
+    models: str | None = None
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What builder.yaml says. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with ``cache``
+    the registry keeps the build cache too."""
+
+    registry: str | None = None
+    builder: str | None = None
+    cache: bool = False
+    nodes: tuple[Node, ...] = ()
+
+    def node(self, name: str) -> Node:
+        """The node called ``name``. Raises UsageError where there is none."""
+        found = next((node for node in self.nodes if node.name == name), None)
+        if found is None:
+            known = ", ".join(node.name for node in self.nodes)
+            raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {known or 'none'}")
+        return found
+
+    def required_registry(self) -> str:
+        """The registry. Raises UsageError where none is set."""
+        if self.registry is None:
+            raise UsageError("no registry is set", hint=f"write `registry: HOST:PORT/PATH` into {FILE}")
+        return self.registry
+
+
+def load(project: Project) -> Configuration:
+    """The project's configuration, empty where it has no builder.yaml. Raises FileProblemsError for a bad one."""
+    path = project.root / FILE
+    if not path.exists():
+        return Configuration()
+    data = read_checked(path, FILE, "builder")
+    return Configuration(
+        registry=data.get("registry"),
+        builder=data.get("builder"),
+        cache=data.get("cache", False),
+        nodes=tuple(
+            Node(name, said) if isinstance(said, str) else Node(name, **said)
+            for name, said in data.get("nodes", {}).items()
+        ),
+    )

@@ -1,0 +1,72 @@
+"""builder.yaml: what it may say, and where each mistake in it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.definitions import configuration
+from builder.definitions.configuration import Configuration, Node
+from builder.errors import FileProblemsError, UsageError
+from builder.project import Project
+
+
+def load(folder: Path, text: str) -> Configuration:
+    (folder / "builder.yaml").write_text(text, encoding="utf-8")
+    return configuration.load(Project(folder))
+
+
+def test_a_project_needs_none(tmp_path: Path) -> None:
+    assert configuration.load(Project(tmp_path)) == Configuration()
+
+
+def test_all_of_it(tmp_path: Path) -> None:
+    found = load(
+        tmp_path,
+        "registry: registry.lan:5000/models/vllm\n"
+        "builder: strong\n"
+        "cache: true\n"
+        "nodes:\n"
+        "  spark2: ssh://me@spark2\n"
+        "  spark3: {engine: office, models: /data/hf, address: 10.0.0.3}\n",
+    )
+    nodes = (Node("spark2", "ssh://me@spark2"), Node("spark3", "office", "/data/hf", "10.0.0.3"))
+    assert found == Configuration("registry.lan:5000/models/vllm", "strong", cache=True, nodes=nodes)
+    assert found.node("spark3").models == "/data/hf"
+
+
+@pytest.mark.parametrize("registry", ["localhost", "localhost:5000", "127.0.0.1:5000", "ghcr.io/me/images", "nas:5000"])
+def test_registries(tmp_path: Path, registry: str) -> None:
+    assert load(tmp_path, f"registry: {registry}\n").required_registry() == registry
+
+
+@pytest.mark.parametrize(
+    "registry", ["https://ghcr.io/me", "ghcr.io/Me", "ghcr.io/me:5", "models", "me/models", "ghcr.io/", "a b:5/x"]
+)
+def test_what_is_no_registry(tmp_path: Path, registry: str) -> None:
+    with pytest.raises(FileProblemsError, match=r"builder.yaml:1:1: `registry`: .*HOST\[:PORT\]"):
+        load(tmp_path, f"registry: {registry}\n")
+
+
+@pytest.mark.parametrize("engine", ["http://x", "ssh://", "unix://relative", "$(id)", "two words", "-flag"])
+def test_what_is_no_engine(tmp_path: Path, engine: str) -> None:
+    with pytest.raises(FileProblemsError, match=r"builder.yaml:2:3: `nodes.two`.*ssh:"):
+        load(tmp_path, f"nodes:\n  two: {engine!r}\n")
+
+
+def test_an_unknown_key_is_named_with_what_was_meant(tmp_path: Path) -> None:
+    with pytest.raises(FileProblemsError, match="builder.yaml:1:1: unknown key `regestry`; did you mean `registry`?"):
+        load(tmp_path, "regestry: ghcr.io/me\n")
+
+
+def test_a_node_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no node `three`") as caught:
+        load(tmp_path, "nodes: {one: a, two: b}\n").node("three")
+    assert caught.value.hint == "its nodes: one, two"
+
+
+def test_no_registry_is_said_with_where_to_set_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, "nodes: {}\n").required_registry()
+    assert "builder.yaml" in caught.value.hint
