@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli import table, words
+from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
 
@@ -19,9 +20,16 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET…")
-@click.option("--model", "models", multiple=True, metavar="M", help="Pair a further model with the image.")
-@click.option("--mod", "mods", multiple=True, metavar="X", help="Bake a further mod.")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET…", shell_complete=names("definitions", "recipes"))
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="M",
+    shell_complete=names("models"),
+    help="Pair a further model with the image.",
+)
+@click.option("--mod", "mods", multiple=True, metavar="X", shell_complete=names("mods"), help="Bake a further mod.")
 @update_option
 @platform_option
 @set_option

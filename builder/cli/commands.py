@@ -6,8 +6,12 @@ A command's module is imported when it is called, or its own help is asked for; 
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # name: (module in builder.cli, the object in it, one line)
 TABLE: dict[str, tuple[str, str, str]] = {
@@ -19,6 +23,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "rebuild": ("rebuild", "rebuild", "Build a number again from its build directory."),
     "pin": ("pin", "pin", "Keep an image when others are pruned."),
     "unpin": ("pin", "unpin", "Let an image go when others are pruned."),
+    "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
     "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),
 }
 
@@ -40,12 +45,19 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
-        if name and name not in TABLE and not name.startswith("-"):
+        if name and name not in TABLE and not name.startswith("-") and not ctx.resilient_parsing:
             import difflib
 
             near = difflib.get_close_matches(name, TABLE, n=1)
             raise click.UsageError(f"no command `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands from the table, and then the options, without importing any command."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=line) for name, (_, _, line) in TABLE.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import table, words
+from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("list")
-@click.argument("target", required=False)
+@click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
 @click.option("--models", is_flag=True, help="One row a model: its image, status and the images before.")
 @json_option
 @pass_context

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
 
@@ -18,7 +19,7 @@ SHOWN_COMMITS = 20
 
 
 @click.command()
-@click.argument("definitions", nargs=-1, metavar="[DEFINITION]…")
+@click.argument("definitions", nargs=-1, metavar="[DEFINITION]…", shell_complete=names("definitions"))
 @update_option
 @platform_option
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -35,6 +36,8 @@ def run(arguments: list[str]) -> int:
     """Runs one command and returns the process's exit code. A bug ends the process itself, with a report and code 3."""
     sys.excepthook = _report_bug
     signal.signal(signal.SIGTERM, _interrupt)
+    if "_BUILDER_COMPLETE" in os.environ:
+        importlib.import_module("builder.cli.bash_completion")
     try:
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
     except BuilderError as error:

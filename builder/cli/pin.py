@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 
 
 @click.command()
-@click.argument("image", metavar="IMAGE:N")
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @pass_context
 def pin(context: Context, image: str) -> None:
     """Keep an image when others are pruned."""
@@ -16,7 +17,7 @@ def pin(context: Context, image: str) -> None:
 
 
 @click.command()
-@click.argument("image", metavar="IMAGE:N")
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @pass_context
 def unpin(context: Context, image: str) -> None:
     """Let an image go when others are pruned."""

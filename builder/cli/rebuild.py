@@ -7,11 +7,12 @@ import os
 import click
 
 from builder.cli import words
+from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 
 
 @click.command()
-@click.argument("image", metavar="IMAGE:N")
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @pass_context
 def rebuild(context: Context, image: str) -> int:
     """Build a number again from its build directory.

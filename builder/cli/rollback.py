@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 
 
 @click.command()
-@click.argument("target", metavar="MODEL|TARGET")
+@click.argument("target", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
 @click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to number N instead of the one before.")
 @click.option("--dry-run", is_flag=True, help="Say what would move, and move nothing.")
 @pass_context

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import table, words
+from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("image", metavar="IMAGE:N")
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.option("--packages", is_flag=True, help="List the Python packages, too.")
 @json_option
 @pass_context

@@ -1,0 +1,45 @@
+"""What a shell offers after TAB: options by click, names from the project's files. Nothing is asked of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from builder.cli.context import Context
+
+if TYPE_CHECKING:
+    import click
+
+    from builder.project import Project
+
+Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
+
+
+def names(*kinds: str) -> Completer:
+    """A completer of these kinds of names: functions of `builder.known` (``definitions``, ``models``, …)."""
+
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        from builder import known
+        from builder.errors import BuilderError
+
+        try:
+            project: Project = _context(ctx).project
+            found = [name for kind in kinds for name in getattr(known, kind)(project)]
+        except BuilderError:  # not in a project, or a file in it is broken: there is nothing to offer
+            return []
+        return matching(found, incomplete)
+
+    return complete
+
+
+def matching(found: Iterable[str], incomplete: str) -> list[str]:
+    """Those that begin with what was typed, each once."""
+    return list(dict.fromkeys(name for name in found if name.startswith(incomplete)))
+
+
+def _context(ctx: click.Context) -> Context:
+    """The command's own context; click calls no group on the way to a completion, so it may not be there yet."""
+    from pathlib import Path
+
+    found = ctx.find_object(Context)
+    return found or Context(ctx.find_root().params.get("project") or Path())

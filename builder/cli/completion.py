@@ -1,0 +1,27 @@
+"""``builder completion``."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print what bash, zsh or fish needs to complete names.
+
+    \b
+    bash   builder completion bash > ~/.local/share/bash-completion/completions/builder
+    zsh    builder completion zsh > ~/.zfunc/_builder     (with ~/.zfunc in $fpath)
+    fish   builder completion fish > ~/.config/fish/completions/builder.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from builder.cli.bash_completion import Bash
+
+    kind = Bash if shell == "bash" else get_completion_class(shell)
+    if kind is None:
+        raise ValueError(f"click knows no shell {shell}")
+    root = ctx.find_root()
+    click.echo(kind(root.command, {}, "builder", "_BUILDER_COMPLETE").source())
