@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import baking, checks, frozen, record, work
+from builder import baking, checks, frozen, record, steptimes, work
 from builder.engine import images, versions
 from builder.errors import ImageStateError
 from builder.events import WAITING, Report
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Built:
-    """What a build came to. ``seconds`` is the whole time, ``size`` in bytes; ``changes`` against the number before."""
+    """What a build came to. ``seconds`` is the whole time, ``size`` in bytes; ``changes`` and ``new_layers`` count
+    against the number before."""
 
     image: ImageName
     models: tuple[str, ...]
     changes: tuple[str, ...]
     seconds: float
     size: int
+    layers: int
+    new_layers: int
     steps: int
     cached_steps: int
     log: str
@@ -56,6 +59,7 @@ def run(
             jobs.append(baking.Job(place.directory, plan.definition.name, place))
         baked, log = baking.bake(project, endpoint, jobs, environ, report)
         for prepared, job, one in zip(wanted, jobs, baked, strict=True):
+            steptimes.keep(project, one.steps)
             details = _details(endpoint, job.work.tag)
             image = _checked(endpoint, prepared, job.work, one, details, host, report)
             finished = record.Finished(job.work.tag, job.work.directory, details.id)
@@ -67,6 +71,8 @@ def run(
                 changes=prepared.compared.reasons,
                 seconds=time.monotonic() - started,
                 size=image.size,
+                layers=len(details.layers),
+                new_layers=_new_layers(endpoint, prepared, details),
                 steps=len(steps),
                 cached_steps=sum(step.cached for step in steps),
                 log=project.relative(log),
@@ -151,6 +157,14 @@ def _details(endpoint: Endpoint, tag: str) -> images.Details:
     if details is None:
         raise ImageStateError("the image was removed from the engine while it was being checked", hint="build again")
     return details
+
+
+def _new_layers(endpoint: Endpoint, prepared: Prepared, built: images.Details) -> int:
+    """How many layers the number before does not have; all of them where there is none."""
+    held = prepared.lock.images.get(prepared.plan.repository)
+    last = f"{prepared.plan.repository}:{max(held.numbers)}" if held and held.numbers else None
+    before = images.inspect(endpoint, last) if last else None
+    return len(set(built.layers) - set(before.layers if before else ()))
 
 
 def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepared) -> Lock:

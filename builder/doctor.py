@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from builder import status
@@ -23,6 +24,10 @@ GB = 1000**3
 # A GPU image is 19 to 35 GB, and BuildKit holds about as much again while it is made.
 ROOM_FOR_A_GPU_IMAGE = 80 * GB
 ROOM_FOR_ANY_IMAGE = 12 * GB
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+# What BuildKit writes where it leaves the rest of a step's output out.
+_CLIPPED = "[output clipped, log limit"
+_LOGS_READ = 20
 
 
 @dataclass(frozen=True)
@@ -35,22 +40,24 @@ class Finding:
     remedy: str = ""
 
 
-def run(project: Project, environ: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Every finding, the good ones too."""
+def run(project: Project, environ: Mapping[str, str], driver: Path = NVIDIA_DRIVER) -> tuple[Finding, ...]:
+    """Every finding, the good ones too. ``driver`` is a file that is there where the machine has an NVIDIA GPU."""
     findings: list[Finding] = []
     try:
         endpoint = endpoints.find(environ)
-        findings += _engine(endpoint)
+        findings += _engine(endpoint, driver)
     except BuilderError as error:
         endpoint = None
         findings.append(Finding("engine", "error", error.message, error.hint))
     findings += _files(project)
     findings += _lock(project, endpoint)
+    findings += _logs(project)
     findings += _settings(environ)
+    findings += _proxies(environ)
     return tuple(findings)
 
 
-def _engine(endpoint: Endpoint) -> Iterator[Finding]:
+def _engine(endpoint: Endpoint, driver: Path) -> Iterator[Finding]:
     found = versions.usable(endpoint)
     yield Finding("engine", "ok", f"Docker {found.engine} on {found.platform} at {endpoint.host} ({endpoint.origin})")
     yield Finding("buildx", "ok", f"buildx {found.buildx}")
@@ -63,8 +70,22 @@ def _engine(endpoint: Endpoint) -> Iterator[Finding]:
             "the classic store: image ids differ from those of other machines, and layers are compressed again to push",
             'set {"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json and restart Docker',
         )
+    if driver.exists():
+        yield _gpu(found)
     if found.data_root:
         yield from _disk(found.data_root)
+
+
+def _gpu(found: versions.Versions) -> Finding:
+    if found.nvidia:
+        return Finding("GPU", "ok", "the engine can give a container the NVIDIA GPU")
+    return Finding(
+        "GPU",
+        "error",
+        "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device",
+        "install nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker "
+        "&& sudo systemctl restart docker",
+    )
 
 
 def _disk(folder: str) -> Iterator[Finding]:
@@ -117,6 +138,32 @@ def _lock(project: Project, endpoint: Endpoint | None) -> Iterator[Finding]:
     for repository in overview.stray:
         remedy = "the next build or rollback in this project mends it"
         yield Finding("tag", "warning", f"{repository}:latest is not its current number", remedy)
+
+
+def _logs(project: Project) -> Iterator[Finding]:
+    """BuildKit cuts a step's output at 2 MiB, and a compiler's error stands at its end."""
+    latest = sorted((project.state / "logs").glob("*.log"))[-_LOGS_READ:]
+    clipped = [path for path in latest if _CLIPPED in path.read_text(encoding="utf-8", errors="replace")]
+    if clipped:
+        yield Finding(
+            "build logs",
+            "warning",
+            f"BuildKit cut the output of a step short in {project.relative(clipped[-1])}",
+            "set BUILDKIT_STEP_LOG_MAX_SIZE=-1 for the engine (systemctl edit docker: Environment=…) and restart it",
+        )
+
+
+def _proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """A proxy on this machine's own address is another machine's address in a container."""
+    from urllib.parse import urlsplit
+
+    for name, value in environment.read(environ).proxies:
+        if name == "NO_PROXY":
+            continue
+        host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
+        if host in {"localhost", "::1"} or host.startswith("127."):
+            remedy = "give the proxy an address that containers reach, such as the one of the bridge docker0"
+            yield Finding("proxy", "error", f"{name} is {host}, which a build step takes for itself", remedy)
 
 
 def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:

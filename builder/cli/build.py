@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import table, words
+from builder.cli import table, verbosity, words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
+from builder.cli.verbosity import verbosity_options
+from builder.events import Said
 
 if TYPE_CHECKING:
     from builder.build import Built
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Build though nothing has changed.")
 @click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and touch nothing.")
+@verbosity_options
 @pass_context
 def build(
     context: Context,
@@ -90,13 +94,16 @@ def _finish_without_building(context: Context, prepared: Prepared, name: ImageNa
 
 def _build(context: Context, to_build: list[Prepared]) -> None:
     from builder import build as verb
+    from builder import steptimes
     from builder.cli import progress
+    from builder.cli.say import say
 
     for prepared in to_build:
-        _say_why(prepared)
+        for line in _why(prepared):
+            say(Said(line))
     done: list[Built] = []
     try:
-        with progress.shown() as report:
+        with progress.shown(steptimes.load(context.project)) as report:
             # Of several, those that are done are told also where a later one fails.
             done.extend(verb.run(context.project, context.endpoint, to_build, os.environ, report))
     finally:
@@ -104,15 +111,13 @@ def _build(context: Context, to_build: list[Prepared]) -> None:
             _print_summary(built)
 
 
-def _say_why(prepared: Prepared) -> None:
-    for remark in prepared.plan.remarks:
-        click.echo(remark, err=True)
+def _why(prepared: Prepared) -> Iterator[str]:
+    yield from prepared.plan.remarks
     if prepared.compared.already:
-        click.echo(f"building again, as asked: {prepared.compared.already} has the same inputs", err=True)
-        return
-    click.echo(f"building {prepared.plan.repository} for {prepared.plan.definition.platform}, because", err=True)
-    for reason in prepared.compared.reasons:
-        click.echo(f"  {reason}", err=True)
+        yield f"building again, as asked: {prepared.compared.already} has the same inputs"
+    else:
+        yield f"building {prepared.plan.repository} for {prepared.plan.definition.platform}, because"
+        yield from (f"  {reason}" for reason in prepared.compared.reasons)
 
 
 def _say_already(prepared: Prepared, name: ImageName) -> None:
@@ -158,10 +163,12 @@ def _takes(step: Step) -> str:
 
 
 def _print_summary(built: Built) -> None:
-    cost = f"{words.size(built.size)}, {built.cached_steps} of {built.steps} steps cached"
+    layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
+    cost = f"{words.size(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
     click.echo(click.style(f"built {built.image}", bold=True) + f" in {words.duration(built.seconds)}: {cost}")
     for model in built.models:
         click.echo(f"  paired with {model}")
     for change in built.changes:
         click.echo(f"  {change}")
-    click.echo(f"  log: {built.log}", err=True)
+    if verbosity.level() != "quiet":
+        click.echo(f"  log: {built.log}", err=True)

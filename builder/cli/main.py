@@ -30,6 +30,7 @@ BUG = 3
 def cli(ctx: click.Context, project: Path | None) -> None:
     """Numbered vLLM images: build, pin, list what serves which model, roll back."""
     ctx.obj = Context(project or Path())
+    ctx.color = _colour()
 
 
 def run(arguments: list[str]) -> int:
@@ -57,13 +58,18 @@ def run(arguments: list[str]) -> int:
 
 def _say_error(error: BuilderError) -> None:
     first, *rest = error.message.splitlines() or ["no message"]
-    click.echo(click.style("error: ", fg="red", bold=True) + first, err=True)
+    click.echo(click.style("error: ", fg="red", bold=True) + first, err=True, color=_colour())
     for line in rest:
         click.echo(f"  {line}", err=True)
     if isinstance(error, BuildFailedError) and error.log:
         click.echo(f"the whole log: {error.log}", err=True)
     if error.hint:
-        click.echo(click.style("what to do: ", bold=True) + error.hint, err=True)
+        click.echo(click.style("what to do: ", bold=True) + error.hint, err=True, color=_colour())
+
+
+def _colour() -> bool | None:
+    """No colour where the person wants none (https://no-color.org), and otherwise on a terminal only."""
+    return False if os.environ.get("NO_COLOR") else None
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
-import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
 import click
 
-from builder.cli import words
-from builder.engine.progress import StepAmount, StepFinished, StepStarted, title
+from builder.cli import verbosity, words
+from builder.engine.progress import StepAmount, StepFinished, StepOutput, StepStarted, label, title
 from builder.events import Said
 
 
 class PlainProgress:
-    """A line a step, for logs and pipes."""
+    """A line for each step that ended, for logs and pipes; with ``--verbose`` what the steps print as well."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: verbosity.Level) -> None:
+        self._level = level
         self._ended: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -29,17 +30,22 @@ class PlainProgress:
         pass
 
     def __call__(self, event: object) -> None:
+        if self._level == "quiet":
+            return
         if isinstance(event, Said):
             click.echo(event.text, err=True)
+        elif isinstance(event, StepOutput) and self._level == "verbose":
+            click.echo(event.text, err=True, nl=False)
         elif isinstance(event, StepFinished) and _worth_a_line(event) and event.step not in self._ended:
             self._ended.add(event.step)
             click.echo(_ended_line(event), err=True)
 
 
 class LiveProgress:
-    """Lines for the steps that ended and, below them, one with a clock for each that runs."""
+    """Lines for the steps that ended and, below them, one with a clock for each that runs, and the time that it took
+    the last time (``expected``, in seconds by the step's label)."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: Mapping[str, float]) -> None:
         from rich.console import Console
         from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
         from rich.table import Column
@@ -49,7 +55,7 @@ class LiveProgress:
         columns = (SpinnerColumn(), TimeElapsedColumn(), text, TextColumn("{task.fields[amount]}"))
         self._progress = Progress(*columns, console=self._console, transient=True, expand=True)
         self._running: dict[str, TaskID] = {}
-        self._started = time.monotonic()
+        self._expected = expected
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -64,7 +70,9 @@ class LiveProgress:
         if isinstance(event, Said):
             self._console.print(event.text, markup=False)
         elif isinstance(event, StepStarted) and not event.internal:
-            self._running[event.step] = self._progress.add_task(_escaped(title(event.name)), total=None, amount="")
+            last = self._expected.get(label(event.name))
+            amount = f"took {words.duration(last)} before" if last else ""
+            self._running[event.step] = self._progress.add_task(_escaped(title(event.name)), total=None, amount=amount)
         elif isinstance(event, StepAmount) and event.step in self._running and event.total:
             amount = f"{words.size(event.current)} of {words.size(event.total)}"
             self._progress.update(self._running[event.step], amount=amount)
@@ -74,9 +82,10 @@ class LiveProgress:
                 self._console.print(_ended_line(event), markup=False, no_wrap=True, overflow="ellipsis")
 
 
-def shown() -> PlainProgress | LiveProgress:
-    """The progress display that suits where standard error goes."""
-    return LiveProgress() if sys.stderr.isatty() else PlainProgress()
+def shown(expected: Mapping[str, float]) -> PlainProgress | LiveProgress:
+    """The progress display that suits where standard error goes, and how much the person wants to see."""
+    level = verbosity.level()
+    return LiveProgress(expected) if sys.stderr.isatty() and level == "normal" else PlainProgress(level)
 
 
 def _worth_a_line(event: StepFinished) -> bool:

@@ -9,10 +9,12 @@ import click
 from builder.cli import words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.verbosity import verbosity_options
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@verbosity_options
 @pass_context
 def rebuild(context: Context, image: str) -> int:
     """Build a number again from its build directory.
@@ -21,9 +23,10 @@ def rebuild(context: Context, image: str) -> int:
     content is the same.
     """
     from builder import rebuild as verb
+    from builder import steptimes
     from builder.cli import progress
 
-    with progress.shown() as report:
+    with progress.shown(steptimes.load(context.project)) as report:
         done = verb.run(context.project, context.endpoint, image, os.environ, report)
     took = f"in {words.duration(done.seconds)}"
     if done.same:

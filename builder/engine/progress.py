@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|resolving provenance")
 # A step written as a here-document is called by its first line, which the templates make a comment that names it.
 _NAMED = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
-_POSITION = re.compile(r"^\[(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+)\] ")
+_POSITION = re.compile(r"^\[((?:[^\] ]+ )*?)(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+)\] ")
 _EXIT_CODE = re.compile(r"exit code: (\d+)")
 
 
@@ -162,7 +162,13 @@ def title(name: str) -> str:
     position = _POSITION.match(name)
     rest = name[position.end() :] if position else name
     named = _NAMED.search(rest)
-    return (f"[{position[1]}] " if position else "") + (named[1] if named else rest)
+    return (f"[{position[1]}{position[2]}] " if position else "") + (named[1] if named else rest)
+
+
+def label(name: str) -> str:
+    """What a step does, without its place among the others: the same when steps were added before it."""
+    position = _POSITION.match(name)
+    return title(name[position.end() :] if position else name)
 
 
 def is_internal(name: str) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from builder.engine.api import request
 from builder.engine.endpoint import environment
 from builder.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.engine.endpoint import Endpoint
 
 # 23.0 is the first engine that records the provenance of a build (BuildKit 0.11).
@@ -27,8 +29,8 @@ _BUILDX_WAIT = 20.0
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions as they are written, the image store, the platform that the engine runs (``linux/arm64``), and the
-    folder on the engine's machine in which it keeps everything."""
+    """Versions as they are written, the image store, the platform that the engine runs (``linux/arm64``), the folder on
+    the engine's machine in which it keeps everything, and whether it can give a container an NVIDIA GPU."""
 
     engine: str
     api: str
@@ -36,6 +38,7 @@ class Versions:
     store: Literal["containerd", "classic"]
     platform: str
     data_root: str
+    nvidia: bool
 
 
 def usable(endpoint: Endpoint) -> Versions:
@@ -61,7 +64,13 @@ def usable(endpoint: Endpoint) -> Versions:
         store="containerd" if containerd else "classic",
         platform=f"{version.get('Os')}/{version.get('Arch')}",
         data_root=str(info.get("DockerRootDir", "")),
+        nvidia="nvidia" in (info.get("Runtimes") or {}) or _device(info, "nvidia.com/gpu"),
     )
+
+
+def _device(info: Mapping[str, Any], kind: str) -> bool:
+    """Whether the engine knows a device of this kind by CDI (the Container Device Interface; engines from 28.2 on)."""
+    return any(str(device.get("ID", "")).startswith(f"{kind}=") for device in info.get("DiscoveredDevices") or ())
 
 
 def platform(endpoint: Endpoint) -> str:

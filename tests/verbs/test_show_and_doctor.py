@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from builder.engine import images
+from builder import doctor
+from builder.engine import endpoint as endpoints
+from builder.engine import images, versions
 from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
@@ -65,3 +68,21 @@ def test_doctor_names_every_thing_that_is_wrong(
     assert "error    engine:" in builder("doctor", code=1, environ=nowhere).stdout
     small.lock.write_text("<<<<<<< ours\n", encoding="utf-8")
     assert "error    images.lock:   images.lock:1:" in builder("doctor", code=1).stdout
+
+
+def test_doctor_looks_at_gpu_logs_and_proxies(small: Project, tmp_path: Path) -> None:
+    """A machine with an NVIDIA GPU is one with the driver's file; no engine of a test has the GPU's runtime."""
+    driver = tmp_path / "driver-version"
+    log = small.state / "logs/20261120-100000-x.log"
+    projects.write(log, "compiling\n[output clipped, log limit 2MiB reached]\n")
+    environ = {**os.environ, "HTTPS_PROXY": "http://127.0.0.1:3128", "HTTP_PROXY": "10.0.0.1:3128"}
+    found = {finding.subject: finding for finding in doctor.run(small, environ, driver)}
+    assert "GPU" not in found
+    assert "10.0.0.1" not in found["proxy"].said
+    assert "HTTPS_PROXY is 127.0.0.1" in found["proxy"].said
+    assert ".builder/logs/20261120-100000-x.log" in found["build logs"].said
+    driver.touch()
+    gpu = next(finding for finding in doctor.run(small, environ, driver) if finding.subject == "GPU")
+    engine = versions.usable(endpoints.find(os.environ))
+    assert gpu.verdict == ("ok" if engine.nvidia else "error")
+    assert engine.nvidia or "nvidia-ctk runtime configure" in gpu.remedy

@@ -1,0 +1,99 @@
+"""What a build shows while it runs: on a terminal, in a pipe, and as much as was asked for."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import projects
+
+EVENTS = """
+import sys, time
+import click
+from builder.cli import progress, verbosity
+from builder.engine.progress import StepAmount, StepFinished, StepOutput, StepStarted
+from builder.events import Said
+
+@click.command()
+@verbosity.verbosity_options
+def build():
+    with progress.shown({"the vllm wheel": 75.0}) as report:
+        report(Said("resolving the base image"))
+        report(StepStarted("a", "[2/3] RUN <<EOF (# the vllm wheel...)"))
+        report(StepOutput("a", "compiling\\n"))
+        time.sleep(0.4)
+        report(StepFinished("a", "[2/3] RUN <<EOF (# the vllm wheel...)", False, 61.0))
+        report(StepFinished("b", "[internal] load .dockerignore", False, 1.0))
+        report(StepFinished("c", "[3/3] RUN true", True, 0.0))
+
+build()
+"""
+
+
+def piped(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", EVENTS, *arguments], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+    return done.stderr
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """What a terminal of 80 columns gets."""
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    process = subprocess.Popen([sys.executable, "-c", EVENTS, *arguments], stdout=theirs, stderr=theirs, env=environ)
+    os.close(theirs)
+    said = b""
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+        said += piece
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    return said.decode()
+
+
+def test_a_pipe_gets_a_line_a_step() -> None:
+    assert piped().splitlines() == [
+        "resolving the base image",
+        "  1 min 01 s  [2/3] the vllm wheel",
+        "      cached  [3/3] RUN true",
+    ]
+
+
+def test_verbose_shows_what_steps_print() -> None:
+    assert "compiling\n" in piped("--verbose")
+    assert "[2/3] the vllm wheel" in piped("-v")
+
+
+def test_quiet_says_nothing() -> None:
+    assert piped("--quiet") == ""
+    assert on_a_terminal("-q") == ""
+
+
+def test_a_terminal_gets_a_clock_and_how_long_the_step_took_before() -> None:
+    said = on_a_terminal()
+    assert "took 1 min 15 s before" in said
+    assert "0:00:00" in said
+    assert "1 min 01 s  [2/3] the vllm wheel" in said
+
+
+@pytest.mark.parametrize("variable", ["1", ""])
+def test_no_color(tmp_path: Path, variable: str) -> None:
+    """NO_COLOR counts where it is set and not empty, for results and for errors: https://no-color.org."""
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-m", "builder", "--project", str(tmp_path), "list"]
+    environ = {**os.environ, "NO_COLOR": variable, "PYTHONPATH": str(projects.REPOSITORY_ROOT)}
+    subprocess.run(argv, stdout=theirs, stderr=theirs, env=environ, timeout=60)
+    os.close(theirs)
+    said = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert "no project here" in said
+    assert ("\x1b[" in said) == (variable == "")
