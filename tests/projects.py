@@ -48,8 +48,9 @@ def make(root: Path, repository: str = "small") -> Project:
 
 
 def add_mod(root: Path, name: str, script: str, files: dict[str, str], yaml: str = "") -> None:
-    """A mod with a ``run.sh`` and, where ``yaml`` is given, a mod.yaml."""
-    write(root / "mods" / name / "run.sh", f"set -eu\n{script}")
+    """A mod with a ``run.sh`` where there is a ``script``, and a mod.yaml where ``yaml`` is given."""
+    if script:
+        write(root / "mods" / name / "run.sh", f"set -eu\n{script}")
     for path, text in files.items():
         write(root / "mods" / name / path, text)
     if yaml:

@@ -1,34 +1,65 @@
-"""Mods: ``mods/NAME/``, a change baked into an image.
+"""Mods: ``mods/NAME/`` or ``mods/NAME.zip``, a change baked into an image.
 
-A folder with only a ``run.sh`` is a valid mod; ``mod.yaml`` describes one further.
+A mod with only a ``run.sh`` is a valid one; ``mod.yaml`` describes one further.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.reading import read_checked
+from builder import yamlfile
+from builder.definitions import mod_files
+from builder.definitions.reading import checked
 from builder.errors import FileProblemsError, Place, Problem, UsageError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from builder.definitions.mod_files import Contents, ModFile
     from builder.project import Project
 
-# What describes a mod, or lies about in a working folder, is no part of the change that it makes.
-_NOT_BAKED = frozenset({"mod.yaml", "README.md", ".git", ".DS_Store", "__pycache__"})
-LARGEST_FILE = 64 * 1024 * 1024
+# How long a script may take, in seconds, where mod.yaml says nothing: kernels that are compiled take a while.
+SCRIPT_SECONDS = 3600
+# Folders of the host are mounted over these when an image serves: what is baked there is never seen.
+HOST_MOUNTS = (
+    "/root/.cache/huggingface",
+    "/root/.cache/vllm",
+    "/root/.cache/flashinfer",
+    "/root/.tilelang",
+    "/root/.triton",
+)
+# Mounts of the build: what is written there does not stay.
+_NOT_KEPT = ("/dev", "/proc", "/run/builder", "/sys")
+# A name is part of a path in the Dockerfile and of a step's name.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 @dataclass(frozen=True)
-class ModFile:
-    """One file of a mod: its path within the mod, whether it may be executed, and its bytes."""
+class Drop:
+    """A file or folder ``source`` of the mod that is put at ``to``: absolute, or from the workspace. ``.``, or a slash
+    at the end, means into that folder; otherwise ``to`` is its own new path. A folder is merged into one already there.
+    """
 
-    path: str
-    executable: bool
-    content: bytes
+    source: str
+    to: str
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A unified diff ``file`` of the mod, applied in the folder that holds ``package``, an importable one: so a diff of
+    the package's repository fits with ``strip`` 1.
+
+    It has three outcomes. It is applied where ``git apply`` takes it with all its context; else it is already in place
+    where the reverse applies with all its context; else it is applied where ``git apply -C1`` takes it, and the reduced
+    context is reported. Anything else is an error.
+    """
+
+    file: str
+    package: str
+    strip: int = 1
 
 
 @dataclass(frozen=True)
@@ -42,87 +73,213 @@ class Check:
 
 @dataclass(frozen=True)
 class Mod:
-    """A mod as read. ``described`` tells one with a mod.yaml from a bare run.sh, whose downloads nobody can pin."""
+    """A mod as read. ``described`` tells one with a mod.yaml from a bare run.sh, whose downloads nobody can pin.
+
+    What it does, in this order: ``packages`` (exact requirements) are installed, ``drops`` copied, ``patches`` applied,
+    the script ``run`` is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a
+    pinned source or package to the versions that will do (PEP 440), ``conflicts`` and ``after`` name other mods.
+    ``file`` is what errors point at: its mod.yaml, of which ``yaml`` is the text, or the mod where it has none.
+    """
 
     name: str
     description: str
     described: bool
-    run: str
+    run: str | None
     network: bool
     checks: tuple[Check, ...]
     files: tuple[ModFile, ...]
+    drops: tuple[Drop, ...]
+    patches: tuple[Patch, ...]
+    packages: tuple[str, ...]
+    env: dict[str, str]
+    requires: dict[str, str]
+    conflicts: tuple[str, ...]
+    after: tuple[str, ...]
+    may_be_empty: bool
+    seconds: int
+    file: str
+    yaml: str
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 over the names, bytes and execute bits of its files: the same on every machine and checkout."""
-        digest = hashlib.sha256()
+        """SHA-256 over all that is baked or checked: the names, bytes and execute bits of its files, and what mod.yaml
+        says to do with them. The same on every machine and checkout."""
+        does = {
+            "run": [self.run, self.network, self.seconds, self.may_be_empty],
+            "files": [[drop.source, drop.to] for drop in self.drops],
+            "patches": [[patch.file, patch.package, patch.strip] for patch in self.patches],
+            "packages": self.packages,
+            "env": self.env,
+            "check": [[check.file, check.contains, check.run] for check in self.checks],
+        }
+        digest = hashlib.sha256(json.dumps(does, sort_keys=True).encode())
         for file in self.files:
             head = f"{len(file.path)}:{file.path}:{int(file.executable)}:{len(file.content)}:"
             digest.update(head.encode() + file.content)
         return f"sha256:{digest.hexdigest()}"
+
+    def at(self, *path: str | int) -> Place:
+        """Where mod.yaml says what stands at ``path``; the mod itself where it has no mod.yaml."""
+        return yamlfile.place_of(path, yamlfile.places(self.yaml, self.file), self.file)
 
 
 def names(project: Project) -> tuple[str, ...]:
     """The names of all mods in the project, sorted."""
     if not project.mods.is_dir():
         return ()
-    folders = (path.parent for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}"))
-    return tuple(sorted({folder.name for folder in folders}))
+    folders = {path.parent.name for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}")}
+    return tuple(sorted(folders | {path.stem for path in project.mods.glob("*.zip")}))
 
 
 def name_of(asked: str) -> str:
-    """The name in ``mods/NAME``, as recipes write it, or ``NAME``."""
-    return asked.removeprefix("mods/").rstrip("/")
+    """The name in ``mods/NAME`` or ``mods/NAME.zip``, as recipes write it, or ``NAME``."""
+    return asked.removeprefix("mods/").rstrip("/").removesuffix(".zip")
 
 
 def load(project: Project, asked: str) -> Mod:
     """The mod ``NAME`` or ``mods/NAME``. Raises UsageError for an unknown one, FileProblemsError for a bad one."""
     name = name_of(asked)
-    folder = project.mods / name
     known = names(project)
     if name not in known:
-        import difflib
-
-        near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(
-            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml)",
-            hint=f"did you mean {near[0]}?" if near else f"there are: {', '.join(known) or 'none'}",
+            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
+            hint=nearest(name, known) or f"there are: {', '.join(known) or 'none'}",
         )
-    described = folder / "mod.yaml"
-    data = read_checked(described, project.relative(described), "mod") if described.is_file() else {}
+    contents = _contents(project, name)
+    if not _NAME.fullmatch(name):
+        said = "a mod's name has letters, digits and . _ + - in it, and no others"
+        raise FileProblemsError((Problem(Place(contents.place), said),))
+    described = contents.yaml is not None
+    data = checked(contents.yaml, contents.yaml_file, "mod") if contents.yaml is not None else {"run": "run.sh"}
     mod = Mod(
         name=name,
         description=data.get("description", ""),
-        described=bool(data),
-        run=data.get("run", "run.sh"),
-        network=data.get("network", not data),
+        described=described,
+        run=data.get("run"),
+        network=data.get("network", not described or bool(data.get("packages"))),
         checks=tuple(Check(**check) for check in data.get("check", ())),
-        files=tuple(_files(project, folder)),
+        files=contents.files,
+        drops=tuple(Drop(drop["from"].rstrip("/"), drop["to"]) for drop in data.get("files", ())),
+        patches=tuple(Patch(**patch) for patch in data.get("patches", ())),
+        packages=tuple(data.get("packages", ())),
+        env={key: str(value) for key, value in data.get("env", {}).items()},
+        requires=dict(data.get("requires", {})),
+        conflicts=tuple(map(name_of, data.get("conflicts", ()))),
+        after=tuple(map(name_of, data.get("after", ()))),
+        may_be_empty=data.get("may_be_empty", False),
+        seconds=data.get("timeout", SCRIPT_SECONDS),
+        file=contents.yaml_file if described else contents.place,
+        yaml=contents.yaml or "",
     )
-    scripts = {mod.run, *(check.run for check in mod.checks if check.run)}
-    missing = sorted(scripts - {file.path for file in mod.files})
-    if missing:
-        place = Place(project.relative(described if data else folder))
-        raise FileProblemsError(tuple(Problem(place, f"no file {script} in mods/{name}") for script in missing))
+    wrong = tuple(_problems(mod))
+    if wrong:
+        raise FileProblemsError(wrong)
     return mod
 
 
-def _files(project: Project, folder: Path) -> list[ModFile]:
-    found: list[ModFile] = []
+def load_all(project: Project, asked: Iterable[str]) -> tuple[Mod, ...]:
+    """Each mod once, in the order asked for. Raises what ``load`` does, with the problems of all of them at once."""
+    found: list[Mod] = []
     wrong: list[Problem] = []
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        if not _NOT_BAKED.isdisjoint(inside.parts) or (path.is_dir() and not path.is_symlink()):
-            continue
-        place = Place(project.relative(folder) + f"/{inside}")
-        if not path.resolve().is_relative_to(folder.resolve()):
-            wrong.append(Problem(place, "a link that leaves the mod's folder; copy the file in"))
-        elif not path.is_file():
-            wrong.append(Problem(place, "not a file; a mod holds plain files"))
-        elif path.stat().st_size > LARGEST_FILE:
-            wrong.append(Problem(place, f"{path.stat().st_size:,} bytes; a mod's files have at most {LARGEST_FILE:,}"))
-        else:
-            found.append(ModFile(inside.as_posix(), bool(path.stat().st_mode & 0o100), path.read_bytes()))
+    for name in dict.fromkeys(map(name_of, asked)):
+        try:
+            found.append(load(project, name))
+        except FileProblemsError as error:
+            wrong.extend(error.problems)
     if wrong:
         raise FileProblemsError(tuple(wrong))
-    return found
+    return tuple(found)
+
+
+def _contents(project: Project, name: str) -> Contents:
+    folder, archive = project.mods / name, project.mods / f"{name}.zip"
+    if not archive.is_file():
+        return mod_files.read_folder(folder, f"mods/{name}")
+    if folder.is_dir():
+        said = f"mods/{name} is there as a folder, too; remove one of them"
+        raise FileProblemsError((Problem(Place(f"mods/{name}.zip"), said),))
+    return mod_files.read_zip(archive, f"mods/{name}.zip")
+
+
+def _problems(mod: Mod) -> Iterator[Problem]:
+    """All that its schema cannot see."""
+    yield from _wrong_files(mod)
+    yield from _wrong_packages(mod)
+    if mod.run is None and any(file.path == "run.sh" for file in mod.files):
+        yield Problem(mod.at(), "there is a run.sh, which nothing runs; say `run: run.sh`, or remove it")
+    elif not (mod.run or mod.drops or mod.patches or mod.packages or mod.env):
+        yield Problem(mod.at(), "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does")
+    if mod.packages and not mod.network:
+        yield Problem(mod.at("network"), "`packages` are downloaded, so `network: false` cannot be")
+    for index, drop in enumerate(mod.drops):
+        said = _unfit_target(drop.to)
+        if said:
+            yield Problem(mod.at("files", index, "to"), f"{drop.to}: {said}")
+    yield from _wrong_requires(mod)
+
+
+def _wrong_files(mod: Mod) -> Iterator[Problem]:
+    """Files that mod.yaml names and that are not there, and scripts that bash cannot read."""
+    files = {file.path: file for file in mod.files}
+    folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
+    scripts: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
+    scripts += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
+    named = [*scripts, *((patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches))]
+    dropped = [(drop.source, ("files", index, "from")) for index, drop in enumerate(mod.drops)]
+    for name, at in (*named, *dropped):
+        if name.startswith("/") or ".." in name.split("/"):
+            yield Problem(mod.at(*at), f"{name} leaves the mod's folder; copy the file in")
+        elif name not in files and not (at[0] == "files" and name in folders):
+            yield Problem(mod.at(*at), f"no file {name} in mods/{mod.name}")
+
+
+def _unfit_target(to: str) -> str:
+    """Why nothing can be put at the path ``to``, or nothing."""
+    if ".." in to.split("/"):
+        return "a path without `..` says where"
+    for folder in HOST_MOUNTS:
+        if _is_below(to, folder):
+            return f"a folder of the host is mounted over {folder} when the image serves, so nobody would see it"
+    for folder in _NOT_KEPT:
+        if _is_below(to, folder):
+            return f"what is written below {folder} does not stay in an image"
+    return ""
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
+
+
+def _wrong_packages(mod: Mod) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for index, text in enumerate(mod.packages):
+        package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
+        if package in seen:
+            yield Problem(mod.at("packages", index), f"{text}: {seen[package]} is asked for, too")
+        seen.setdefault(package, text)
+
+
+def _wrong_requires(mod: Mod) -> Iterator[Problem]:
+    if not mod.requires:
+        return
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for name, text in mod.requires.items():
+        try:
+            SpecifierSet(text)
+        except InvalidSpecifier:
+            said = f"{name}: {text!r} is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
+            yield Problem(mod.at("requires", name), said)
+
+
+def canonical(package: str) -> str:
+    """A package's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question after the one of ``known`` that ``name`` is most like, or nothing."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else ""

@@ -24,10 +24,14 @@ def read_text(path: Path, file: str) -> str:
 
 def read_checked(path: Path, file: str, schema: str) -> dict[str, Any]:
     """The mapping in ``path``. Raises FileProblemsError with every problem that ``schema`` finds."""
-    text = read_text(path, file)
+    return checked(read_text(path, file), file, schema)
+
+
+def checked(text: str, file: str, schema: str) -> dict[str, Any]:
+    """The mapping in ``text``, called ``file`` in errors. Raises FileProblemsError with all that ``schema`` refuses."""
     data = yamlfile.load(text, file)
     found = validation.problems(data, SCHEMAS / f"{schema}.schema.json", text, file)
     if found:
         raise FileProblemsError(found)
-    checked: dict[str, Any] = data
-    return checked
+    mapping: dict[str, Any] = data
+    return mapping

@@ -35,7 +35,7 @@ class TemplateMod:
     """A mod as templates see it."""
 
     name: str
-    run: str
+    run: str | None
     network: bool
 
 
