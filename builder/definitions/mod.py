@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builder import yamlfile
-from builder.definitions import mod_files
+from builder.definitions import mod_files, mod_problems
 from builder.definitions.reading import checked
 from builder.errors import FileProblemsError, Place, Problem, UsageError
 
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
 # How long a script may take, in seconds, where mod.yaml says nothing: kernels that are compiled take a while.
 SCRIPT_SECONDS = 3600
-# Folders of the host are mounted over these when an image serves: what is baked there is never seen.
-HOST_MOUNTS = (
-    "/root/.cache/huggingface",
-    "/root/.cache/vllm",
-    "/root/.cache/flashinfer",
-    "/root/.tilelang",
-    "/root/.triton",
-)
-# Mounts of the build: what is written there does not stay.
-_NOT_KEPT = ("/dev", "/proc", "/run/builder", "/sys")
 # A name is part of a path in the Dockerfile and of a step's name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
@@ -150,7 +140,9 @@ def load(project: Project, asked: str) -> Mod:
         said = "a mod's name has letters, digits and . _ + - in it, and no others"
         raise FileProblemsError((Problem(Place(contents.place), said),))
     described = contents.yaml is not None
-    data = checked(contents.yaml, contents.yaml_file, "mod") if contents.yaml is not None else {"run": "run.sh"}
+    data: dict[str, Any] = (
+        checked(contents.yaml, contents.yaml_file, "mod") if contents.yaml is not None else {"run": "run.sh"}
+    )
     mod = Mod(
         name=name,
         description=data.get("description", ""),
@@ -171,21 +163,28 @@ def load(project: Project, asked: str) -> Mod:
         file=contents.yaml_file if described else contents.place,
         yaml=contents.yaml or "",
     )
-    wrong = tuple(_problems(mod))
+    wrong = tuple(mod_problems.problems(mod))
     if wrong:
         raise FileProblemsError(wrong)
     return mod
 
 
 def load_all(project: Project, asked: Iterable[str]) -> tuple[Mod, ...]:
-    """Each mod once, in the order asked for. Raises what ``load`` does, with the problems of all of them at once."""
+    """Each mod once, in the order asked for. Raises UsageError for all unknown ones, or FileProblemsError with the
+    problems of all bad ones."""
     found: list[Mod] = []
+    unknown: list[UsageError] = []
     wrong: list[Problem] = []
     for name in dict.fromkeys(map(name_of, asked)):
         try:
             found.append(load(project, name))
+        except UsageError as error:
+            unknown.append(error)
         except FileProblemsError as error:
             wrong.extend(error.problems)
+    if unknown:
+        hints = dict.fromkeys(error.hint for error in unknown)
+        raise UsageError("\n".join(error.message for error in unknown), hint="\n".join(hints))
     if wrong:
         raise FileProblemsError(tuple(wrong))
     return tuple(found)
@@ -199,82 +198,6 @@ def _contents(project: Project, name: str) -> Contents:
         said = f"mods/{name} is there as a folder, too; remove one of them"
         raise FileProblemsError((Problem(Place(f"mods/{name}.zip"), said),))
     return mod_files.read_zip(archive, f"mods/{name}.zip")
-
-
-def _problems(mod: Mod) -> Iterator[Problem]:
-    """All that its schema cannot see."""
-    yield from _wrong_files(mod)
-    yield from _wrong_packages(mod)
-    if mod.run is None and any(file.path == "run.sh" for file in mod.files):
-        yield Problem(mod.at(), "there is a run.sh, which nothing runs; say `run: run.sh`, or remove it")
-    elif not (mod.run or mod.drops or mod.patches or mod.packages or mod.env):
-        yield Problem(mod.at(), "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does")
-    if mod.packages and not mod.network:
-        yield Problem(mod.at("network"), "`packages` are downloaded, so `network: false` cannot be")
-    for index, drop in enumerate(mod.drops):
-        said = _unfit_target(drop.to)
-        if said:
-            yield Problem(mod.at("files", index, "to"), f"{drop.to}: {said}")
-    yield from _wrong_requires(mod)
-
-
-def _wrong_files(mod: Mod) -> Iterator[Problem]:
-    """Files that mod.yaml names and that are not there, and scripts that bash cannot read."""
-    files = {file.path: file for file in mod.files}
-    folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
-    scripts: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
-    scripts += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
-    named = [*scripts, *((patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches))]
-    dropped = [(drop.source, ("files", index, "from")) for index, drop in enumerate(mod.drops)]
-    for name, at in (*named, *dropped):
-        if name.startswith("/") or ".." in name.split("/"):
-            yield Problem(mod.at(*at), f"{name} leaves the mod's folder; copy the file in")
-        elif name not in files and not (at[0] == "files" and name in folders):
-            yield Problem(mod.at(*at), f"no file {name} in mods/{mod.name}")
-
-
-def _unfit_target(to: str) -> str:
-    """Why nothing can be put at the path ``to``, or nothing."""
-    if ".." in to.split("/"):
-        return "a path without `..` says where"
-    for folder in HOST_MOUNTS:
-        if _is_below(to, folder):
-            return f"a folder of the host is mounted over {folder} when the image serves, so nobody would see it"
-    for folder in _NOT_KEPT:
-        if _is_below(to, folder):
-            return f"what is written below {folder} does not stay in an image"
-    return ""
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return f"{path}/".startswith(f"{folder}/")
-
-
-def _wrong_packages(mod: Mod) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
-    for index, text in enumerate(mod.packages):
-        package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
-        if package in seen:
-            yield Problem(mod.at("packages", index), f"{text}: {seen[package]} is asked for, too")
-        seen.setdefault(package, text)
-
-
-def _wrong_requires(mod: Mod) -> Iterator[Problem]:
-    if not mod.requires:
-        return
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    for name, text in mod.requires.items():
-        try:
-            SpecifierSet(text)
-        except InvalidSpecifier:
-            said = f"{name}: {text!r} is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
-            yield Problem(mod.at("requires", name), said)
-
-
-def canonical(package: str) -> str:
-    """A package's name as indexes compare it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

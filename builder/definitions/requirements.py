@@ -1,10 +1,11 @@
 """Python requirements as people write them, checked by the standard's own parser (PEP 508).
 
-Asked only before pins are resolved: what is pinned was checked then, and the parser takes 13 ms to import.
+The parser is asked only before pins are resolved: what is pinned was checked then, and it takes 13 ms to import.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from builder import yamlfile
@@ -12,6 +13,11 @@ from builder.errors import FileProblemsError, Problem
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+def canonical(package: str) -> str:
+    """A package's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def check_requirements(path: Path, file: str, where: yamlfile.Path, requirements: tuple[str, ...]) -> None:

@@ -227,6 +227,17 @@ def test_the_problems_of_all_mods_are_told_at_once(tmp_path: Path) -> None:
     assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["mods/a/mod.yaml", "mods/b/mod.yaml"]
 
 
+def test_all_unknown_mods_are_told_at_once(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        mod.load_all(project, ["templat", "template", "zzz"])
+    assert [line.partition(" in ")[0] for line in caught.value.message.splitlines()] == [
+        "no mod `templat`",
+        "no mod `zzz`",
+    ]
+    assert caught.value.hint == "did you mean template?\nthere are: template"
+
+
 def test_each_mod_is_loaded_once(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     assert [found.name for found in mod.load_all(project, ["template", "mods/template", "mods/template/"])] == [
