@@ -20,10 +20,10 @@ args: {{greeting: hello}}
 DOCKERFILE = """\
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
-FROM {{ base }}
+FROM {{ base }} AS unmodded
 RUN echo {{ args.greeting | sh }} > /greeting
 {{ parts_metadata.write(workspace) }}
-{{ parts_mods.bake(mods, workspace) }}
+{{ parts_mods.bake(mods, workspace, "unmodded") }}
 """
 
 RECIPE = """\

@@ -63,7 +63,7 @@ Source = WheelSource | GitSource
 class ImageDefinition:
     """What an image is made from: a ``base`` image, or the image of the definition ``parent``. ``sources`` maps a name
     (``vllm``) to where it is taken from; ``template`` is the Dockerfile's text, ``parts`` the shared ones by the name
-    that templates import them under."""
+    that templates import them under, and the scripts that steps use."""
 
     name: str
     repository: str
@@ -132,7 +132,8 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
         template=read_text(template, project.relative(template)),
         parts={
             f"_parts/{part.name}": read_text(part, project.relative(part))
-            for part in sorted((project.dockerfiles / "_parts").glob("*.j2"))
+            for kind in ("*.j2", "*.sh")
+            for part in sorted((project.dockerfiles / "_parts").glob(kind))
         },
     )
 

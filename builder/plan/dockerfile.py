@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.definitions.mod_problems import HOST_MOUNTS
 from builder.errors import FileProblemsError, Place, Problem
 from builder.plan.model import WORKSPACE
 
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.mod import Mod
+    from builder.definitions.mod import Drop, Mod
+    from builder.lock.model import Version
     from builder.plan.python import PackageGroup
 
 
@@ -31,12 +33,33 @@ class TemplateSource:
 
 
 @dataclass(frozen=True)
+class TemplatePatch:
+    """A patch of a mod; ``pinned`` says what its package is pinned to, where it is a source."""
+
+    file: str
+    package: str
+    strip: int
+    pinned: str
+
+
+@dataclass(frozen=True)
 class TemplateMod:
-    """A mod as templates see it."""
+    """A mod as templates see it. ``has_files`` tells whether the build directory holds a folder of it,
+    ``changes_files`` whether there is anything to do but to set ``env``; over the
+    ``host_mounts`` a serving image has folders of the host."""
 
     name: str
     run: str | None
+    seconds: int
+    may_be_empty: bool
     network: bool
+    has_files: bool
+    changes_files: bool
+    packages: tuple[str, ...]
+    drops: tuple[Drop, ...]
+    patches: tuple[TemplatePatch, ...]
+    env: tuple[tuple[str, str], ...]
+    host_mounts: tuple[str, ...] = HOST_MOUNTS
 
 
 @dataclass(frozen=True)
@@ -65,8 +88,9 @@ def inputs(
     mods: tuple[Mod, ...],
     groups: tuple[PackageGroup, ...],
     sources: Mapping[str, TemplateSource],
+    pinned: Mapping[str, Version],
 ) -> Inputs:
-    """What ``definition`` renders from."""
+    """What ``definition`` renders from; ``pinned`` are the sources of the whole chain."""
     return Inputs(
         name=definition.name,
         description=definition.description,
@@ -76,7 +100,7 @@ def inputs(
         python_version=definition.python.version if definition.python else "",
         groups=groups,
         sources=sources,
-        mods=tuple(TemplateMod(mod.name, mod.run, mod.network) for mod in mods),
+        mods=tuple(_template_mod(mod, pinned) for mod in mods),
         texts={**definition.parts, _template_name(definition.name): definition.template},
     )
 
@@ -98,6 +122,7 @@ def render(wanted: Inputs) -> str:
         auto_reload=False,
     )
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
+    environment.filters["env"] = _env
     try:
         text = environment.get_template(own).render(
             definition=wanted.name,
@@ -120,6 +145,33 @@ def render(wanted: Inputs) -> str:
     except jinja2.UndefinedError as error:
         raise FileProblemsError((Problem(_place(error, own), f"template: {error.message}"),)) from None
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _template_mod(mod: Mod, pinned: Mapping[str, Version]) -> TemplateMod:
+    return TemplateMod(
+        name=mod.name,
+        run=mod.run,
+        seconds=mod.seconds,
+        may_be_empty=mod.may_be_empty,
+        network=mod.network,
+        has_files=bool(mod.files),
+        changes_files=bool(mod.run or mod.packages or mod.drops or mod.patches),
+        packages=mod.packages,
+        drops=mod.drops,
+        patches=tuple(TemplatePatch(p.file, p.package, p.strip, _pinned(pinned.get(p.package))) for p in mod.patches),
+        env=tuple(mod.env.items()),
+    )
+
+
+def _pinned(version: Version | None) -> str:
+    if version is None:
+        return ""
+    return f"pinned: {version.version}" + (f", commit {version.commit}" if version.commit else "")
+
+
+def _env(value: str) -> str:
+    """A value as ENV takes it, which replaces variables and reads backslashes in double quotes."""
+    return '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
 
 
 def _template_name(definition: str) -> str:

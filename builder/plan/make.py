@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from builder.lock.pins import Pins
 
 # Where nothing that is pinned has a date: zip files cannot hold an earlier one.
+_BAKE_MOD = "parts/bake-mod.sh"
 EARLIEST = "1980-01-01T00:00:00Z"
 
 
@@ -46,13 +47,13 @@ def make(
     versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
     created = max([EARLIEST, *_dates(pins)])
     epoch = int(datetime.fromisoformat(created).timestamp())
-    content = _content(ingredients, base, versions, created)
+    all_versions = {**(parent.versions if parent else {}), **versions}
+    content = _content(ingredients, base, versions, all_versions, created)
     steps = (*_steps_below(parent), *_steps(ingredients, base, content))
     files = {**content, **(_files_below(parent) if parent else {})}
     git = {name: pin for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
     own = bake.target(definition.platform, epoch, git, parent.definition.name if parent else None)
     below = _targets_below(parent) if parent else {}
-    all_versions = {**(parent.versions if parent else {}), **versions}
     all_mods = (*(parent.mods if parent else ()), *mods)
     labels = bake.labels(definition, input_hash(steps), all_mods, all_versions, base, created, recipe, models)
     targets = {**below, bake.TARGET: {**own, "labels": labels}}
@@ -86,15 +87,23 @@ def steps_file(steps: tuple[Step, ...]) -> StagedFile:
     return StagedFile(f"{json.dumps({'steps': listed}, indent=2, ensure_ascii=False)}\n".encode())
 
 
-def _content(ingredients: Ingredients, base: str, versions: dict[str, Version], created: str) -> dict[str, StagedFile]:
+def _content(
+    ingredients: Ingredients,
+    base: str,
+    versions: dict[str, Version],
+    all_versions: dict[str, Version],
+    created: str,
+) -> dict[str, StagedFile]:
     definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
     groups = python.groups(definition)
     sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
-    template = dockerfile.inputs(definition, base, mods, groups, sources)
+    template = dockerfile.inputs(definition, base, mods, groups, sources, all_versions)
+    bake_mod = {_BAKE_MOD: StagedFile(definition.parts["_parts/bake-mod.sh"].encode())} if mods else {}
     return {
         "Dockerfile": StagedFile(ingredients.render(template).encode()),
         "build-metadata.yaml": _metadata(definition, base, versions, created),
         **(python.files(pins, groups) if pins.python else {}),
+        **bake_mod,
         **{f"patches/{file}": StagedFile(ingredients.diffs[sha256]) for file, sha256 in _patches(pins)},
         **{f"mods/{m.name}/{f.path}": StagedFile(f.content, f.executable) for m in mods for f in m.files},
     }
@@ -164,7 +173,8 @@ def _steps(ingredients: Ingredients, base: str, content: dict[str, StagedFile]) 
             # Every file's hash counts; the version alone is what a person is told.
             hashed = {p.name: f"{p.version} {_sha256(' '.join(p.hashes).encode())[:12]}" for p in closure.packages}
             steps.append(Step(title, hashed))
-    steps.append(Step("Dockerfile", {"text": _sha256(content["Dockerfile"].content)}))
+    texts = {"text": "Dockerfile", **({"bake-mod.sh": _BAKE_MOD} if _BAKE_MOD in content else {})}
+    steps.append(Step("Dockerfile", {key: _sha256(content[file].content) for key, file in texts.items()}))
     steps.append(Step("build-metadata.yaml", {"text": _sha256(content["build-metadata.yaml"].content)}))
     steps += [Step(f"mod {mod.name}", {"content": mod.content_hash}) for mod in ingredients.mods]
     return tuple(steps)

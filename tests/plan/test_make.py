@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.definitions import image, mod, recipe
+from builder.definitions.mod_files import ModFile
 from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
 from builder.plan.make import Ingredients, make
@@ -40,7 +41,7 @@ def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
     wanted = recipe.load(project, project.recipes / "qwen3-0.6b-cpu.yaml")
     mods = tuple(mod.load(project, name) for name in wanted.mods)
     # The mod's own files are not what is under test here.
-    mods = tuple(replace(m, files=(mod.ModFile("run.sh", False, b"true\n"),)) for m in mods)
+    mods = tuple(replace(m, files=(ModFile("run.sh", False, b"true\n"),)) for m in mods)
     return make(Ingredients(definition, pins, {}, mods), None, wanted, ("Qwen/Qwen3-0.6B",))
 
 

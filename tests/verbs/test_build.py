@@ -228,7 +228,9 @@ def test_several_targets_are_one_bake_that_builds_what_they_share_once(
 ) -> None:
     projects.write(
         small.root / "dockerfiles/small/Dockerfile.j2",
-        projects.DOCKERFILE.replace("FROM {{ base }}\n", "FROM {{ base }}\nRUN head -c 8 /dev/urandom > /random\n"),
+        projects.DOCKERFILE.replace(
+            "FROM {{ base }} AS unmodded\n", "FROM {{ base }} AS unmodded\nRUN head -c 8 /dev/urandom > /random\n"
+        ),
     )
     for name in ("a", "b", "c"):
         projects.add_mod(small.root, name, f"touch /{name}\n", {})

@@ -22,10 +22,10 @@ TOP = "repository: {repository}\ndescription: on top\nplatform: host\nfrom: smal
 DOCKERFILE = """\
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
-FROM {{ base }}
+FROM {{ base }} AS unmodded
 RUN echo top > /top
 {{ parts_metadata.write(workspace) }}
-{{ parts_mods.bake(mods, workspace) }}
+{{ parts_mods.bake(mods, workspace, "unmodded") }}
 """
 
 

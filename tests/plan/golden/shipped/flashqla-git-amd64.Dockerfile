@@ -2,7 +2,7 @@
 FROM scratch AS find-links
 
 # The image of the definition that this one builds on; the bake file says which.
-FROM dflash
+FROM dflash AS unmodded
 
 RUN --mount=type=bind,source=python,target=/run/builder/python \
     --mount=type=bind,from=find-links,target=/run/builder/find-links \

@@ -50,7 +50,7 @@ if [ "$have" != "$want" ]; then
 fi
 EOF
 
-FROM toolchain
+FROM toolchain AS unmodded
 
 # For the kernels that are compiled when vLLM starts. The ptxas that Triton brings is older than the one of the base image.
 ENV TORCH_CUDA_ARCH_LIST=12.1a FLASHINFER_CUDA_ARCH_LIST=12.1a \

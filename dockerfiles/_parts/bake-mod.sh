@@ -1,0 +1,324 @@
+#!/bin/sh
+# How a mod is baked: sourced by the one RUN that each mod is. begin; what the mod does; finish.
+#
+#   /run/builder/mod     its files, where it has some
+#   /run/builder/below   the image as it was before, where that is to be compared
+#   /run/builder/work    memory: the private copy that scripts run in, and notes; nothing of it stays
+#
+# SOURCE_DATE_EPOCH is the one time that all it changes will carry.
+
+set -eu
+mod_work=/run/builder/work
+mod_below=/run/builder/below
+
+fail() {
+    printf 'mod %s: %s\n' "$mod_name" "$1" >&2
+    shift
+    for more in "$@"; do printf '  %s\n' "$more" >&2; done
+    exit 1
+}
+
+# begin NAME WORKSPACE
+begin() {
+    mod_name=$1
+    mod_workspace=$2
+    umask 022
+    mkdir -p "$mod_work/mod"
+    if [ -d /run/builder/mod ]; then cp -R /run/builder/mod/. "$mod_work/mod"; fi
+    # Whatever umask the build directory was checked out with.
+    chmod -R u=rwX,go=rX "$mod_work/mod"
+    cd "$mod_work/mod"
+    # Python writes no bytecode by the way: it would hold the time of the build. What pip and uv install is compiled all
+    # the same, and with SOURCE_DATE_EPOCH set it is checked against its source by hash, not by time.
+    export PYTHONDONTWRITEBYTECODE=1
+    touch "$mod_work/began"
+    # The kernel's file clock ticks every few milliseconds; what follows must be later than the mark.
+    sleep 0.05
+}
+
+# installed_packages: one NAME==VERSION a line
+installed_packages() {
+    python3 -I - <<'PYTHON'
+import importlib.metadata as metadata
+import re
+
+found = {}
+for one in metadata.distributions():
+    if one.metadata["Name"]:
+        found.setdefault(re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(), one.version)
+print("".join(f"{name}=={version}\n" for name, version in sorted(found.items())), end="")
+PYTHON
+}
+
+# install_packages NAME==VERSION…: these versions, and nothing that the image has is moved for them.
+install_packages() {
+    command -v uv > /dev/null || fail "\`packages\` needs uv in the image" "add uv to python.packages in image.yaml"
+    export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+    if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
+    if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL"; fi
+    installed_packages > "$mod_work/before"
+    uv pip install --system --compile-bytecode --constraints "$mod_work/before" "$@" || fail \
+        "these packages cannot be installed beside what the image has: $*" \
+        "What the image has is not moved for a mod: python.packages in image.yaml says what it has."
+    installed_packages > "$mod_work/after"
+    printf '%s\n' "$@" | sed -e 's/\[[^]]*\]//' > "$mod_work/asked"
+    python3 -I - "$mod_work" <<'PYTHON' > "$mod_work/unasked"
+import pathlib
+import re
+import sys
+
+
+def read(name):
+    lines = (pathlib.Path(sys.argv[1]) / name).read_text().split()
+    return {re.sub(r"[-_.]+", "-", line.partition("==")[0]).lower(): line for line in lines}
+
+
+before, after, asked = read("before"), read("after"), read("asked")
+print(", ".join(line for name, line in after.items() if name not in before and name not in asked))
+PYTHON
+    if [ -n "$(cat "$mod_work/unasked")" ]; then
+        fail "\`packages\` need further ones, which nothing pins; add them in mods/$mod_name/mod.yaml:" \
+            "$(cat "$mod_work/unasked")"
+    fi
+}
+
+# drop SOURCE TO: a file or folder of the mod to its place; `.` or a slash at the end means into that folder
+drop() {
+    case $2 in
+        . | */.) mod_to=${2%.}./${1##*/} ;;
+        */) mod_to=$2${1##*/} ;;
+        *) mod_to=$2 ;;
+    esac
+    case $mod_to in /*) ;; *) mod_to=$mod_workspace/$mod_to ;; esac
+    mkdir -p -- "${mod_to%/*}/"
+    cp -RT --remove-destination -- "$1" "$mod_to"
+    printf '%s is now %s\n' "$1" "$(readlink -f -- "$mod_to")"
+}
+
+# git_apply OPTION…: outside of every repository, which would make git skip files that it thinks are not below it
+git_apply() {
+    GIT_DIR=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null LC_ALL=C git apply -v --whitespace=nowarn "$@"
+}
+
+# apply_patch FILE PACKAGE STRIP PINNED: PINNED tells, in words, what the package is pinned to
+apply_patch() {
+    mod_patch=$mod_work/mod/$1
+    command -v git > /dev/null || fail "\`patches\` needs git in the image"
+    # -I: not the mod's own folder, which may hold a folder of that name; a package that is only found is not imported.
+    mod_holder=$(python3 -I - "$2" <<'PYTHON'
+import importlib.util
+import pathlib
+import sys
+
+spec = importlib.util.find_spec(sys.argv[1])
+places = list((spec and spec.submodule_search_locations) or []) or [spec.origin] if spec else []
+print(pathlib.Path(places[0]).parent if places and places[0] else "")
+PYTHON
+    )
+    if [ -z "$mod_holder" ]; then fail "$1: the image has no Python package $2"; fi
+    cd "$mod_holder"
+    if git_apply "-p$3" --check "$mod_patch" > "$mod_work/forward" 2>&1; then
+        git_apply "-p$3" "$mod_patch" > "$mod_work/applied" 2>&1 || fail "$1: $(cat "$mod_work/applied")"
+        printf '%s: applied to %s\n' "$1" "$mod_holder"
+        grep -F offset "$mod_work/applied" || true
+    elif git_apply "-p$3" --check --reverse "$mod_patch" > "$mod_work/backward" 2>&1; then
+        printf '%s: already in place in %s\n' "$1" "$mod_holder"
+    elif git_apply -C1 "-p$3" "$mod_patch" > "$mod_work/applied" 2>&1; then
+        printf '%s: applied to %s, where the lines around it have changed:\n' "$1" "$mod_holder"
+        grep -e 'offset' -e 'Context reduced' "$mod_work/applied" || true
+    else
+        refuse_patch "$1" "$2" "$4"
+    fi
+    cd "$mod_work/mod"
+}
+
+# refuse_patch FILE PACKAGE PINNED: names each file that does not take the patch, and the hunk
+refuse_patch() {
+    cat "$mod_work/applied" >&2
+    mod_have=$(python3 -I - "$2" <<'PYTHON'
+import importlib.metadata as metadata
+import sys
+
+names = metadata.packages_distributions().get(sys.argv[1], [])
+print(", ".join(f"{name} {metadata.version(name)}" for name in sorted(set(names))) or sys.argv[1])
+PYTHON
+    )
+    printf 'mod %s: %s does not apply to %s%s, and is not in place either\n' "$mod_name" "$1" "$mod_have" "${3:+ ($3)}" >&2
+    sed -n 's/^error: patch failed: \(.*\):\([0-9]*\)$/\2 \1/p' "$mod_work/applied" | while read -r mod_line mod_file; do
+        mod_hunk=$(grep -n -m1 "^@@ -${mod_line}[, ]" "$mod_patch" || true)
+        printf '  %s: the hunk %s (line %s of the patch)\n' "$mod_file" "${mod_hunk#*:}" "${mod_hunk%%:*}" >&2
+    done
+    sed -n 's/^error: \(.*: No such file or directory\)$/  \1/p' "$mod_work/applied" >&2
+    printf '  %s\n' "\`builder mods check $mod_name --against VERSION …\` tells which versions it fits; \`requires\` holds it to them" >&2
+    exit 1
+}
+
+# run_script FILE SECONDS network|no-network: by bash, in the private copy. Its output is kept, to be looked through.
+run_script() {
+    mod_code=0
+    mkfifo "$mod_work/output"
+    tee "$mod_work/said" < "$mod_work/output" &
+    mod_tee=$!
+    WORKSPACE_DIR=$mod_workspace timeout -k 10 "$2" bash "$1" < /dev/null > "$mod_work/output" 2>&1 || mod_code=$?
+    end_what_runs
+    wait "$mod_tee"
+    if [ "$mod_code" = 124 ] || [ "$mod_code" = 137 ]; then
+        fail "$1 had not ended after $2 seconds and was stopped" "\`timeout: SECONDS\` in mod.yaml gives it longer"
+    fi
+    if [ "$mod_code" != 0 ]; then explain_failure "$1" "$3"; fi
+    if [ -n "$mod_running" ]; then
+        fail "when $1 had ended, this still ran:$mod_running" \
+            "No process outlives the build: what is to run beside vLLM is started with it, by the recipe's command."
+    fi
+}
+
+# explain_failure FILE network|no-network
+explain_failure() {
+    if [ "$2" = no-network ] && grep -q -i -e 'name resolution' -e 'could not resolve' -e 'name or service not known' \
+        -e 'unable to resolve' -e 'failed to lookup address' -e 'network is unreachable' -e 'dns error' "$mod_work/said"; then
+        fail "$1 ended with $mod_code: it asks for the network, and a mod with a mod.yaml has none" \
+            "\`network: true\` in mod.yaml gives it one; better put the file into the mod, where nobody can change it."
+    fi
+    if grep -q -i -e 'nvidia-smi: \(command \)\{0,1\}not found' -e '/dev/nvidia' -e 'libcuda\.so' -e 'libnvidia-ml' -e 'NVML' \
+        -e 'no NVIDIA driver' -e 'no CUDA-capable device' -e 'CUDA driver' "$mod_work/said"; then
+        fail "$1 ended with $mod_code: it asks for a GPU, and there is none while an image is built" \
+            "What needs one can only be done when vLLM starts: by the recipe's command."
+    fi
+    fail "$1 ended with $mod_code"
+}
+
+# what_runs: sets mod_running to the processes of this step that are neither its own nor on their way out
+what_runs() {
+    mod_running=''
+    mod_pids=''
+    # Without a process namespace of our own, the others are none of our business.
+    if [ $$ != 1 ]; then return; fi
+    for mod_proc in /proc/[0-9]*; do
+        mod_pid=${mod_proc#/proc/}
+        if [ "$mod_pid" = 1 ] || [ "$mod_pid" = "$mod_tee" ]; then continue; fi
+        mod_stat=$(cat "$mod_proc/stat" 2> /dev/null) || continue
+        mod_comm=${mod_stat#*\(}
+        mod_comm=${mod_comm%)*}
+        case ${mod_stat##*) } in Z* | X*) continue ;; esac
+        # Started by GnuPG by itself, and gone with its folder.
+        case $mod_comm in gpg-agent | dirmngr | keyboxd) continue ;; esac
+        mod_running="$mod_running $mod_comm"
+        mod_pids="$mod_pids $mod_pid"
+    done
+}
+
+# end_what_runs: waits a moment for what a script has started, then ends it; mod_running says what had to be ended
+end_what_runs() {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        what_runs
+        if [ -z "$mod_pids" ]; then return; fi
+        sleep 0.2
+    done
+    # shellcheck disable=SC2086  # one word a process
+    kill -KILL $mod_pids 2> /dev/null || true
+}
+
+# refuse_rejects: a script that ended well though patch(1) or git said no
+refuse_rejects() {
+    mod_rejects=$(grep '\.rej$' "$mod_work/changed" || find "$mod_work/mod" -name '*.rej' -cnewer "$mod_work/began")
+    mod_lines=$(grep -E -e '^(Hunk #[0-9]+ FAILED|[0-9]+ out of [0-9]+ hunks? (FAILED|ignored))' \
+        -e '^error: (patch failed: |.*: patch does not apply)' "$mod_work/said" || true)
+    if [ -n "$mod_rejects$mod_lines" ]; then
+        fail "its script ended well, but a patch was rejected:" "${mod_lines:-$mod_rejects}" \
+            "\`patches:\` in a mod.yaml tells what is in place already from what does not fit." \
+            "A script that only tries sends what patch says to /dev/null."
+    fi
+}
+
+# find_changed ACTION…: find's action on all that this step has changed or made, by change time, which a script cannot set
+# back.
+#
+# On overlayfs, which starts each layer empty, a change anywhere changes every folder above it: all other folders are
+# passed over, which takes milliseconds where reading the whole tree takes a second.
+find_changed() {
+    set -- -cnewer "$mod_work/began" "$@"
+    if [ "$(stat -f -c %T /)" = overlayfs ]; then set -- ! -cnewer "$mod_work/began" -prune -o "$@"; fi
+    find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run/builder -o -path /etc/resolv.conf -o -path /etc/hosts \
+        -o -path /etc/ssl/certs/ca-certificates.crt -o -path /root/.cache/uv \) -prune -o "$@"
+}
+
+# differs PATH: whether it is another than in the image below, not only touched
+differs() {
+    mod_old=$mod_below$1
+    if [ ! -e "$mod_old" ] && [ ! -L "$mod_old" ]; then return 0; fi
+    if [ "$(stat -c '%f %u %g' "$1")" != "$(stat -c '%f %u %g' "$mod_old")" ]; then return 0; fi
+    if [ -L "$1" ]; then [ "$(readlink "$1")" != "$(readlink "$mod_old")" ]; return; fi
+    if [ -d "$1" ]; then [ "$(ls -A "$1")" != "$(ls -A "$mod_old")" ]; return; fi
+    ! cmp -s "$1" "$mod_old"
+}
+
+# look_at_changes may-be-empty|must-change MOUNT…: refuses a script that changed nothing, or nothing that will be seen
+# when the image serves with folders of the host at the MOUNTs
+look_at_changes() {
+    mod_rule=$1
+    shift
+    mod_hidden=''
+    mod_other=no
+    while IFS= read -r mod_path; do
+        mod_kind=seen
+        for mod_mount in "$@"; do
+            case $mod_path/ in "$mod_mount"/*) mod_kind=hidden ;; esac
+            # The folders around a mount come with it.
+            case $mod_mount/ in "${mod_path%/}"/*) [ "$mod_path" = "$mod_mount" ] || mod_kind=around ;; esac
+        done
+        differs "$mod_path" || continue
+        case $mod_kind in
+            seen) return 0 ;;
+            hidden) mod_hidden=${mod_hidden:-$mod_mount} ;;
+            around) mod_other=yes ;;
+        esac
+    done < "$mod_work/changed"
+    if [ -n "$mod_hidden" ]; then
+        fail "it writes only where folders of the host are mounted when the image serves, so nobody would see it: $mod_hidden" \
+            "What belongs there is downloaded or made when vLLM runs, and stays on the host."
+    fi
+    if [ "$mod_other" = no ] && [ "$mod_rule" = must-change ]; then
+        fail "it ended well, but changed nothing in the image" \
+            "\`may_be_empty: true\` in mod.yaml, where that is right; else look at what its script skips."
+    fi
+}
+
+# compile_changed: bytecode of an older layer for a source that was changed. Python would take it for the source's own
+# where size and time are the same, and all times here are.
+compile_changed() {
+    if ! command -v python3 > /dev/null || ! grep -q '\.py$' "$mod_work/changed"; then return; fi
+    python3 -I - "$mod_work" <<'PYTHON' || fail "what it changed is no Python any more"
+import importlib.util
+import pathlib
+import py_compile
+import sys
+
+work = pathlib.Path(sys.argv[1])
+began = (work / "began").stat().st_mtime
+for line in (work / "changed").read_text(errors="surrogateescape").splitlines():
+    source = pathlib.Path(line)
+    if source.suffix != ".py" or not source.is_file():
+        continue
+    compiled = pathlib.Path(importlib.util.cache_from_source(line))
+    if compiled.is_file() and compiled.stat().st_mtime < began:
+        try:
+            py_compile.compile(line, cfile=str(compiled), doraise=True)
+        except py_compile.PyCompileError as error:
+            sys.exit(f"{line}: {error.msg.strip()}")
+PYTHON
+}
+
+# finish                                  where nothing was run
+# finish may-be-empty|must-change MOUNT…  after run_script; see look_at_changes
+finish() {
+    find_changed -print > "$mod_work/changed"
+    if [ $# != 0 ]; then
+        refuse_rejects
+        look_at_changes "$@"
+    fi
+    compile_changed
+    # One time for all, so that building it again gives the same layer. rewrite-timestamp, BuildKit's own way, is refused
+    # by engines that unpack what they build, which the docker driver does. Not every newer file may be touched: layers
+    # below hold such files, and touching one copies it into this layer.
+    find_changed -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+}
