@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.definitions.image import GitSource, WheelSource
+from builder.definitions.image import MAKES, GitSource, WheelSource
 from builder.errors import LockError, UsageError
 from builder.events import Report, Said
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, SourcePin, WheelPin
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition, PythonWants, Source
     from builder.sources.environment import Settings
 
-# The packages that each source is built into: a requirement of another source for one of them is met by building it.
-_MAKES = {"vllm": ("vllm",), "flashinfer": ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")}
 # Both are compiled against the torch that the image runs, and FlashInfer's wheels of kernels import the package itself.
 _BUILT_AGAINST = ("torch",)
 
@@ -172,7 +170,7 @@ def _named_by_sources(definition: ImageDefinition, pins: Pins, resolver: Resolve
     """What the sources taken from git say that they need to run, without what is itself built from source."""
     from builder.sources import git_reading
 
-    built = {name for source in definition.git_sources for name in _MAKES.get(source, ())}
+    built = {name for source in definition.git_sources for name in MAKES.get(source, ())}
     found: dict[str, tuple[str, ...]] = {}
     for name, source in definition.git_sources.items():
         commit = str(pins.sources[name].commit)

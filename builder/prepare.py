@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 from builder import chain as chains
 from builder import frozen as frozen_diffs
-from builder import rendered, status
-from builder.definitions import image, mod, target
+from builder import mod_choice, rendered, status
+from builder.definitions import image, target
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.plan import explain
 from builder.plan.make import Ingredients, make
 
 if TYPE_CHECKING:
-    from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.engine.endpoint import Endpoint
     from builder.events import Report
@@ -107,29 +106,22 @@ def _prepare(
     chain = image.chain(project, meant.definition, host, request.overrides)
     recipe = meant.recipe
     models = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
+    mods = mod_choice.load(project, chain, (*(recipe.mods if recipe else ()), *request.mods))
     completed = chains.complete(project, endpoint, lock, chain, request.update, environ, report, locked=request.locked)
+    mods = mod_choice.arrange(project, chain, mods, [one.pins for one in completed])
     plan: Plan | None = None
     frozen = dict(frozen_before)
     fresh: dict[str, str] = {}
-    for definition, one in zip(chain, completed, strict=True):
+    for definition, one, baked in zip(chain, completed, mods, strict=True):
         last = definition is chain[-1]
-        asked = (*definition.mods, *((*(recipe.mods if recipe else ()), *request.mods) if last else ()))
         frozen.update(one.frozen)
         diffs = frozen_diffs.load(project, definition.name, one.pins, frozen)
-        mods = _mods(project, asked, plan)
-        ingredients = Ingredients(definition, one.pins, diffs, mods, rendered.remembering(project, fresh))
+        ingredients = Ingredients(definition, one.pins, diffs, baked, rendered.remembering(project, fresh))
         plan = make(ingredients, plan, recipe if last else None, models if last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
     compared = _compare(project, endpoint, lock, plan)
     return Prepared(request, plan, recipe, models, lock, frozen, fresh, compared)
-
-
-def _mods(project: Project, asked: tuple[str, ...], below: Plan | None) -> tuple[Mod, ...]:
-    """Each mod once, in the order asked for; one that the image below already carries is not baked again."""
-    baked = {mod.name for mod in below.mods} if below else set()
-    names = dict.fromkeys(mod.name_of(name) for name in asked)
-    return tuple(mod.load(project, name) for name in names if name not in baked)
 
 
 def _compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Comparison:

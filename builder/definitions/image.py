@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from builder.project import Project
 
 Value = str | int | float | bool
+# The packages that each source is built into: a requirement for one of them is met by building it.
+MAKES = {"vllm": ("vllm",), "flashinfer": ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")}
 
 
 @dataclass(frozen=True)

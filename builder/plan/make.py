@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.lock.model import Version
 from builder.lock.pins import GitPin
-from builder.plan import bake, dockerfile, python
+from builder.plan import bake, dockerfile, python, remarks
 from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, input_hash
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def make(
         versions=all_versions,
         checks=(*(parent.checks if parent else ()), *_checks(mods)),
         epoch=epoch,
-        remarks=(*(parent.remarks if parent else ()), *_remarks(mods, recipe)),
+        remarks=(*(parent.remarks if parent else ()), *remarks.remarks(parent.mods if parent else (), mods, recipe)),
     )
 
 
@@ -187,18 +187,6 @@ def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:
         for mod in mods
         for check in mod.checks
     )
-
-
-def _remarks(mods: tuple[Mod, ...], recipe: Recipe | None) -> list[str]:
-    said = [
-        f"mod {mod.name} has no mod.yaml: what it downloads, if anything, is not pinned"
-        for mod in mods
-        if not mod.described
-    ]
-    if recipe and recipe.ignored_build_args:
-        ignored = " ".join(recipe.ignored_build_args)
-        said.append(f"{recipe.file}: build_args mean nothing here and are ignored: {ignored}")
-    return said
 
 
 def _metadata(definition: ImageDefinition, base: str, versions: dict[str, Version], created: str) -> StagedFile:

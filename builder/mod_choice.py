@@ -1,0 +1,56 @@
+"""Which mods are baked into each image of a chain, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from builder.definitions import mod
+from builder.definitions.image import MAKES
+from builder.definitions.requirements import canonical
+from builder.lock.pins import GitPin
+from builder.plan import mod_rules
+
+if TYPE_CHECKING:
+    from builder.definitions.image import ImageDefinition
+    from builder.definitions.mod import Mod
+    from builder.lock.pins import Pins
+    from builder.project import Project
+
+
+def load(project: Project, chain: Sequence[ImageDefinition], further: Sequence[str]) -> tuple[tuple[Mod, ...], ...]:
+    """The mods of each definition of ``chain``, as listed, and on the last one the ``further`` ones; what an image below
+    already carries is not baked again. Raises what ``mod.load_all`` does, for all of them at once."""
+    wanted: list[list[str]] = []
+    for definition in chain:
+        asked = (*definition.mods, *(further if definition is chain[-1] else ()))
+        below = {name for names in wanted for name in names}
+        wanted.append([name for name in dict.fromkeys(map(mod.name_of, asked)) if name not in below])
+    found = {one.name: one for one in mod.load_all(project, (name for names in wanted for name in names))}
+    return tuple(tuple(found[name] for name in names) for names in wanted)
+
+
+def arrange(
+    project: Project, chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
+) -> tuple[tuple[Mod, ...], ...]:
+    """``mods`` in the order in which they are baked. Raises what ``mod_rules.arrange`` does, with ``pins`` for what each
+    definition of ``chain`` is pinned to."""
+    if not any(mods):
+        return tuple(mods)
+    pinned: dict[str, str] = {}
+    levels: list[mod_rules.Level] = []
+    for definition, own, held in zip(chain, mods, pins, strict=True):
+        pinned = {**pinned, **_versions(definition, held)}
+        levels.append(mod_rules.Level(definition.name, own, pinned))
+    return mod_rules.arrange(levels, mod.names(project))
+
+
+def _versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
+    """What is pinned for one definition, by canonical name: Python, packages, sources and what those are built into."""
+    found = {"python": definition.python.version} if definition.python else {}
+    packages = pins.python.packages if pins.python else ()
+    found.update({canonical(package.name): package.version for package in packages})
+    for name, pin in pins.sources.items():
+        made = MAKES.get(name, ()) if isinstance(pin, GitPin) else ()
+        found.update({canonical(each): pin.version for each in (name, *made)})
+    return found
