@@ -33,8 +33,10 @@ def load(project: Project, chain: Sequence[ImageDefinition], further: Sequence[s
 def arrange(
     project: Project, chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
 ) -> tuple[tuple[Mod, ...], ...]:
-    """``mods`` in the order in which they are baked. Raises what ``mod_rules.arrange`` does, with ``pins`` for what each
-    definition of ``chain`` is pinned to."""
+    """``mods`` in the order in which they are baked; ``pins`` say what each definition of ``chain`` is pinned to.
+
+    Raises what ``mod_rules.arrange`` does.
+    """
     if not any(mods):
         return tuple(mods)
     pinned: dict[str, str] = {}

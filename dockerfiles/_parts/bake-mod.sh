@@ -22,6 +22,7 @@ fail() {
 begin() {
     mod_name=$1
     mod_workspace=$2
+    mod_installs=no
     umask 022
     mkdir -p "$mod_work/mod"
     if [ -d /run/builder/mod ]; then cp -R /run/builder/mod/. "$mod_work/mod"; fi
@@ -57,9 +58,10 @@ install_packages() {
     if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
     if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL"; fi
     installed_packages > "$mod_work/before"
-    uv pip install --system --compile-bytecode --constraints "$mod_work/before" "$@" || fail \
+    TMPDIR=$mod_work uv pip install --system --constraints "$mod_work/before" "$@" || fail \
         "these packages cannot be installed beside what the image has: $*" \
         "What the image has is not moved for a mod: python.packages in image.yaml says what it has."
+    mod_installs=yes
     installed_packages > "$mod_work/after"
     printf '%s\n' "$@" | sed -e 's/\[[^]]*\]//' > "$mod_work/asked"
     python3 -I - "$mod_work" <<'PYTHON' > "$mod_work/unasked"
@@ -262,14 +264,14 @@ look_at_changes() {
     while IFS= read -r mod_path; do
         mod_kind=seen
         for mod_mount in "$@"; do
-            case $mod_path/ in "$mod_mount"/*) mod_kind=hidden ;; esac
+            case $mod_path/ in "$mod_mount"/*) mod_kind=hidden mod_over=$mod_mount ;; esac
             # The folders around a mount come with it.
             case $mod_mount/ in "${mod_path%/}"/*) [ "$mod_path" = "$mod_mount" ] || mod_kind=around ;; esac
         done
         differs "$mod_path" || continue
         case $mod_kind in
             seen) return 0 ;;
-            hidden) mod_hidden=${mod_hidden:-$mod_mount} ;;
+            hidden) mod_hidden=${mod_hidden:-$mod_over} ;;
             around) mod_other=yes ;;
         esac
     done < "$mod_work/changed"
@@ -284,10 +286,11 @@ look_at_changes() {
 }
 
 # compile_changed: bytecode of an older layer for a source that was changed. Python would take it for the source's own
-# where size and time are the same, and all times here are.
+# where size and time are the same, and all times here are. And bytecode for what `packages` has brought: uv would compile
+# all that the image has, once more.
 compile_changed() {
     if ! command -v python3 > /dev/null || ! grep -q '\.py$' "$mod_work/changed"; then return; fi
-    python3 -I - "$mod_work" <<'PYTHON' || fail "what it changed is no Python any more"
+    python3 -I - "$mod_work" "$mod_installs" <<'PYTHON' || fail "what it changed is no Python any more"
 import importlib.util
 import pathlib
 import py_compile
@@ -300,11 +303,14 @@ for line in (work / "changed").read_text(errors="surrogateescape").splitlines():
     if source.suffix != ".py" or not source.is_file():
         continue
     compiled = pathlib.Path(importlib.util.cache_from_source(line))
-    if compiled.is_file() and compiled.stat().st_mtime < began:
+    stale = compiled.is_file() and compiled.stat().st_mtime < began
+    if stale or sys.argv[2] == "yes":
         try:
             py_compile.compile(line, cfile=str(compiled), doraise=True)
         except py_compile.PyCompileError as error:
-            sys.exit(f"{line}: {error.msg.strip()}")
+            # Packages come with sources for other versions of Python, which never had bytecode.
+            if stale:
+                sys.exit(f"{line}: {error.msg.strip()}")
 PYTHON
 }
 

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.definitions import mod
+from builder.errors import FileProblemsError
+from builder.plan.mod_rules import Level, arrange
+from tests import projects
+
+PINNED = {
+    "python": "3.12",
+    "vllm": "0.23.0.dev12+gabcdef0",
+    "transformers": "5.1.0",
+    "torch": "2.13.0+cu130",
+    "flashinfer-python": "0.6.7",
+}
+
+
+class Mods:
+    """Mods in a folder, each with the lines that are given to it in its mod.yaml."""
+
+    def __init__(self, root: Path, **lines: str) -> None:
+        self.project = projects.make(root)
+        for name, more in lines.items():
+            projects.add_mod(root, name, "", {}, f"description: x\nenv: {{A: b}}\n{more}\n")
+
+    def level(self, *names: str, definition: str = "small") -> Level:
+        return Level(definition, tuple(mod.load(self.project, name) for name in names), PINNED)
+
+    def order(self, *levels: Level) -> list[list[str]]:
+        found = arrange(levels, mod.names(self.project))
+        return [[one.name for one in level] for level in found]
+
+    def problems(self, *levels: Level) -> list[str]:
+        with pytest.raises(FileProblemsError) as caught:
+            self.order(*levels)
+        return str(caught.value).splitlines()
+
+
+def test_mods_are_baked_as_listed_but_after_those_that_they_name(tmp_path: Path) -> None:
+    mods = Mods(tmp_path, a="after: [mods/d]", b="", c="after: [b]", d="after: [b]", e="")
+    assert mods.order(mods.level("e", "b", "c")) == [["e", "b", "c"]]
+    assert mods.order(mods.level("a", "c", "e", "d", "b")) == [["e", "b", "c", "d", "a"]]
+
+
+def test_a_mod_that_is_not_baked_is_not_waited_for(tmp_path: Path) -> None:
+    mods = Mods(tmp_path, a="after: [b]", b="")
+    assert mods.order(mods.level("a")) == [["a"]]
+
+
+def test_a_mod_of_the_image_below_comes_before_anyway(tmp_path: Path) -> None:
+    mods = Mods(tmp_path, a="after: [b]", b="", c="")
+    assert mods.order(mods.level("b"), mods.level("a", "c")) == [["b"], ["a", "c"]]
+
+
+def test_a_circle_is_told_as_one(tmp_path: Path) -> None:
+    mods = Mods(tmp_path, a="after: [b]", b="after: [template, c]", c="after: [b]", d="after: [d]")
+    assert mods.problems(mods.level("a", "b", "c", "template")) == [
+        "mods/b/mod.yaml:3:19: it goes round in a circle: b after c after b"
+    ]
+    assert mods.problems(mods.level("d")) == ["mods/d/mod.yaml:3:9: it goes round in a circle: d after d"]
+
+
+def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:
+    mods = Mods(tmp_path, a="after: [templet]", b="after: [zzz]")
+    assert mods.problems(mods.level("a", "b")) == [
+        "mods/a/mod.yaml:3:9: there is no mod templet; did you mean template?",
+        "mods/b/mod.yaml:3:9: there is no mod zzz; there are: a, b, template",
+    ]
+
+
+def test_nothing_waits_for_what_is_baked_on_top_of_it(tmp_path: Path) -> None:
+    mods = Mods(tmp_path, a="after: [b]", b="")
+    assert mods.problems(mods.level("a", definition="low"), mods.level("b", definition="high")) == [
+        "mods/a/mod.yaml:3:9: a is baked into low, and b only into high, which stands on it"
+    ]
+
+
+def test_a_conflict_is_told_once_whoever_names_it_and_in_whichever_image(tmp_path: Path) -> None:
+    mods = Mods(tmp_path, a="conflicts: [b, somebody-elses]", b="conflicts: [mods/a]", c="")
+    said = ["mods/a/mod.yaml:3:13: a and b cannot be in one image; leave one out"]
+    assert mods.problems(mods.level("a", "b")) == said
+    assert mods.problems(mods.level("a"), mods.level("c", "b")) == said
+    assert mods.order(mods.level("a", "c")) == [["a", "c"]]
+
+
+@pytest.mark.parametrize(
+    "requires",
+    [
+        "vllm: '>=0.22,<0.24'",
+        "vllm: '>0.22'",
+        "transformers: '>=5'",
+        "Torch: '==2.13.0'",
+        "flashinfer_python: '!=0.6.6'",
+        "python: '>=3.12'",
+        "python: ''",
+    ],
+)
+def test_versions_that_will_do(tmp_path: Path, requires: str) -> None:
+    mods = Mods(tmp_path, a=f"requires: {{{requires}}}")
+    assert mods.order(mods.level("a")) == [["a"]]
+
+
+@pytest.mark.parametrize(
+    ("requires", "said"),
+    [
+        # A development version of 0.23.0 is not yet 0.23, and no longer before it either (PEP 440, exclusive ordering).
+        ("vllm: '>=0.23'", "a holds for vllm >=0.23, and vllm 0.23.0.dev12+gabcdef0 is pinned"),
+        ("vllm: '<0.23'", "a holds for vllm <0.23, and vllm 0.23.0.dev12+gabcdef0 is pinned"),
+        ("transformers: '<5'", "a holds for transformers <5, and transformers 5.1.0 is pinned"),
+        (
+            "transformer: '<5'",
+            "small has no transformer that is pinned, so nobody can tell whether it is <5; did you mean transformers?",
+        ),
+        ("six: '>=1'", "small has no six that is pinned, so nobody can tell whether it is >=1"),
+    ],
+)
+def test_versions_that_will_not_do(tmp_path: Path, requires: str, said: str) -> None:
+    mods = Mods(tmp_path, a=f"requires: {{{requires}}}")
+    assert mods.problems(mods.level("a")) == [f"mods/a/mod.yaml:3:12: {said}"]
+
+
+def test_what_another_mod_installs_is_pinned_by_it(tmp_path: Path) -> None:
+    mods = Mods(tmp_path, a="requires: {tile-lang: '>=0.1'}", b="packages: ['Tile_Lang[x]==0.1.8']")
+    assert mods.order(mods.level("b"), mods.level("a")) == [["b"], ["a"]]
+    assert mods.order(mods.level("a", "b")) == [["a", "b"]]
+    assert len(mods.problems(mods.level("a"), mods.level("b"))) == 1
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    mods = Mods(tmp_path, a="after: [b]\nrequires: {vllm: '<0'}", b="after: [a, nobody]\nconflicts: [a]")
+    assert [line.split(": ")[0] for line in mods.problems(mods.level("a", "b"))] == [
+        "mods/a/mod.yaml:3:9",
+        "mods/a/mod.yaml:4:12",
+        "mods/b/mod.yaml:3:12",
+        "mods/b/mod.yaml:4:13",
+    ]
