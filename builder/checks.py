@@ -60,9 +60,9 @@ def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: Baked, built: ima
 
 
 def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host_platform: str, report: Report) -> None:
-    """Runs every check of ``plan`` in one container of ``image``, without a network.
+    """Runs every check of ``plan``, of the images below as well, in one container of ``image``, without a network.
 
-    Raises BuildFailedError naming the first one that does not hold. An image for another platform than the engine's
+    Raises BuildFailedError naming all that do not hold. An image for another platform than the engine's
     is not started; that is said.
     """
     if plan.definition.platform != host_platform:
@@ -74,8 +74,13 @@ def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host
     with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as box:
         if "vllm" in plan.versions:
             _import_vllm(box, plan.versions["vllm"].version)
-        for wanted in plan.checks:
-            _one(box, wanted)
+        failed = {wanted: said for wanted in plan.checks if (said := _failure(box, wanted))}
+    if failed:
+        owners = ", ".join(dict.fromkeys(f"mods/{wanted.owner}" for wanted in failed))
+        raise BuildFailedError(
+            "\n".join(failed.values()),
+            hint=f"a mod did not do its work in this image, or one that is baked after it undid it; see {owners}",
+        )
 
 
 def _import_vllm(box: containers.Box, wanted: str) -> None:
@@ -87,7 +92,8 @@ def _import_vllm(box: containers.Box, wanted: str) -> None:
         raise BuildFailedError(f"the image holds vLLM {found}, while {wanted} is pinned")
 
 
-def _one(box: containers.Box, wanted: ImageCheck) -> None:
+def _failure(box: containers.Box, wanted: ImageCheck) -> str:
+    """What to say of a check that does not hold, or nothing."""
     check = wanted.check
     if wanted.script is not None:
         argv, said = ["bash", "-c", wanted.script], f"{check.run} fails"
@@ -97,11 +103,9 @@ def _one(box: containers.Box, wanted: ImageCheck) -> None:
     else:
         argv, said = ["test", "-e", str(check.file)], f"{check.file} is not there"
     ran = box.run(argv, timeout=CHECK_SECONDS, env={"WORKSPACE_DIR": WORKSPACE})
-    if ran.code:
-        raise BuildFailedError(
-            "\n".join(part for part in (f"check of mod {wanted.owner}: {said}", _last_lines(ran.output)) if part),
-            hint=f"the mod did not do its work in this image; see mods/{wanted.owner}",
-        )
+    if not ran.code:
+        return ""
+    return "\n".join(part for part in (f"check of mod {wanted.owner}: {said}", _last_lines(ran.output)) if part)
 
 
 def _last_lines(output: str) -> str:

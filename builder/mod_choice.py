@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 def load(project: Project, chain: Sequence[ImageDefinition], further: Sequence[str]) -> tuple[tuple[Mod, ...], ...]:
-    """The mods of each definition of ``chain``, as listed, and on the last one the ``further`` ones; what an image below
-    already carries is not baked again. Raises what ``mod.load_all`` does, for all of them at once."""
+    """The mods of each definition of ``chain``, as listed, and on the last one the ``further`` ones.
+
+    What an image below already carries is not baked again. Raises what ``mod.load_all`` does, for all of them at once.
+    """
     wanted: list[list[str]] = []
     for definition in chain:
         asked = (*definition.mods, *(further if definition is chain[-1] else ()))

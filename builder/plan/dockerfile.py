@@ -106,7 +106,8 @@ def inputs(
 
 
 def render(wanted: Inputs) -> str:
-    """The Dockerfile's text. Raises FileProblemsError with the template's line where it asks for what is not there."""
+    """The Dockerfile's text. Raises FileProblemsError with the template's line where it asks for what is not there, and
+    for a template that passes over a mod."""
     import jinja2
 
     own, texts = _template_name(wanted.name), wanted.texts
@@ -144,6 +145,10 @@ def render(wanted: Inputs) -> str:
         raise FileProblemsError((Problem(Place(own), f"template: there is no part {error.name}"),)) from None
     except jinja2.UndefinedError as error:
         raise FileProblemsError((Problem(_place(error, own), f"template: {error.message}"),)) from None
+    forgotten = [mod.name for mod in wanted.mods if f"\n# mod {mod.name}\n" not in text]
+    if forgotten:
+        said = f"template: it does not bake {', '.join(forgotten)}; `bake` of _parts/mods.j2 does"
+        raise FileProblemsError((Problem(Place(own), said),))
     return re.sub(r"\n{3,}", "\n\n", text)
 
 

@@ -98,12 +98,12 @@ def _content(
     groups = python.groups(definition)
     sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
     template = dockerfile.inputs(definition, base, mods, groups, sources, all_versions)
-    bake_mod = {_BAKE_MOD: StagedFile(definition.parts["_parts/bake-mod.sh"].encode())} if mods else {}
+    script = definition.parts.get("_parts/bake-mod.sh") if mods else None
     return {
         "Dockerfile": StagedFile(ingredients.render(template).encode()),
         "build-metadata.yaml": _metadata(definition, base, versions, created),
         **(python.files(pins, groups) if pins.python else {}),
-        **bake_mod,
+        **({_BAKE_MOD: StagedFile(script.encode())} if script else {}),
         **{f"patches/{file}": StagedFile(ingredients.diffs[sha256]) for file, sha256 in _patches(pins)},
         **{f"mods/{m.name}/{f.path}": StagedFile(f.content, f.executable) for m in mods for f in m.files},
     }
