@@ -141,8 +141,13 @@ refuse_patch() {
 import importlib.metadata as metadata
 import sys
 
-names = metadata.packages_distributions().get(sys.argv[1], [])
-print(", ".join(f"{name} {metadata.version(name)}" for name in sorted(set(names))) or sys.argv[1])
+package = sys.argv[1]
+try:
+    print(package, metadata.version(package))
+except metadata.PackageNotFoundError:
+    # Whose folder it is, where that is called otherwise: this reads what all packages have installed.
+    names = sorted(set(metadata.packages_distributions().get(package, [])))
+    print(", ".join(f"{name} {metadata.version(name)}" for name in names) or package)
 PYTHON
     )
     printf 'mod %s: %s does not apply to %s%s, and is not in place either\n' "$mod_name" "$1" "$mod_have" "${3:+ ($3)}" >&2

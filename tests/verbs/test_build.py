@@ -202,7 +202,7 @@ def test_a_check_that_does_not_hold_fails_the_build(small: Project, builder: Com
 
 def test_a_check_script_runs_in_the_image(small: Project, builder: Command) -> None:
     yaml = "description: x\nrun: run.sh\ncheck: [{run: look.sh}]\n"
-    projects.add_mod(small.root, "looked", "true\n", {"look.sh": "echo looked in vain; exit 3\n"}, yaml)
+    projects.add_mod(small.root, "looked", "touch /looked\n", {"look.sh": "echo looked in vain; exit 3\n"}, yaml)
     done = builder("build", "small", "--mod", "looked", code=6)
     assert "check of mod looked: look.sh fails" in done.stderr
     assert "looked in vain" in done.stderr
