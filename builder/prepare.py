@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from builder import chain as chains
 from builder import frozen as frozen_diffs
-from builder import rendered, status
+from builder import pinned, rendered, status
 from builder.definitions import image, mod, target
+from builder.errors import UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.plan import explain
@@ -18,6 +19,7 @@ from builder.plan.make import Ingredients, make
 if TYPE_CHECKING:
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
+    from builder.definitions.target import Target
     from builder.engine.endpoint import Endpoint
     from builder.events import Report
     from builder.plan.model import Plan, Step
@@ -78,16 +80,33 @@ class Prepared:
 def prepare_all(
     project: Project, endpoint: Endpoint, requests: Sequence[Request], environ: Mapping[str, str], report: Report
 ) -> tuple[Prepared, ...]:
-    """Loads, pins and plans; nothing is written. What one resolves holds for those after it. Raises what the files, the
-    lock or a source have to say."""
+    """Loads, pins and plans; nothing is written, and no source is asked twice. Raises what the files, the lock or a
+    source have to say."""
+    from builder.engine import versions
+
     lock = reading.read(project.lock)
+    host = versions.platform(endpoint)
+    meant = [target.find(project, request.target) for request in requests]
+    wanted = [
+        image.chain(project, one.definition, host, request.overrides)
+        for one, request in zip(meant, requests, strict=True)
+    ]
+    for chain, request in zip(wanted, requests, strict=True):
+        if request.locked and request.update:
+            raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
+        if request.locked:
+            chains.require_covered(lock, chain)
+    update = {name: ref for request in requests for name, ref in request.update.items()}
+    completed = chains.complete(project, endpoint, lock, wanted, update, environ, report)
+    faults = [fault for one in completed.values() for fault in one.faults]
+    if faults:
+        raise pinned.error_of(faults)
     found: list[Prepared] = []
-    for request in requests:
-        frozen = {sha256: diff for earlier in found for sha256, diff in earlier.frozen.items()}
-        prepared = _prepare(project, endpoint, lock, request, frozen, environ, report)
+    for request, one, chain in zip(requests, meant, wanted, strict=True):
+        prepared = _prepare(project, endpoint, lock, request, one, chain, completed)
         found.append(prepared)
-        for one in prepared.plan.chain:
-            lock = lock.with_pins(one.definition.name, one.definition.platform, one.pins)
+        for plan in prepared.plan.chain:
+            lock = lock.with_pins(plan.definition.name, plan.definition.platform, plan.pins)
     return tuple(found)
 
 
@@ -96,23 +115,17 @@ def _prepare(
     endpoint: Endpoint,
     lock: Lock,
     request: Request,
-    frozen_before: Mapping[str, bytes],
-    environ: Mapping[str, str],
-    report: Report,
+    meant: Target,
+    chain: chains.Chain,
+    completed: Mapping[str, pinned.Completed],
 ) -> Prepared:
-    from builder.engine import versions
-
-    meant = target.find(project, request.target)
-    host = versions.platform(endpoint)
-    chain = image.chain(project, meant.definition, host, request.overrides)
     recipe = meant.recipe
     models = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
-    completed = chains.complete(project, endpoint, lock, chain, request.update, environ, report, locked=request.locked)
     plan: Plan | None = None
-    frozen = dict(frozen_before)
+    frozen: dict[str, bytes] = {}
     fresh: dict[str, str] = {}
-    for definition, one in zip(chain, completed, strict=True):
-        last = definition is chain[-1]
+    for definition in chain:
+        one, last = completed[definition.name], definition is chain[-1]
         asked = (*definition.mods, *((*(recipe.mods if recipe else ()), *request.mods) if last else ()))
         frozen.update(one.frozen)
         diffs = frozen_diffs.load(project, definition.name, one.pins, frozen)

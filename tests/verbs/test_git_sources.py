@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,6 +12,7 @@ from builder.project import Project
 from tests import projects
 from tests.conftest import Command
 from tests.sources.wheelhouse import make_index, make_wheel
+from tests.verbs.git_upstream import Upstream
 
 pytestmark = pytest.mark.engine
 
@@ -38,57 +33,6 @@ echo {{ sources.flashinfer.version | sh }} > /source/version
 ls /run/builder/patches > /source/patches
 EOF
 """
-
-
-@dataclass(frozen=True)
-class Upstream:
-    """A repository that a git daemon serves at ``url``, and a clone of it to work in."""
-
-    url: str
-    work: Path
-
-    def git(self, *arguments: str) -> str:
-        identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
-        done = subprocess.run(["git", *identity, *arguments], cwd=self.work, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    def commit(self, title: str, **files: str) -> str:
-        """A commit on the branch that is checked out, pushed; returns its 40 hex digits."""
-        for name, text in files.items():
-            projects.write(self.work / f"{name}.py", text)
-        self.git("add", ".")
-        self.git("commit", "--quiet", "--message", title)
-        self.git("push", "--quiet", "--force", "origin", "HEAD", "--tags")
-        return self.git("rev-parse", "HEAD")
-
-
-@pytest.fixture
-def upstream(tmp_path: Path) -> Iterator[Upstream]:
-    served = tmp_path / "served" / "flashinfer.git"
-    subprocess.run(["git", "init", "--quiet", "--bare", "--initial-branch=main", served], check=True)
-    for key in ("uploadpack.allowAnySHA1InWant", "uploadpack.allowFilter"):
-        subprocess.run(["git", "-C", served, "config", key, "true"], check=True)
-    subprocess.run(["git", "clone", "--quiet", served, tmp_path / "work"], check=True, capture_output=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    argv = ["git", "daemon", "--export-all", f"--base-path={served.parent}", "--listen=127.0.0.1", f"--port={port}"]
-    with subprocess.Popen([*argv, "--reuseaddr"], stderr=subprocess.DEVNULL, start_new_session=True) as daemon:
-        try:
-            wait_for(port)
-            yield Upstream(f"git://127.0.0.1:{port}/flashinfer.git", tmp_path / "work")
-        finally:
-            os.killpg(daemon.pid, 9)
-
-
-def wait_for(port: int) -> None:
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        with socket.socket() as attempt:
-            if attempt.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("git daemon does not listen")
 
 
 def use(project: Project, upstream: Upstream, pulls: list[int]) -> None:
