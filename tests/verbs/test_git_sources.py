@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.pins import GitPin
 from builder.project import Project
@@ -185,3 +186,36 @@ def test_two_targets_share_a_pull_request_that_is_frozen_for_the_first(
     upstream.git("checkout", "--quiet", "main")
     builder("build", "small", "chat")
     assert sorted(reading.read(small.lock).images[repository].numbers) == [1, 2]
+
+
+def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
+    small: Project, builder: Command, upstream: Upstream, endpoint: Endpoint
+) -> None:
+    commit = upstream.commit("the first", serve="1")
+    use(small, upstream, [])
+    for name, ref, base in (("typo", "mian", "debian:bookworm-slim"), ("baseless", "main", "localhost:1/none:1")):
+        text = (small.dockerfiles / "small/image.yaml").read_text(encoding="utf-8")
+        text = text.replace("ref: main", f"ref: {ref}").replace("debian:bookworm-slim", base)
+        projects.write(small.dockerfiles / name / "image.yaml", text)
+        projects.write(small.dockerfiles / name / "Dockerfile.j2", DOCKERFILE)
+    done = builder("lock", code=6)
+    lines = done.stderr.partition("error: ")[2].splitlines()
+    assert lines[0].startswith("baseless base: base image localhost:1/none:1 cannot be resolved")
+    assert lines[1].startswith(f"  typo flashinfer: {upstream.url} has no branch or tag `mian`")
+    assert lines[2].startswith("what to do: ")
+    assert "small flashinfer: not pinned → " in done.stdout
+    pins = {name: next(iter(found.values())) for name, found in reading.read(small.lock).pins.items()}
+    assert {name: (found.base is not None, len(found.sources)) for name, found in pins.items()} == {
+        "small": (True, 1),
+        "baseless": (False, 1),
+        "typo": (True, 0),
+    }
+    assert pins["baseless"].sources["flashinfer"].commit == commit
+    missing = builder("lock", "--check", code=4).stdout
+    assert [line.partition(" on ")[0] for line in missing.splitlines()] == [
+        "not pinned: baseless",
+        "not pinned: typo",
+    ]
+    assert "images.lock does not cover base of baseless" in builder("build", "baseless", "--locked", code=4).stderr
+    said = builder("build", "small", "--locked", "--update", "flashinfer", code=2).stderr
+    assert "give one of them" in said
