@@ -130,6 +130,7 @@ def test_the_shipped_definitions_load() -> None:
         "dflash": ["dflash"],
         "flashqla": ["dflash", "flashqla"],
         "tf5": ["tf5"],
+        "tf5-wheel": ["tf5-wheel"],
     }
     assert all(chain[-1].repository == f"vllm-node-{name}" for name, chain in found.items())
     assert found["dflash"][0].git_sources["vllm"].pulls == (40898,)

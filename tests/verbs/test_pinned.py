@@ -14,6 +14,7 @@ from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.engine import endpoint as endpoints
 from builder.errors import LockError, SourceError, UsageError
+from builder.lock import reading
 from builder.lock.model import Lock
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PythonPin, WheelPin
 from builder.project import Project
@@ -232,3 +233,10 @@ def test_a_pin_of_another_kind_does_not_cover(project: Project, vllm: Vllm) -> N
     assert pinned.uncovered(two, Pins(BASE, {"vllm": pin}), ()) == ()
     assert pinned.uncovered(two, Pins(BASE, {"vllm": replace(pin, asked="v1")}), ()) == ("vllm",)
     assert pinned.uncovered(two, Pins(BASE, {"vllm": WheelPin("main", "1")}), ()) == ("vllm",)
+
+
+@pytest.mark.parametrize(("name", "platform"), [("cpu", "linux/amd64"), ("tf5-wheel", "linux/arm64")])
+def test_images_lock_covers_the_packages_of_what_is_shipped(name: str, platform: str) -> None:
+    shipped = Project(projects.REPOSITORY_ROOT)
+    missing = chain.uncovered(reading.read(shipped.lock), image.chain(shipped, name, platform))
+    assert set(missing.get(name, ())) <= {"base"}
