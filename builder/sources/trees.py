@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import SourceError
-from builder.sources import mirror, mirror_use
+from builder.sources import credentials, mirror, mirror_use
 from builder.sources.git_command import Place, Say, must, read, silent
+from builder.sources.git_faults import shortened
 
 # Submodules are kept apart from mirrors: without their history, which would end that of a source at the same address.
 _SUBMODULES = "submodules"
@@ -39,31 +40,18 @@ def keep(mirrors: Path, url: str, commit: str, say: Say = silent) -> None:
 
     for submodule in mirror_use.using(mirrors, url, bring, say):
         try:
-            _keep_submodule(_folder(mirrors), submodule, say)
+            _keep_submodule(mirrors / _SUBMODULES, submodule, say)
         except SourceError as error:
-            say(f"the submodule {submodule.path} of {url} is not kept: {error.message}")
+            say(f"the submodule {submodule.path} of {credentials.split(url).url} is not kept: {error.message}")
 
 
-def check_out(mirrors: Path, url: str, commit: str, folder: Path, say: Say = silent) -> None:
+def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
     """Writes the files of ``commit`` and of its submodules, as ``keep`` brought them, into ``folder``. No network.
 
     Raises SourceError where something of it is not in the mirror.
     """
-
-    def write(place: Place) -> tuple[Submodule, ...]:
-        folder.mkdir(parents=True, exist_ok=True)
-        index = folder.with_name(f"{folder.name}.index")
-        environ = {"GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
-        answer = read(place, ["read-tree", "-u", "--reset", commit], environ=environ)
-        index.unlink(missing_ok=True)
-        if answer.status:
-            raise SourceError(f"the mirror of {url} does not hold all files of {commit}")
-        return _submodules(place, commit)
-
-    if not mirror_use.locate(mirrors, url).path.exists():
-        raise SourceError(f"there is no mirror of {url}")
-    for submodule in mirror_use.using(mirrors, url, write, say):
-        check_out(_folder(mirrors), submodule.url, submodule.commit, folder / submodule.path, say)
+    for submodule in _write(mirrors, url, commit, folder):
+        _write_submodule(mirrors / _SUBMODULES, submodule, folder)
 
 
 def _keep_submodule(mirrors: Path, submodule: Submodule, say: Say) -> None:
@@ -81,9 +69,28 @@ def _keep_submodule(mirrors: Path, submodule: Submodule, say: Say) -> None:
         _keep_submodule(mirrors, below, say)
 
 
-def _folder(mirrors: Path) -> Path:
-    """Where the submodules of the repositories in ``mirrors`` are kept: those of submodules beside them."""
-    return mirrors if mirrors.name == _SUBMODULES else mirrors / _SUBMODULES
+def _write(mirrors: Path, url: str, commit: str, folder: Path) -> tuple[Submodule, ...]:
+    def write(place: Place) -> tuple[Submodule, ...]:
+        folder.mkdir(parents=True, exist_ok=True)
+        index = folder.with_name(f"{folder.name}.index")
+        environ = {"GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
+        answer = read(place, ["read-tree", "-u", "--reset", commit], environ=environ)
+        index.unlink(missing_ok=True)
+        if answer.status:
+            said = shortened(answer.said)
+            raise SourceError(f"the mirror of {place.address.url} does not give all files of {commit}: {said}")
+        return _submodules(place, commit)
+
+    place = mirror_use.locate(mirrors, url)
+    if not place.path.exists():
+        raise SourceError(f"there is no mirror of {place.address.url}")
+    return mirror_use.using(mirrors, url, write)
+
+
+def _write_submodule(mirrors: Path, submodule: Submodule, folder: Path) -> None:
+    into = folder / submodule.path
+    for below in _write(mirrors, submodule.url, submodule.commit, into):
+        _write_submodule(mirrors, below, into)
 
 
 def _entries(place: Place, commit: str) -> list[tuple[str, str, str]]:
