@@ -41,8 +41,10 @@ FROM {{ base }}
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """The index of one commit below its name: a wheel for each machine type, which needs ``serve``."""
+    # uv would remember what an earlier server on the same port had.
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
     says = {"vllm/_version.py": f"__commit_id__ = commit_id = 'g{COMMIT[:9]}'\n"}
     tags = [f"cp38-abi3-manylinux_2_31_{machine}" for machine in ("x86_64", "aarch64")]
     wheels = [make_wheel(tmp_path / "wheels" / COMMIT, "vllm", VERSION, tag, ("serve",), says) for tag in tags]
