@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.definitions.reading import read_checked
+from builder import yamlfile
+from builder.definitions.reading import read_checked, read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from builder.definitions.placeholders import Value
+    from builder.errors import Place
     from builder.project import Project
-
-Value = str | int | float | bool | None
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe as read. ``file`` is its path from the project's folder, ``container`` a definition's repository."""
+    """A recipe as read. ``file`` is its path from the project's folder, ``container`` a definition's repository,
+    ``text`` what the file holds; ``solo_only`` and ``cluster_only`` say on how many machines it serves."""
 
     file: str
     name: str
     description: str
     model: str | None
     revision: str | None
+    draft_model: str | None
     container: str
     mods: tuple[str, ...]
     defaults: dict[str, Value]
     env: dict[str, Value]
     command: str
+    solo_only: bool
+    cluster_only: bool
     ignored_build_args: tuple[str, ...]
+    text: str = field(repr=False, compare=False)
+
+    def place(self, *path: str | int) -> Place:
+        """Where a value stands in the file."""
+        return yamlfile.place_of(path, yamlfile.places(self.text, self.file), self.file)
 
 
 def names(project: Project) -> tuple[str, ...]:
@@ -47,10 +57,14 @@ def load(project: Project, path: Path) -> Recipe:
         description=data.get("description", ""),
         model=data.get("model"),
         revision=data.get("model_revision"),
+        draft_model=data.get("draft_model"),
         container=data["container"],
         mods=tuple(data.get("mods") or ()),
         defaults=dict(data.get("defaults") or {}),
         env=dict(data.get("env") or {}),
         command=data["command"],
+        solo_only=data.get("solo_only", False),
+        cluster_only=data.get("cluster_only", False),
         ignored_build_args=tuple(map(str, data.get("build_args") or ())),
+        text=read_text(path, file),
     )
