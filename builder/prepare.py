@@ -119,6 +119,11 @@ def _prepare(
     chain: chains.Chain,
     completed: Mapping[str, pinned.Completed],
 ) -> Prepared:
+    if meant.recipe and meant.recipe.number:
+        raise UsageError(
+            f"{meant.recipe.file} serves {meant.recipe.container}, an image that is there already",
+            hint=f"to build another, name the repository alone: `container: {meant.recipe.repository}`",
+        )
     recipe = meant.recipe
     models = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
     plan: Plan | None = None

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe as read. ``file`` is its path from the project's folder, ``container`` a definition's repository,
-    ``text`` what the file holds; ``solo_only`` and ``cluster_only`` say on how many machines it serves."""
+    """A recipe as read. ``file`` is its path from the project's folder, ``text`` what the file holds. ``container`` is
+    a definition's repository, or one numbered image of it (``vllm-node-tf5:7``). ``solo_only`` and ``cluster_only`` say
+    on how many machines it serves."""
 
     file: str
     name: str
@@ -36,6 +37,17 @@ class Recipe:
     cluster_only: bool
     ignored_build_args: tuple[str, ...]
     text: str = field(repr=False, compare=False)
+
+    @property
+    def repository(self) -> str:
+        """The repository that ``container`` names."""
+        return self.container.rpartition(":")[0] if self.number else self.container
+
+    @property
+    def number(self) -> int | None:
+        """The number that ``container`` names, where it does."""
+        number = self.container.rpartition(":")[2]
+        return int(number) if number.isascii() and number.isdecimal() and ":" in self.container else None
 
     def place(self, *path: str | int) -> Place:
         """Where a value stands in the file."""
