@@ -12,8 +12,11 @@ from builder.definitions.placeholders import Misread, Placeholder, Value
 from builder.definitions.shell import Context, Kind, Scanned, Token, Word
 from builder.errors import UsageError
 
-# Programs that take a command as text: what is put into that text would be run.
-_TAKES_A_COMMAND = frozenset({"bash", "sh", "dash", "zsh", "ksh", "eval", "su", "ssh", "xargs", "watch", "script"})
+# What takes a command as text, or evaluates a text: what is put into it would be run.
+_TAKES_A_COMMAND = frozenset(
+    {"bash", "sh", "dash", "zsh", "ksh", "eval", "su", "ssh", "xargs", "watch", "script"}
+    | {"trap", "alias", "let", "declare", "typeset", "[["}
+)
 _HARMLESS = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
 _SPECIAL_IN_DOUBLE_QUOTES = re.compile(r'([$`"\\])')
 
@@ -92,7 +95,7 @@ def unquotable(scanned: Scanned, filling: Filling) -> Iterator[Misread]:
         if piece and (nested or opaque) and token.context is not Context.COMMENT:
             if _HARMLESS.fullmatch(filling.text(piece)):
                 continue
-            where = "`$(…)`, backquotes or a here-document" if opaque else "a command that starts another shell"
+            where = "`$(…)`, backquotes or a here-document" if opaque else "a command that evaluates it once more"
             said = f"the value of {{{piece.key}}} stands in {where}, where it cannot be quoted"
             yield Misread(piece.written, piece.offset, said)
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from builder import yamlfile
-from builder.definitions.reading import read_checked, read_text
+from builder import validation, yamlfile
+from builder.definitions import repair, typography
+from builder.definitions.reading import SCHEMAS, read_text
+from builder.errors import FileProblemsError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.definitions.placeholders import Value
-    from builder.errors import Place
+    from builder.definitions.repair import Repaired
+    from builder.errors import Place, Problem
     from builder.project import Project
+
+SCHEMA = SCHEMAS / "recipe.schema.json"
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,50 @@ def names(project: Project) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in project.recipes.glob("*.yaml")))
 
 
+@dataclass(frozen=True)
+class Read:
+    """What came of reading a recipe: everything wrong in it, and the recipe itself where the text, or what was plainly
+    meant by it, makes one. Places in such a recipe are those of the repaired text."""
+
+    recipe: Recipe | None
+    problems: tuple[Problem, ...]
+    repaired: Repaired | None = None
+
+    def written(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+        """Problems found in ``recipe``, at the places where the file has them."""
+        return self.repaired.written(problems) if self.repaired else problems
+
+
 def load(project: Project, path: Path) -> Recipe:
     """The recipe in ``path``. Raises UsageError or FileProblemsError with every problem found."""
+    found = read(project, path)
+    if found.recipe is None or found.problems:
+        raise FileProblemsError(found.problems)
+    return found.recipe
+
+
+def read(project: Project, path: Path) -> Read:
+    """The recipe in ``path`` with its problems, all of them. Raises UsageError where there is no such file."""
     file = project.relative(path)
-    data = read_checked(path, file, "recipe")
+    text = read_text(path, file)
+    data, problems = _checked(text, file)
+    if data is not None and not problems and not typography.worth_a_look(text):
+        return Read(_recipe(data, text, file), ())
+    repaired = repair.repair(text, file, tuple(validation.schema(SCHEMA)["properties"]))
+    data, problems = _checked(repaired.text, file)
+    recipe = _recipe(data, repaired.text, file) if data is not None and not problems else None
+    return Read(recipe, tuple(sorted({*repaired.problems, *repaired.written(problems)})), repaired)
+
+
+def _checked(text: str, file: str) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:
+    try:
+        data = yamlfile.load(text, file)
+    except FileProblemsError as error:
+        return None, error.problems
+    return data, validation.problems(data, SCHEMA, text, file)
+
+
+def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
     return Recipe(
         file=file,
         name=data["name"],
@@ -78,5 +123,5 @@ def load(project: Project, path: Path) -> Recipe:
         solo_only=data.get("solo_only", False),
         cluster_only=data.get("cluster_only", False),
         ignored_build_args=tuple(map(str, data.get("build_args") or ())),
-        text=read_text(path, file),
+        text=text,
     )

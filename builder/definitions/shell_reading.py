@@ -27,7 +27,8 @@ def scan(pieces: tuple[Piece, ...]) -> Scanned:
 
 @dataclass
 class _Reader:
-    """One pass over the text. ``stack`` holds what is open: quotes, substitutions, and ``opaque``, which never ends."""
+    """One pass over the text. ``stack`` holds what is open: quotes, substitutions, and ``opaque``, which never ends;
+    ``cut_off`` the places of options that no backslash joins to their command."""
 
     pieces: tuple[Piece, ...]
     items: list[tuple[str | Placeholder, int]] = field(default_factory=list)
@@ -35,6 +36,7 @@ class _Reader:
     stack: list[tuple[str, int]] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     wrong: list[Misread] = field(default_factory=list)
+    cut_off: list[int] = field(default_factory=list)
 
     def read(self) -> Scanned:
         for piece in self.pieces:
@@ -51,6 +53,10 @@ class _Reader:
         for opened, offset in self.stack:
             if opened in {"'", '"'}:
                 self.wrong.append(Misread(opened, offset, f"the quote {opened} that opens here is never closed"))
+        if self.cut_off:
+            first, *others = self.cut_off
+            more = f"; further lines like it: {len(others)}" if others else ""
+            self.wrong.append(Misread("-", first, f"the line before this option lacks the backslash at its end{more}"))
         return Scanned(tuple(self.tokens), tuple(self.wrong))
 
     @property
@@ -87,6 +93,7 @@ class _Reader:
     def _step(self) -> None:
         item, _ = self.items[self.at]
         if isinstance(item, Placeholder):
+            self._require_apart(item)
             self._put(Kind.TEXT)
         elif self.top == "'":
             self._close() if item == "'" else self._put(Kind.TEXT)
@@ -96,6 +103,15 @@ class _Reader:
             self._in_opaque(item)
         else:
             self._in_plain(item)
+
+    def _require_apart(self, item: Placeholder) -> None:
+        """What a backslash or a `$` makes of the first character of a value, no quoting of the value can undo."""
+        before = self.text[self.at - 1 : self.at]
+        if self.context is not Context.SINGLE and before in {"\\", "$"} and before:
+            said = f"`{before}` right before `{item.written}` would change the value"
+            if before == "$":
+                said += f"; a variable of the shell is written ${{{item.written}}}"
+            self.wrong.append(Misread(item.written, item.offset, said))
 
     def _in_double(self, char: str) -> None:
         following = self.text[self.at + 1 : self.at + 2]
@@ -182,15 +198,15 @@ class _Reader:
         if self.context is not Context.PLAIN or not _OPTION_LINE.match(self.text, self.at):
             return
         if any(token.kind in {Kind.TEXT, Kind.MARK} for token in self.tokens):
-            start = self.at + len(self.text[self.at :]) - len(self.text[self.at :].lstrip(" \t"))
-            said = "an option on a line of its own: the line before lacks the backslash at its end"
-            self.wrong.append(Misread("-", self.items[start][1], said))
+            rest = self.text[self.at :]
+            self.cut_off.append(self.items[self.at + len(rest) - len(rest.lstrip(" \t"))][1])
 
     def _escape(self, following: str) -> None:
         if following == "\n":
             self._put(Kind.MARK, 2)
-        else:
-            self._put(Kind.MARK)
+            return
+        self._put(Kind.MARK)
+        if following != "\0":
             self._put(Kind.TEXT)
 
     def _dollar(self, following: str) -> None:
@@ -208,7 +224,10 @@ class _Reader:
             self._close()
         elif char == "(" and self.top == "(":
             self._open("(", 1, expands=True)
-        elif char == "<" and following == "<" and self.text[self.at + 2 : self.at + 3] != "<":
+        elif (
+            char == "<" and following == "<" and self.text[self.at + 2 : self.at + 3] != "<"
+        ) or char + following == "((":
+            # A here-document, or arithmetic: where they end is for bash to say.
             self._open("opaque", 2, expands=True)
         else:
             here = char == "<" and following == "<"
