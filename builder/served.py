@@ -35,6 +35,11 @@ def find(project: Project, lock: Lock, text: str) -> Served:
     recipe = _recipe_of_model(project, lock, text) if text in lock.models else target.find(project, text).recipe
     if recipe is None:
         raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
+    return of_recipe(lock, recipe)
+
+
+def of_recipe(lock: Lock, recipe: Recipe) -> Served:
+    """What serves ``recipe``. Raises ImageStateError where no image was built for it yet."""
     name, why = _image(lock, recipe)
     recorded = lock.image(name) if name else None
     if name is None or recorded is None:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder import validation, yamlfile
-from builder.definitions import repair, typography
 from builder.definitions.reading import SCHEMAS, read_text
 from builder.errors import FileProblemsError
 
@@ -91,8 +90,10 @@ def read(project: Project, path: Path) -> Read:
     file = project.relative(path)
     text = read_text(path, file)
     data, problems = _checked(text, file)
-    if data is not None and not problems and not typography.worth_a_look(text):
+    if data is not None and not problems and text.isascii() and "\t" not in text:
         return Read(_recipe(data, text, file), ())
+    from builder.definitions import repair
+
     repaired = repair.repair(text, file, tuple(validation.schema(SCHEMA)["properties"]))
     data, problems = _checked(repaired.text, file)
     recipe = _recipe(data, repaired.text, file) if data is not None and not problems else None

@@ -49,11 +49,6 @@ class Found:
     message: str
 
 
-def worth_a_look(text: str) -> bool:
-    """Whether anything in ``text`` might be wrong: quick, for the many files in which nothing is."""
-    return bool(_SUSPECT.search(text)) or "\t" in text
-
-
 def find(text: str, keys: Collection[str]) -> Iterator[Found]:
     """Everything in a recipe's text that was not meant, from top to bottom. ``keys`` are those that a recipe has."""
     for line in outline.lines(text, keys):
@@ -127,14 +122,15 @@ def _dashes(line: Line, found: re.Match[str]) -> Iterator[Found]:
     """A dash before a word is what became of `--`, or of `-` before one or two letters (-tp); elsewhere it is a `-`."""
     start, dashes = found.start(), found[0]
     option = _OPTION.match(line.text, found.end())
-    begins = start == 0 or line.text[start - 1] in "\t '\"" or line.text[start - 1].isspace()
+    before = re.sub(f"[{_INVISIBLE}]+$", "", line.text[:start])[-1:]
+    begins = not before or before.isspace() or before in "'\""
     if not (option and begins):
         for column, char in enumerate(dashes, start):
             yield Found(line.number, column, 1, "-", f"{_named(char)}: the hyphen `-` is meant")
         return
     name = option[0].lstrip("-")
     short = len(name.partition(".")[0]) <= 2
-    meant = "-" if short and len(dashes) == 1 and dashes in _HYPHENS + _LONG_DASHES else "--"
+    meant = "-" if short and len(dashes) == 1 else "--"
     typed = option[0][: len(option[0]) - len(name)]
     said = f"{_named(dashes[0])}: `{meant}{name}` is meant"
     yield Found(line.number, start, len(dashes) + len(typed), meant, said)
