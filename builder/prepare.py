@@ -87,6 +87,8 @@ def prepare_all(
     lock = reading.read(project.lock)
     host = versions.platform(endpoint)
     meant = [target.find(project, request.target) for request in requests]
+    for one in meant:
+        _require_a_definition(one)
     wanted = [
         image.chain(project, one.definition, host, request.overrides)
         for one, request in zip(meant, requests, strict=True)
@@ -110,6 +112,15 @@ def prepare_all(
     return tuple(found)
 
 
+def _require_a_definition(meant: Target) -> None:
+    """Raises UsageError for a recipe that asks for one numbered image, which is never built again."""
+    if meant.recipe and meant.recipe.number:
+        raise UsageError(
+            f"{meant.recipe.file} serves {meant.recipe.container}, an image that is there already",
+            hint=f"to build another, name the repository alone: `container: {meant.recipe.repository}`",
+        )
+
+
 def _prepare(
     project: Project,
     endpoint: Endpoint,
@@ -119,11 +130,6 @@ def _prepare(
     chain: chains.Chain,
     completed: Mapping[str, pinned.Completed],
 ) -> Prepared:
-    if meant.recipe and meant.recipe.number:
-        raise UsageError(
-            f"{meant.recipe.file} serves {meant.recipe.container}, an image that is there already",
-            hint=f"to build another, name the repository alone: `container: {meant.recipe.repository}`",
-        )
     recipe = meant.recipe
     models = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
     plan: Plan | None = None
