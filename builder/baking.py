@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.engine import bake as engine_bake
+from builder.errors import BuildFailedError, SourceError, TreeGoneError
+from builder.events import Said
 from builder.plan.bake import TARGET as IMAGE_TARGET
 from builder.sources import environment, wheels
 
@@ -37,39 +39,70 @@ def bake(
 ) -> tuple[tuple[engine_bake.Baked, ...], Path]:
     """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log.
 
-    Raises BuildFailedError where a step fails.
+    A source tree that its repository no longer gives comes from the mirror. Raises BuildFailedError where a step fails.
     """
     settings = environment.read(environ)
     first = jobs[0].work
     log = _log_file(project, first)
     wanted = {group: hashes for job in jobs for group, hashes in _own_index_hashes(job).items()}
     staged = wheels.stage(first.wheels, wanted, settings)
-    (first.folder / engine_bake.BAKE_FILE).write_text(json.dumps(_targets(jobs), indent=2), encoding="utf-8")
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
-    baked = engine_bake.bake_targets(
-        endpoint,
-        first.folder,
-        names=names,
-        secrets=_secrets(settings),
-        contexts={"find-links": str(first.wheels)} if staged else {},
-        # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the image's history.
-        args=dict(settings.proxies),
-        log_path=log,
-        on_event=report,
-        environ={**environ, **_index_variables(settings)},
-    )
-    return tuple(baked[name] for name in names), log
+    replaced: dict[str, str] = {}
+    while True:
+        targets = json.dumps(_targets(jobs, replaced), indent=2)
+        (first.folder / engine_bake.BAKE_FILE).write_text(targets, encoding="utf-8")
+        try:
+            baked = engine_bake.bake_targets(
+                endpoint,
+                first.folder,
+                names=names,
+                secrets=_secrets(settings),
+                contexts={"find-links": str(first.wheels)} if staged else {},
+                # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the history.
+                args=dict(settings.proxies),
+                log_path=log,
+                on_event=report,
+                environ={**environ, **_index_variables(settings)},
+            )
+        except TreeGoneError as error:
+            folder = first.folder / f"tree-{len(replaced)}"
+            replaced[error.address] = _from_mirror(project, error, folder, report)
+            continue
+        return tuple(baked[name] for name in names), log
 
 
-def _targets(jobs: Sequence[Job]) -> dict[str, Any]:
-    """The targets of all jobs' own bake files, told apart by number; each says what its build directory says."""
+def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Report) -> str:
+    """The folder with the tree that BuildKit asked for in vain. Raises BuildFailedError where no mirror holds it."""
+    from builder.sources import trees
+
+    url, _, commit = gone.address.partition("#")
+    try:
+        trees.check_out(project.mirrors, url, commit, folder)
+    except SourceError as error:
+        raise BuildFailedError(
+            f"{gone.message}\n{error.message}",
+            log=gone.log,
+            hint="look at the network; a commit that is gone for good is only in the mirror (.builder/mirrors) of a "
+            "machine that pinned it",
+        ) from None
+    # BuildKit obeys it in a folder, and does not in a repository.
+    (folder / ".dockerignore").unlink(missing_ok=True)
+    report(Said(f"{url} did not give {commit[:12]}: its files come from the mirror"))
+    return str(folder)
+
+
+def _targets(jobs: Sequence[Job], replaced: Mapping[str, str]) -> dict[str, Any]:
+    """The targets of all jobs' own bake files, told apart by number; each says what its build directory says, but for
+    the contexts that are ``replaced``."""
     found: dict[str, Any] = {}
     for number, job in enumerate(jobs, start=1):
         own = json.loads((job.directory / engine_bake.BAKE_FILE).read_text(encoding="utf-8"))["target"]
         renamed = {name: _target(job, number) if name == IMAGE_TARGET else f"{name}-below-{number}" for name in own}
         for name, target in own.items():
             contexts = {
-                key: f"target:{renamed[place.removeprefix('target:')]}" if place.startswith("target:") else place
+                key: f"target:{renamed[place.removeprefix('target:')]}"
+                if place.startswith("target:")
+                else replaced.get(place, place)
                 for key, place in target.get("contexts", {}).items()
             }
             folder = str((job.directory / target["context"]).resolve())

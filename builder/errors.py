@@ -98,6 +98,14 @@ class BuildFailedError(BuilderError):
         self.log = log
 
 
+class TreeGoneError(BuildFailedError):
+    """BuildKit could not take a source tree from its repository; ``address`` is the build context, ``URL#COMMIT``."""
+
+    def __init__(self, message: str, *, address: str, log: str = "") -> None:
+        super().__init__(message, log=log)
+        self.address = address
+
+
 class ImageStateError(BuilderError):
     """An image that images.lock records is missing from the engine, or its tag points at other content."""
 

@@ -34,7 +34,7 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
         from builder.definitions import target
 
         recipe = target.find(project, text).recipe
-        repository = recipe.container if recipe else None
+        repository = recipe.repository if recipe else None
     if repository is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
     return replace(

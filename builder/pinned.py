@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.image import MAKES, GitSource, WheelSource
-from builder.errors import LockError, UsageError
-from builder.events import Report, Said
+from builder import closures
+from builder.definitions.image import WheelSource
+from builder.errors import SourceError, UsageError
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, SourcePin, WheelPin
+from builder.resolver import answered
 from builder.sources import python
 
 if TYPE_CHECKING:
-    from builder.definitions.image import ImageDefinition, PythonWants, Source
-    from builder.sources.environment import Settings
+    from builder.definitions.image import GitSource, ImageDefinition, Source
+    from builder.resolver import Resolver
 
-# Both are compiled against the torch that the image runs, and FlashInfer's wheels of kernels import the package itself.
-_BUILT_AGAINST = ("torch",)
+Held = tuple[LockedPackage, ...] | None
+"""The packages of the images below; None where those are not pinned whole, so that nothing can stand on them."""
 
 
 @dataclass(frozen=True)
-class Resolver:
-    """How sources are asked: the person's settings, the engine's answer for a base image, the folder of git mirrors,
-    and the packages that the image below already holds, which stay as they are."""
+class Fault:
+    """What of a definition could not be resolved (``base``, ``vllm``, ``python`` …), and why."""
 
-    settings: Settings
-    base: Callable[[str], str]
-    mirrors: Path
-    held: tuple[LockedPackage, ...]
-    report: Report
-
-    def say(self, text: str) -> None:
-        """Passes on what a source has to say while it is asked."""
-        self.report(Said(text))
+    definition: str
+    name: str
+    error: SourceError
 
 
 @dataclass(frozen=True)
 class Completed:
-    """Pins that cover a definition, and the diffs that were frozen for them, by SHA-256."""
+    """Pins for a definition, which cover it where there are no ``faults``; and the diffs that were frozen for them, by
+    SHA-256."""
 
     pins: Pins
-    frozen: Mapping[str, bytes]
+    frozen: Mapping[str, bytes] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
 
 
 def names(definition: ImageDefinition) -> tuple[str, ...]:
@@ -56,55 +51,59 @@ def names(definition: ImageDefinition) -> tuple[str, ...]:
     )
 
 
-def uncovered(definition: ImageDefinition, pins: Pins) -> tuple[str, ...]:
+def uncovered(definition: ImageDefinition, pins: Pins, held: Held) -> tuple[str, ...]:
     """What ``pins`` do not cover, or cover for another wish than today's."""
     wants = definition.python
+    asked = None if held is None else python.wanted(definition, pins.sources, held)
     covered = {
         "base": pins.base is not None and pins.base.asked == definition.base,
         **{name: _covers(source, pins.sources.get(name)) for name, source in definition.sources.items()},
-        "python": bool(wants and pins.python and pins.python.asked == python.wanted(definition, pins.sources)),
+        "python": bool(wants and pins.python and pins.python.asked == asked),
         "build": bool(wants and pins.build and pins.build.asked == python.wanted_to_build(wants)),
     }
     return tuple(name for name in names(definition) if not covered[name])
 
 
 def complete(
-    definition: ImageDefinition, pins: Pins, resolver: Resolver, update: Mapping[str, str | None], *, locked: bool
+    definition: ImageDefinition, pins: Pins, held: Held, resolver: Resolver, update: Mapping[str, str | None]
 ) -> Completed:
     """``pins`` with everything resolved that is missing, stale or named in ``update``; nothing else moves.
 
-    ``update`` maps names to the git ref to take instead of the definition's, or None. Raises LockError where something
-    would have to be resolved and ``locked`` forbids it, UsageError for a ref where none can be given, SourceError where
-    a source does not answer or does not exist.
+    ``update`` maps names to the git ref to take instead of the definition's, or None. What cannot be resolved is among
+    the faults. The sources and the closures move together or, where there is a closure already, not at all: a closure
+    is that of its sources. Raises UsageError for a ref where none can be given, FileProblemsError for what is no
+    requirement.
     """
+    from builder.definitions import requirements
+
     for name, ref in update.items():
         if ref is not None and name not in definition.git_sources:
             raise UsageError(
                 f"`--update {name}={ref}`: only a source taken from git can be moved to a ref",
                 hint=f"write what you want into dockerfiles/{definition.name}/image.yaml",
             )
-    wanted = set(uncovered(definition, pins)) | set(update)
-    if wanted and locked:
-        raise LockError(
-            f"images.lock does not cover {', '.join(sorted(wanted))} of {definition.name} on {definition.platform}",
-            hint=f"`builder lock {definition.name}` resolves them; commit images.lock",
-        )
-    if not wanted:
-        return Completed(pins, {})
-    if "base" in wanted and definition.base:
-        resolver.report(Said(f"resolving the base image {definition.base}"))
-        pins = replace(pins, base=BasePin(definition.base, resolver.base(definition.base)))
-    git, frozen = _git_pins(definition, {name: update.get(name) for name in wanted}, resolver)
-    kept = {name: pin for name, pin in pins.sources.items() if name in definition.sources}
-    pins = replace(pins, sources={**kept, **git})
-    if definition.python and wanted - {"base"}:
-        pins = _python_pins(definition, definition.python, pins, resolver, frozenset(update))
-    return Completed(pins, frozen)
+    requirements.check(resolver.project, definition)
+    wanted = set(uncovered(definition, pins, held)) | set(update)
+    base = _base(definition, pins, resolver) if "base" in wanted else Completed(pins)
+    if not wanted - {"base"}:
+        return base
+    rest = _sources(definition, pins, {name: update.get(name) for name in wanted}, resolver)
+    if not rest.faults:
+        rest = _with_closures(definition, rest, held, resolver, frozenset(update))
+    if rest.faults and pins.python:
+        rest = Completed(pins, faults=rest.faults)
+    return Completed(replace(rest.pins, base=base.pins.base), rest.frozen, (*base.faults, *rest.faults))
+
+
+def error_of(faults: Sequence[Fault]) -> SourceError:
+    """One error that says all that could not be resolved, and everything that can be done about it."""
+    said = "\n".join(f"{fault.definition} {fault.name}: {fault.error.message}" for fault in faults)
+    return SourceError(said, hint="; ".join(dict.fromkeys(fault.error.hint for fault in faults if fault.error.hint)))
 
 
 def _covers(source: Source, pin: SourcePin | None) -> bool:
     if isinstance(source, WheelSource):
-        return isinstance(pin, WheelPin) and pin.asked == source.requirement
+        return isinstance(pin, WheelPin) and pin.asked == source.asked
     if not isinstance(pin, GitPin):
         return False
     from builder.sources import credentials
@@ -113,102 +112,64 @@ def _covers(source: Source, pin: SourcePin | None) -> bool:
     return (pin.git, pin.asked, numbers) == (credentials.split(source.git).url, source.ref, source.pulls)
 
 
-def _git_pins(
-    definition: ImageDefinition, wanted: Mapping[str, str | None], resolver: Resolver
-) -> tuple[dict[str, GitPin], dict[str, bytes]]:
-    sources = {name: source for name, source in definition.git_sources.items() if name in wanted}
-    if not sources:
-        return {}, {}
-    from builder.sources import git
+def _base(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> Completed:
+    asked = str(definition.base)
+    try:
+        return Completed(replace(pins, base=BasePin(asked, resolver.base(asked, definition.platform))))
+    except SourceError as error:
+        return Completed(pins, faults=(Fault(definition.name, "base", error),))
 
-    resolver.report(Said(f"resolving {', '.join(f'{name} {wanted[name] or s.ref}' for name, s in sources.items())}"))
+
+def _sources(
+    definition: ImageDefinition, pins: Pins, wanted: Mapping[str, str | None], resolver: Resolver
+) -> Completed:
+    """``pins`` with the git sources among ``wanted`` resolved, and without what is no source of the definition."""
+    sources = {name: source for name, source in definition.git_sources.items() if name in wanted}
     asked = [(name, source.git, wanted[name] or source.ref) for name, source in sources.items()]
     frozen: dict[str, bytes] = {}
-    pins = {}
-    for name, pin in git.resolve_all(resolver.mirrors, asked, resolver.say).items():
-        pins[name] = _with_pulls(resolver, replace(pin, asked=sources[name].ref), sources[name], frozen)
-    return pins, frozen
+    found = {name: pin for name, pin in pins.sources.items() if name in definition.sources}
+    faults = []
+    for name, answer in resolver.commits(asked).items():
+        try:
+            pin = answered(answer)
+            found[name] = _whole(resolver, replace(pin, asked=sources[name].ref), sources[name], frozen)
+        except SourceError as error:
+            faults.append(Fault(definition.name, name, error))
+    return Completed(replace(pins, sources=found), frozen, tuple(faults))
 
 
-def _with_pulls(resolver: Resolver, pin: GitPin, source: GitSource, frozen: dict[str, bytes]) -> GitPin:
-    if not source.pulls:
-        return pin
-    from builder.sources import pull_check, pulls
+def _whole(resolver: Resolver, pin: GitPin, source: GitSource, frozen: dict[str, bytes]) -> GitPin:
+    """``pin`` with its pull requests, whose diffs go into ``frozen``, and with its files kept in the mirror."""
+    from builder.sources import trees
 
-    taken = [pulls.freeze(resolver.mirrors, source.git, number, pin.commit, resolver.say) for number in source.pulls]
-    labelled = [(f"pull request {one.pin.number}", one.diff) for one in taken]
-    pull_check.check(resolver.mirrors, source.git, pin.commit, labelled, resolver.say)
-    frozen.update({one.pin.sha256: one.diff for one in taken})
-    return replace(pin, pulls=tuple(one.pin for one in taken))
+    mirrors = resolver.project.mirrors
+    if source.pulls:
+        from builder.sources import pull_check
 
-
-def _python_pins(
-    definition: ImageDefinition, wants: PythonWants, pins: Pins, resolver: Resolver, update: frozenset[str]
-) -> Pins:
-    """``pins`` with the closures resolved anew. Unless they are named in ``update``, what can stay in them does."""
-    resolver.report(Said(f"resolving the Python packages for {definition.platform}"))
-    named = _named_by_sources(definition, pins, resolver)
-    needs = _runtime_requirements(definition, wants, named)
-    asked = python.wanted(definition, pins.sources)
-    before = pins.python.packages if pins.python and "python" not in update else ()
-    request = python.Request(wants, asked, needs, definition.platform, before)
-    resolved = python.resolve(request, resolver.settings, resolver.held)
-    closure = resolved.pin
-    below = {package.name for package in resolver.held}
-    own = replace(closure, packages=tuple(p for p in closure.packages if p.name not in below))
-    wheels = _wheel_pins(definition, resolved, resolver)
-    pins = replace(pins, python=own, sources={**pins.sources, **wheels})
-    if not wants.build:
-        return pins
-    before = pins.build.packages if pins.build and "build" not in update else ()
-    needs = (*wants.build, *_BUILT_AGAINST, *named.get("flashinfer", ()))
-    request = python.Request(wants, python.wanted_to_build(wants), needs, definition.platform, before)
-    return replace(pins, build=python.resolve(request, resolver.settings, (*resolver.held, *own.packages)).pin)
+        taken = [resolver.pull(source.git, number, pin.commit) for number in source.pulls]
+        labelled = [(f"pull request {one.pin.number}", one.diff) for one in taken]
+        pull_check.check(mirrors, source.git, pin.commit, labelled, resolver.say)
+        frozen.update({one.pin.sha256: one.diff for one in taken})
+        pin = replace(pin, pulls=tuple(one.pin for one in taken))
+    trees.keep(mirrors, source.git, pin.commit, resolver.say)
+    return pin
 
 
-def _named_by_sources(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[str, tuple[str, ...]]:
-    """What the sources taken from git say that they need to run, without what is itself built from source."""
-    from builder.sources import git_reading
-
-    built = {name for source in definition.git_sources for name in MAKES.get(source, ())}
-    found: dict[str, tuple[str, ...]] = {}
-    for name, source in definition.git_sources.items():
-        commit = str(pins.sources[name].commit)
-        for file in source.requirements:
-            lines = git_reading.read_requirements(resolver.mirrors, source.git, commit, file, resolver.say)
-            found[name] = (*found.get(name, ()), *without(lines, built))
-    return found
-
-
-def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
-    """The requirements that are not for one of these packages."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
-    return tuple(text for text in requirements if canonicalize_name(Requirement(text).name) not in names)
-
-
-def _runtime_requirements(
-    definition: ImageDefinition, wants: PythonWants, named: Mapping[str, tuple[str, ...]]
-) -> tuple[str, ...]:
-    """All that the image installs: wheels, packages, what its sources need, and uv, which installs the others."""
-    from_sources = (line for lines in named.values() for line in lines)
-    return tuple(dict.fromkeys([*definition.wheels, *wants.packages, *from_sources, "uv"]))
-
-
-def _wheel_pins(definition: ImageDefinition, resolved: python.Resolved, resolver: Resolver) -> dict[str, WheelPin]:
-    """A wheel's version is the one in the locked closure, so that the two cannot disagree."""
-    from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
-
-    from builder.sources import wheel_commit
-
-    versions = {package.name: package.version for package in resolved.pin.packages}
-    found = {}
-    for name, source in definition.sources.items():
-        if isinstance(source, WheelSource):
-            package = canonicalize_name(Requirement(source.requirement).name)
-            address = resolved.addresses.get(package)
-            commit = wheel_commit.read(address, resolver.settings.ca_file) if address else None
-            found[name] = WheelPin(source.requirement, versions[package], commit)
-    return found
+def _with_closures(
+    definition: ImageDefinition, found: Completed, held: Held, resolver: Resolver, update: frozenset[str]
+) -> Completed:
+    wants = definition.python
+    if wants is None:
+        return found
+    if held is None:
+        below = SourceError(f"{definition.parent}, which it stands on, is not pinned whole")
+        return replace(found, faults=(Fault(definition.name, "python", below),))
+    pins, name = found.pins, "python"
+    try:
+        # A closure that was resolved for other sources is none of these pins, should the next one fail.
+        pins = replace(closures.to_run(definition, wants, pins, held, resolver, update), build=None)
+        name = "build"
+        pins = closures.to_build(definition, wants, replace(pins, build=found.pins.build), held, resolver, update)
+    except SourceError as error:
+        return replace(found, pins=pins, faults=(Fault(definition.name, name, error),))
+    return replace(found, pins=pins)

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 from builder import chain as chains
 from builder import frozen as frozen_diffs
-from builder import mod_choice, rendered, status
+from builder import mod_choice, pinned, rendered, status
 from builder.definitions import image, target
+from builder.errors import UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.plan import explain
 from builder.plan.make import Ingredients, make
 
 if TYPE_CHECKING:
+    from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
+    from builder.definitions.target import Target
     from builder.engine.endpoint import Endpoint
     from builder.events import Report
     from builder.plan.model import Plan, Step
@@ -77,17 +80,50 @@ class Prepared:
 def prepare_all(
     project: Project, endpoint: Endpoint, requests: Sequence[Request], environ: Mapping[str, str], report: Report
 ) -> tuple[Prepared, ...]:
-    """Loads, pins and plans; nothing is written. What one resolves holds for those after it. Raises what the files, the
-    lock or a source have to say."""
+    """Loads, pins and plans; nothing is written, and no source is asked twice. Raises what the files, the lock or a
+    source have to say."""
+    from builder.engine import versions
+
     lock = reading.read(project.lock)
+    host = versions.platform(endpoint)
+    meant = [target.find(project, request.target) for request in requests]
+    for one in meant:
+        _require_a_definition(one)
+    wanted = [
+        image.chain(project, one.definition, host, request.overrides)
+        for one, request in zip(meant, requests, strict=True)
+    ]
+    for chain, request in zip(wanted, requests, strict=True):
+        if request.locked and request.update:
+            raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
+        if request.locked:
+            chains.require_covered(lock, chain)
+    update = {name: ref for request in requests for name, ref in request.update.items()}
+    mods = [
+        mod_choice.load(project, chain, (*(one.recipe.mods if one.recipe else ()), *request.mods))
+        for one, chain, request in zip(meant, wanted, requests, strict=True)
+    ]
+    completed = chains.complete(project, endpoint, lock, wanted, update, environ, report)
+    faults = [fault for one in completed.values() for fault in one.faults]
+    if faults:
+        raise pinned.error_of(faults)
     found: list[Prepared] = []
-    for request in requests:
-        frozen = {sha256: diff for earlier in found for sha256, diff in earlier.frozen.items()}
-        prepared = _prepare(project, endpoint, lock, request, frozen, environ, report)
+    for request, one, chain, own in zip(requests, meant, wanted, mods, strict=True):
+        arranged = mod_choice.arrange(project, chain, own, [completed[each.name].pins for each in chain])
+        prepared = _prepare(project, endpoint, lock, request, one, chain, completed, arranged)
         found.append(prepared)
-        for one in prepared.plan.chain:
-            lock = lock.with_pins(one.definition.name, one.definition.platform, one.pins)
+        for plan in prepared.plan.chain:
+            lock = lock.with_pins(plan.definition.name, plan.definition.platform, plan.pins)
     return tuple(found)
+
+
+def _require_a_definition(meant: Target) -> None:
+    """Raises UsageError for a recipe that asks for one numbered image, which is never built again."""
+    if meant.recipe and meant.recipe.number:
+        raise UsageError(
+            f"{meant.recipe.file} serves {meant.recipe.container}, an image that is there already",
+            hint=f"to build another, name the repository alone: `container: {meant.recipe.repository}`",
+        )
 
 
 def _prepare(
@@ -95,25 +131,18 @@ def _prepare(
     endpoint: Endpoint,
     lock: Lock,
     request: Request,
-    frozen_before: Mapping[str, bytes],
-    environ: Mapping[str, str],
-    report: Report,
+    meant: Target,
+    chain: chains.Chain,
+    completed: Mapping[str, pinned.Completed],
+    mods: Sequence[tuple[Mod, ...]],
 ) -> Prepared:
-    from builder.engine import versions
-
-    meant = target.find(project, request.target)
-    host = versions.platform(endpoint)
-    chain = image.chain(project, meant.definition, host, request.overrides)
     recipe = meant.recipe
     models = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
-    mods = mod_choice.load(project, chain, (*(recipe.mods if recipe else ()), *request.mods))
-    completed = chains.complete(project, endpoint, lock, chain, request.update, environ, report, locked=request.locked)
-    mods = mod_choice.arrange(project, chain, mods, [one.pins for one in completed])
     plan: Plan | None = None
-    frozen = dict(frozen_before)
+    frozen: dict[str, bytes] = {}
     fresh: dict[str, str] = {}
-    for definition, one, baked in zip(chain, completed, mods, strict=True):
-        last = definition is chain[-1]
+    for definition, baked in zip(chain, mods, strict=True):
+        one, last = completed[definition.name], definition is chain[-1]
         frozen.update(one.frozen)
         diffs = frozen_diffs.load(project, definition.name, one.pins, frozen)
         ingredients = Ingredients(definition, one.pins, diffs, baked, rendered.remembering(project, fresh))

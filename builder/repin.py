@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from builder import chain as chains
 from builder import frozen, pinned
 from builder.definitions import image
 from builder.engine import versions
+from builder.errors import SourceError
 from builder.events import WAITING
 from builder.lock import reading, writing
 from builder.lock.pins import GitPin
@@ -34,6 +36,14 @@ class Moved:
     between: Between | None = None
 
 
+@dataclass(frozen=True)
+class Repinned:
+    """What came of it: the pins that moved, which images.lock has, and what could not be resolved."""
+
+    moved: tuple[Moved, ...]
+    faults: tuple[pinned.Fault, ...]
+
+
 def run(
     project: Project,
     endpoint: Endpoint,
@@ -42,42 +52,51 @@ def run(
     overrides: image.Overrides,
     environ: Mapping[str, str],
     report: Report,
-) -> tuple[Moved, ...]:
+) -> Repinned:
     """Completes the pins of the definitions ``names`` (all where there are none) and of those below them.
 
-    Raises what ``pinned.complete`` does; images.lock is then as it was.
+    What resolves is written, whatever else does not. Raises what ``pinned.complete`` does; images.lock is then as it
+    was.
     """
-    host = versions.platform(endpoint)
     lock = reading.read(project.lock)
+    wanted = _chains(project, endpoint, names, overrides)
+    completed = chains.complete(project, endpoint, lock, wanted, update, environ, report)
+    after: dict[tuple[str, str], Pins] = {}
     moved: list[Moved] = []
-    for name in names or image.names(project):
-        chain = image.chain(project, name, host, overrides)
-        completed = chains.complete(project, endpoint, lock, chain, update, environ, report, locked=False)
-        for definition, one in zip(chain, completed, strict=True):
-            before = lock.pins_of(definition.name, definition.platform)
-            lock = lock.with_pins(definition.name, definition.platform, one.pins)
-            moved += _moved(project, definition, before, one.pins)
-            diffs = frozen.load(project, definition.name, one.pins, one.frozen)
-            frozen.keep(project, definition.name, one.pins, diffs)
+    for definition in {one.name: one for chain in wanted for one in chain}.values():
+        one = completed[definition.name]
+        before = lock.pins_of(definition.name, definition.platform)
+        if one.pins == before:
+            continue
+        diffs = frozen.load(project, definition.name, one.pins, one.frozen)
+        frozen.keep(project, definition.name, one.pins, diffs)
+        after[definition.name, definition.platform] = one.pins
+        moved += _moved(project, definition, before, one.pins)
     with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
-        changed = {(one.definition, one.platform) for one in moved}
-        after = transaction.lock
-        for definition_name, platform in sorted(changed):
-            after = after.with_pins(definition_name, platform, lock.pins_of(definition_name, platform))
-        transaction.commit(after)
-    return tuple(moved)
+        lock = transaction.lock
+        for (definition_name, platform), pins in after.items():
+            lock = lock.with_pins(definition_name, platform, pins)
+        transaction.commit(lock)
+    return Repinned(tuple(moved), tuple(fault for one in completed.values() for fault in one.faults))
 
 
 def check(project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image.Overrides) -> tuple[str, ...]:
     """What images.lock does not cover of the definitions ``names`` (all where there are none): ``cpu: base``."""
-    host = versions.platform(endpoint)
     lock = reading.read(project.lock)
-    found = []
-    for name in names or image.names(project):
-        for definition in image.chain(project, name, host, overrides):
-            pins = lock.pins_of(definition.name, definition.platform)
-            found += [f"{definition.name} on {definition.platform}: {n}" for n in pinned.uncovered(definition, pins)]
+    found = [
+        f"{name} on {chain[-1].platform}: {missing}"
+        for chain in _chains(project, endpoint, names, overrides)
+        for name, all_missing in chains.uncovered(lock, chain).items()
+        for missing in all_missing
+    ]
     return tuple(dict.fromkeys(found))
+
+
+def _chains(
+    project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image.Overrides
+) -> list[chains.Chain]:
+    host = versions.platform(endpoint)
+    return [image.chain(project, name, host, overrides) for name in names or image.names(project)]
 
 
 def _moved(project: Project, definition: image.ImageDefinition, before: Pins, after: Pins) -> list[Moved]:
@@ -91,9 +110,10 @@ def _moved(project: Project, definition: image.ImageDefinition, before: Pins, af
         if isinstance(pins[0], GitPin) and isinstance(pins[1], GitPin) and pins[0].git == pins[1].git:
             from builder.sources import git_reading
 
-            between = git_reading.commits_between(
-                project.mirrors, definition.git_sources[name].git, pins[0].commit, pins[1].commit
-            )
+            url = definition.git_sources[name].git
+            # Upstream may have lost the old commit, and a fresh mirror never had it.
+            with contextlib.suppress(SourceError):
+                between = git_reading.commits_between(project.mirrors, url, pins[0].commit, pins[1].commit)
         found.append(Moved(definition.name, definition.platform, name, old, new, between))
     return found
 

@@ -86,7 +86,7 @@ def _subject(project: Project, lock: Lock, text: str) -> Subject:
     if recipe is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
     model = recipe.model if recipe.model in lock.models else None
-    return Subject(text, recipe.container, model)
+    return Subject(text, recipe.repository, model)
 
 
 def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[Move, ...]:

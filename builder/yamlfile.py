@@ -94,3 +94,28 @@ def place_of(path: Path, known: dict[Path, Place], file: str) -> Place:
     while path and path not in known:
         path = path[:-1]
     return known.get(path, Place(file))
+
+
+def place_within(text: str, file: str, path: Path, written: str, earlier: int) -> Place:
+    """The place of ``written`` in the value at ``path``, where that value holds it ``earlier`` times before; the place
+    of the value where ``text`` spells it differently."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    node = yaml.compose(text, Loader=loader)
+    for part in path:
+        node = _child(node, part)
+    if node is None:
+        return Place(file)
+    at = node.start_mark.index - 1
+    for _ in range(earlier + 1):
+        at = text.find(written, at + 1, node.end_mark.index)
+        if at < 0:
+            return Place(file, node.start_mark.line + 1, node.start_mark.column + 1)
+    return Place(file, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+
+
+def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == part), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+        return node.value[part] if part < len(node.value) else None
+    return None

@@ -19,6 +19,8 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "lock": ("lock", "lock", "Resolve or move pins without building."),
     "list": ("list", "list_", "Show the numbered images and the models paired with each."),
     "show": ("show", "show", "Show all that is in one image."),
+    "recipes": ("recipes", "recipes", "Show recipes, check them, and see what they start."),
+    "export": ("export", "export", "Write down what serves a recipe or a model, for other tools."),
     "rollback": ("rollback", "rollback", "Go back to the image before, or to a number."),
     "rebuild": ("rebuild", "rebuild", "Build a number again from its build directory."),
     "pin": ("pin", "pin", "Keep an image when others are pruned."),

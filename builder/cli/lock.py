@@ -31,9 +31,10 @@ def lock(
 ) -> int:
     """Resolve or move pins without building.
 
-    Without --update only what is missing or asked for differently is resolved: a newer upstream moves nothing.
+    Without --update only what is missing or asked for differently is resolved: a newer upstream moves nothing. What can
+    be resolved is written; the rest is named at the end, and the exit code is 6.
     """
-    from builder import repin
+    from builder import pinned, repin
     from builder.cli.say import say
 
     overrides = parse_overrides(platform, ())
@@ -45,10 +46,12 @@ def lock(
             click.echo("images.lock covers all that is asked")
         return STALE if missing else 0
     asked = parse_update(update)
-    moved = repin.run(context.project, context.endpoint, definitions, asked, overrides, os.environ, say)
-    for one in moved:
+    done = repin.run(context.project, context.endpoint, definitions, asked, overrides, os.environ, say)
+    for one in done.moved:
         _print(one)
-    if not moved:
+    if done.faults:
+        raise pinned.error_of(done.faults)
+    if not done.moved:
         click.echo("nothing moved")
     return 0
 

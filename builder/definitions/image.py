@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -20,17 +21,19 @@ MAKES = {"vllm": ("vllm",), "flashinfer": ("flashinfer-python", "flashinfer-cubi
 
 @dataclass(frozen=True)
 class Index:
-    """A package index that serves the packages named and no others."""
+    """A package index that serves the packages named (normalised) and no others. With ``local``, a wheel that the
+    person keeps may be chosen in their place; without, it may only be the same file."""
 
     url: str
     packages: tuple[str, ...]
+    local: bool = True
 
 
 @dataclass(frozen=True)
 class PythonWants:
     """The Python packages asked for. ``version`` is the image's Python (``3.12``), ``glibc`` its C library (``2.39``),
-    ``without`` names packages that are never installed though others ask for them, ``build`` is what it takes to build
-    the sources that come from git."""
+    ``without`` names packages that are never installed though others ask for them, ``indexes`` are those of single
+    packages, of the sources too, ``build`` is what it takes to build the sources that come from git."""
 
     version: str
     glibc: str
@@ -42,9 +45,21 @@ class PythonWants:
 
 @dataclass(frozen=True)
 class WheelSource:
-    """A source taken as a wheel: one exact requirement, ``vllm==0.19.1``."""
+    """A source taken as a wheel: ``vllm==0.19.1``, or ``vllm`` for the newest at the time of pinning; from an ``index``
+    of its own where one is given, such as the one that vLLM publishes for each commit."""
 
     requirement: str
+    index: str | None = None
+
+    @property
+    def package(self) -> str:
+        """The normalised name of the package."""
+        return _normalised(self.requirement.partition("==")[0])
+
+    @property
+    def asked(self) -> str:
+        """The wish as images.lock records it."""
+        return f"{self.requirement} from {self.index}" if self.index else self.requirement
 
 
 @dataclass(frozen=True)
@@ -81,9 +96,9 @@ class ImageDefinition:
     parts: dict[str, str]
 
     @property
-    def wheels(self) -> tuple[str, ...]:
-        """The requirements of the sources that are taken as wheels."""
-        return tuple(s.requirement for s in self.sources.values() if isinstance(s, WheelSource))
+    def wheel_sources(self) -> dict[str, WheelSource]:
+        """The sources that are taken as wheels."""
+        return {name: source for name, source in self.sources.items() if isinstance(source, WheelSource)}
 
     @property
     def git_sources(self) -> dict[str, GitSource]:
@@ -117,7 +132,12 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
     if ("base" in data) == ("from" in data):
         said = "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
         raise FileProblemsError((Problem(Place(file), said),))
-    python = _python(data["python"]) if "python" in data else None
+    sources = {source: _source(wanted) for source, wanted in data.get("sources", {}).items()}
+    wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
+    if wheels and "python" not in data:
+        said = f"{wheels[0].requirement} is installed with the Python packages: say for which Python in `python`"
+        raise FileProblemsError((Problem(Place(file), said),))
+    python = _python(data["python"], wheels) if "python" in data else None
     platform = host_platform if data["platform"] == "host" else data["platform"]
     template = folder / "Dockerfile.j2"
     return ImageDefinition(
@@ -127,7 +147,7 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
         platform=platform,
         base=data.get("base"),
         parent=data.get("from"),
-        sources={source: _source(wanted) for source, wanted in data.get("sources", {}).items()},
+        sources=sources,
         python=python,
         args=dict(data.get("args", {})),
         mods=tuple(data.get("mods", ())),
@@ -201,16 +221,23 @@ def of_repository(project: Project, repository: str) -> str | None:
 
 def _source(data: dict[str, Any]) -> Source:
     if "wheel" in data:
-        return WheelSource(data["wheel"])
+        return WheelSource(data["wheel"], data.get("index"))
     return GitSource(data["git"], data["ref"], tuple(data.get("pulls", ())), tuple(data.get("requirements", ())))
 
 
-def _python(data: dict[str, Any]) -> PythonWants:
+def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonWants:
+    indexes = [Index(i["url"], tuple(map(_normalised, i["packages"]))) for i in data.get("indexes", ())]
+    indexes += [Index(wheel.index, (wheel.package,), local=False) for wheel in wheels if wheel.index]
     return PythonWants(
         version=data["version"],
         glibc=data.get("glibc", "2.39"),
         packages=tuple(data["packages"]),
         without=tuple(data.get("without", ())),
-        indexes=tuple(Index(i["url"], tuple(i["packages"])) for i in data.get("indexes", ())),
+        indexes=tuple(indexes),
         build=tuple(data.get("build", ())),
     )
+
+
+def _normalised(name: str) -> str:
+    """The name of a Python package as indexes and locks spell it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -12,7 +12,8 @@ from builder import yamlfile
 from builder.errors import FileProblemsError, Problem
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from builder.definitions.image import ImageDefinition
+    from builder.project import Project
 
 
 def canonical(package: str) -> str:
@@ -20,17 +21,29 @@ def canonical(package: str) -> str:
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
-def check_requirements(path: Path, file: str, where: yamlfile.Path, requirements: tuple[str, ...]) -> None:
-    """Raises FileProblemsError naming every requirement in the list at ``where`` that no installer would take."""
+def check(project: Project, definition: ImageDefinition) -> None:
+    """Raises FileProblemsError naming every requirement in the definition's image.yaml that no installer would take."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    wrong: list[tuple[int, str]] = []
-    for index, text in enumerate(requirements):
+    wrong: dict[yamlfile.Path, str] = {}
+    for where, text in _written(definition).items():
         try:
             Requirement(text)
         except InvalidRequirement as error:
-            wrong.append((index, str(error).splitlines()[0]))
+            wrong[where] = str(error).splitlines()[0]
     if wrong:
+        path = project.dockerfiles / definition.name / "image.yaml"
+        file = project.relative(path)
         known = yamlfile.places(path.read_text(encoding="utf-8-sig"), file)
-        places = ((yamlfile.place_of((*where, index), known, file), said) for index, said in wrong)
+        places = ((yamlfile.place_of(where, known, file), said) for where, said in wrong.items())
         raise FileProblemsError(tuple(Problem(place, f"not a requirement: {said}") for place, said in places))
+
+
+def _written(definition: ImageDefinition) -> dict[yamlfile.Path, str]:
+    """Every requirement of the definition, by its place in the file."""
+    wants = definition.python
+    lists = {"packages": wants.packages, "build": wants.build} if wants else {}
+    return {
+        **{("sources", name, "wheel"): source.requirement for name, source in definition.wheel_sources.items()},
+        **{("python", key, number): text for key, texts in lists.items() for number, text in enumerate(texts)},
+    }

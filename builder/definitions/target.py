@@ -46,7 +46,7 @@ def find(project: Project, text: str) -> Target:
 
 
 def _of_recipe(project: Project, wanted: recipe.Recipe) -> Target:
-    definition = image.of_repository(project, wanted.container)
+    definition = image.of_repository(project, wanted.repository)
     if definition is None:
         raise FileProblemsError(
             (Problem(Place(wanted.file), f"container: no image definition makes `{wanted.container}`"),),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from builder.engine.api import raw
 from builder.engine.faults import START_HINT
 from builder.engine.progress import title
-from builder.errors import BuilderError, BuildFailedError, EngineError
+from builder.errors import BuilderError, BuildFailedError, EngineError, TreeGoneError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _ANSWER_WAIT = 5.0
 _NAME_WIDTH = 120
 _CANCELLED = 130
+_TREE = re.compile(r"load git source (\S+)$")
 
 
 def failure(
@@ -46,6 +48,9 @@ def failure(
         return BuildFailedError("the build was cancelled", log=path)
     place = _source(rest)
     for digest, step in failed:
+        if tree := _TREE.search(step.name):
+            message = f"the source tree {tree[1]} cannot be had: {' '.join(step.error.split())}"
+            return TreeGoneError(message, address=tree[1], log=path)
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *place]
         lines += [f"  {line}" for line in log.tail(digest)]
         return BuildFailedError("\n".join(lines), log=path, hint=_hint(step.error))

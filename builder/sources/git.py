@@ -25,26 +25,23 @@ def resolve(mirrors: Path, url: str, ref: str, say: Say = silent) -> GitPin:
     return mirror_use.using(mirrors, url, lambda place: _pin(place, ref), say)
 
 
-def resolve_all(mirrors: Path, wanted: Sequence[tuple[str, str, str]], say: Say = silent) -> dict[str, GitPin]:
-    """The pins of several sources, resolved at the same time: (name, address, ref) each, by name.
-
-    Raises one SourceError that says what went wrong with every one of them. ``say`` is called from other threads.
-    """
+def resolve_all(
+    mirrors: Path, wanted: Sequence[tuple[str, str]], say: Say = silent
+) -> dict[tuple[str, str], GitPin | SourceError]:
+    """The pins of several sources (address, ref), resolved at the same time; for each its pin, or why there is none.
+    ``say`` is called from other threads."""
     from concurrent.futures import ThreadPoolExecutor
 
-    pins: dict[str, GitPin] = {}
-    faults: list[tuple[str, SourceError]] = []
+    def answer(asked: tuple[str, str]) -> GitPin | SourceError:
+        try:
+            url, ref = asked
+            return resolve(mirrors, url, ref, say)
+        except SourceError as error:
+            return error
+
+    unique = tuple(dict.fromkeys(wanted))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        under_way = [(name, pool.submit(resolve, mirrors, url, ref, say)) for name, url, ref in wanted]
-        for name, result in under_way:
-            try:
-                pins[name] = result.result()
-            except SourceError as error:
-                faults.append((name, error))
-    if faults:
-        hints = dict.fromkeys(error.hint for _, error in faults if error.hint)
-        raise SourceError("\n".join(f"{name}: {error.message}" for name, error in faults), hint="; ".join(hints))
-    return pins
+        return dict(zip(unique, pool.map(answer, unique), strict=True))
 
 
 def _pin(place: Place, ref: str) -> GitPin:

@@ -67,6 +67,11 @@ def fetch(place: Place, *refs: str) -> None:
     ask(place, [*_FETCH, _UPSTREAM, *refs])
 
 
+def fetch_tree(place: Place, ref: str) -> None:
+    """Fetches one commit (git's refspec) with all its files and without its history."""
+    ask(place, ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, ref])
+
+
 def update_tags(place: Place, upstream: Mapping[str, str]) -> None:
     """Makes the mirror's tags those of ``upstream`` (name to object); no network where they are already."""
     lines = must(place, ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]).text.splitlines()

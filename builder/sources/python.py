@@ -40,8 +40,11 @@ class Resolved:
     addresses: Mapping[str, str]
 
 
-def wanted(definition: ImageDefinition, sources: Mapping[str, SourcePin]) -> tuple[str, ...]:
-    """All that a definition asks for at run time, as images.lock records it: a changed line makes the pin stale."""
+def wanted(
+    definition: ImageDefinition, sources: Mapping[str, SourcePin], held: tuple[LockedPackage, ...]
+) -> tuple[str, ...]:
+    """All that a definition asks for at run time, as images.lock records it: a changed line makes the pin stale.
+    ``held`` is what the images below have: other packages there may need others here."""
     wants = definition.python
     if wants is None:
         return ()
@@ -49,7 +52,9 @@ def wanted(definition: ImageDefinition, sources: Mapping[str, SourcePin]) -> tup
     for name, source in definition.git_sources.items():
         commit = sources[name].commit if name in sources else None
         files += [f"{file} of {name} {commit}" for file in source.requirements]
-    return (*_environment(wants), *sorted(definition.wheels), *wants.packages, *files, *_limits(wants))
+    wheels = sorted(source.requirement for source in definition.wheel_sources.values())
+    below = [f"on {definition.parent}: {len(held)} packages, sha256 {_digest(held)}"] if definition.parent else []
+    return (*_environment(wants), *below, *wheels, *wants.packages, *files, *_limits(wants))
 
 
 def wanted_to_build(wants: PythonWants) -> tuple[str, ...]:
@@ -59,6 +64,13 @@ def wanted_to_build(wants: PythonWants) -> tuple[str, ...]:
 
 def _environment(wants: PythonWants) -> tuple[str, ...]:
     return (f"python {wants.version}, glibc {wants.glibc}",)
+
+
+def _digest(packages: tuple[LockedPackage, ...]) -> str:
+    import hashlib
+
+    text = "".join(f"{package.name}=={package.version}\n" for package in packages)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _limits(wants: PythonWants) -> tuple[str, ...]:
@@ -140,7 +152,8 @@ def local_names(settings: Settings, machine: str) -> frozenset[str]:
 
 
 def _project(request: Request, local: frozenset[str]) -> str:
-    """A pyproject.toml that asks uv for the packages, each index serving only its own; a local wheel comes first."""
+    """A pyproject.toml that asks uv for the packages, each index serving only its own; a local wheel comes first where
+    the index lets it."""
     from json import dumps as quoted  # a JSON string of ASCII is a TOML string
 
     wants = request.wants
@@ -156,7 +169,8 @@ def _project(request: Request, local: frozenset[str]) -> str:
         "[tool.uv.sources]",
     ]
     for number, index in enumerate(wants.indexes, start=1):
-        lines += [f"{quoted(name)} = {{index = 'index-{number}'}}" for name in index.packages if name not in local]
+        own = [name for name in index.packages if not (index.local and name in local)]
+        lines += [f"{quoted(name)} = {{index = 'index-{number}'}}" for name in own]
     for number, index in enumerate(wants.indexes, start=1):
         lines += ["[[tool.uv.index]]", f"name = 'index-{number}'", f"url = {quoted(index.url)}", "explicit = true"]
     return "\n".join(lines) + "\n"

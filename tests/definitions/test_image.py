@@ -130,6 +130,7 @@ def test_the_shipped_definitions_load() -> None:
         "dflash": ["dflash"],
         "flashqla": ["dflash", "flashqla"],
         "tf5": ["tf5"],
+        "tf5-wheel": ["tf5-wheel"],
     }
     assert all(chain[-1].repository == f"vllm-node-{name}" for name, chain in found.items())
     assert found["dflash"][0].git_sources["vllm"].pulls == (40898,)
@@ -171,6 +172,44 @@ def test_a_source_may_come_from_git(tmp_path: Path) -> None:
     )
     source = image.GitSource("https://example.org/vllm.git", "main", (40898,), ("r.txt",))
     assert load(tmp_path, text).git_sources == {"vllm": source}
+
+
+def test_a_wheel_may_have_an_index_of_its_own(tmp_path: Path) -> None:
+    index = "https://wheels.vllm.ai/" + "e2f5" * 10 + "/cu130"
+    text = f"""\
+{projects.IMAGE.format(repository="small")}sources:
+  vllm: {{wheel: Vllm_X, index: "{index}"}}
+  flashinfer: {{wheel: flashinfer-python==0.6.7}}
+python:
+  version: "3.12"
+  packages: []
+  indexes: [{{url: "https://example.org/simple", packages: [Torch_Audio]}}]
+"""
+    found = load(tmp_path, text)
+    assert found.wheel_sources["vllm"].asked == f"Vllm_X from {index}"
+    assert found.wheel_sources["flashinfer"].asked == "flashinfer-python==0.6.7"
+    assert found.python is not None
+    assert found.python.indexes == (
+        image.Index("https://example.org/simple", ("torch-audio",)),
+        image.Index(index, ("vllm-x",), local=False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("{wheel: vllm>=0.19}", '`sources.vllm.wheel`: "vllm>=0.19" has characters that are not allowed here'),
+        ("{wheel: vllm, ref: main}", "unknown key `ref`; known here: wheel, index"),
+        ("{wheel: vllm, index: 'https://me:secret@example.org/simple'}", "without a login"),
+        ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),
+        ("{git: 'https://example.org/x.git', ref: main, index: 'https://x'}", "unknown key `index`"),
+        ("main", '`sources.vllm`: "main" is not a mapping'),
+        ("{wheel: vllm}", "vllm is installed with the Python packages: say for which Python in `python`"),
+    ],
+)
+def test_a_source_that_is_neither_is_refused(tmp_path: Path, source: str, said: str) -> None:
+    (found,) = problems(tmp_path, projects.IMAGE.format(repository="small") + f"sources:\n  vllm: {source}\n")
+    assert said in found
 
 
 def test_overrides_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from builder.engine.endpoint import Endpoint
 from builder.engine.failure import failure
 from builder.engine.log import Log
 from builder.engine.progress import Progress
-from builder.errors import BuilderError, BuildFailedError, EngineError
+from builder.errors import BuilderError, BuildFailedError, EngineError, TreeGoneError
 from tests.engine.test_api import answering, serving
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -56,6 +56,14 @@ def test_the_target_that_failed_is_named_and_not_the_one_it_took_with_it(alive: 
     assert "[quick 2/2]" in error.message
     assert "exit code 7" in error.message
     assert "slow" not in error.message
+
+
+def test_a_source_tree_that_its_repository_does_not_give(alive: Endpoint) -> None:
+    error = judged(alive, recorded("gone-tree"))
+    assert isinstance(error, TreeGoneError)
+    assert error.address == "git://127.0.0.1/up.git#" + "0123456789" * 4
+    assert error.message.startswith(f"the source tree {error.address} cannot be had: failed to checkout remote")
+    assert "\n" not in error.message
 
 
 def test_a_dockerfile_that_cannot_be_read(alive: Endpoint) -> None:

@@ -18,6 +18,7 @@ MODES = [
     ("cpu", "wheel"),
     ("tf5", "git"),
     ("tf5", "wheel"),
+    ("tf5-wheel", "wheel"),
     ("dflash", "git"),
     ("flashqla", "git"),
 ]
@@ -58,6 +59,6 @@ def _pins(definition: ImageDefinition) -> Pins:
 def _source_pin(definition: ImageDefinition, name: str) -> SourcePin:
     source = definition.sources[name]
     if isinstance(source, WheelSource):
-        return WheelPin(source.requirement, source.requirement.partition("==")[2])
+        return WheelPin(source.asked, source.requirement.partition("==")[2] or "0.6.7")
     pulls = tuple(PullPin(number, "c" * 40, "d" * 64) for number in source.pulls)
     return GitPin(source.git, source.ref, "a" * 40, "0.19.2.dev31+gaaaaaaa", DATE, pulls)

@@ -12,7 +12,7 @@ from builder.errors import SourceError
 from builder.lock.pins import GitPin
 from builder.sources import git, git_command
 from builder.sources.git_faults import MissingError
-from tests.sources.git_server import Vllm, make_repository, served_vllm
+from tests.sources.git_server import Vllm, lines, make_repository, served_vllm
 
 
 @pytest.fixture
@@ -52,6 +52,13 @@ def test_no_contents_are_fetched(vllm: Vllm) -> None:
     resolve(vllm, "main")
     kinds = vllm.git("cat-file", "--batch-all-objects", "--batch-check=%(objecttype)").split()
     assert set(kinds) == {"commit", "tree", "tag"}
+
+
+def test_the_date_of_a_commit_that_moves_files_takes_no_contents_of_them(vllm: Vllm) -> None:
+    """Files that come and go look like renamed ones, which git would tell by their contents."""
+    moved = {"vllm/file3.py": None, "vllm/file4.py": lines(1, 4)}
+    commit = vllm.history.repository.commit("refs/heads/main", "Moved and changed", moved)
+    assert (resolve(vllm, "main").commit, vllm.said) == (commit, [f"fetching {commit[:7]} from {vllm.url}"])
 
 
 def test_a_commit_that_the_mirror_has_takes_no_network(vllm: Vllm) -> None:
@@ -168,23 +175,20 @@ def test_a_repository_without_tags_counts_its_commits(vllm: Vllm) -> None:
 
 def test_several_resolve_at_the_same_time_also_from_one_repository(vllm: Vllm) -> None:
     make_repository(vllm.server.root / "fresh.git").commit("refs/heads/main", "One", {"a": "1"})
-    wanted = [("vllm", vllm.url, "main"), ("old", vllm.url, "v0.19.0"), ("x", f"{vllm.server.url}/fresh.git", "main")]
-    pins = git.resolve_all(vllm.mirrors, wanted)
-    assert list(pins) == ["vllm", "old", "x"]
-    assert pins["vllm"].commit == vllm.history.main
+    wanted = [(vllm.url, "main"), (vllm.url, "v0.19.0"), (f"{vllm.server.url}/fresh.git", "main"), (vllm.url, "main")]
+    found = git.resolve_all(vllm.mirrors, wanted)
+    assert list(found) == wanted[:3]
+    first = found[vllm.url, "main"]
+    assert isinstance(first, GitPin)
+    assert first.commit == vllm.history.main
 
 
-def test_several_faults_are_reported_together(vllm: Vllm) -> None:
-    wanted = [
-        ("vllm", vllm.url, "mian"),
-        ("flashinfer", f"{vllm.server.url}/none.git", "main"),
-        ("x", vllm.url, "main"),
-    ]
-    with pytest.raises(SourceError) as caught:
-        git.resolve_all(vllm.mirrors, wanted)
-    first, second = caught.value.message.splitlines()
-    assert first.startswith("vllm: ")
-    assert second.startswith("flashinfer: there is no git repository at")
+def test_a_fault_of_one_keeps_no_other_from_its_pin(vllm: Vllm) -> None:
+    wanted = [(vllm.url, "mian"), (f"{vllm.server.url}/none.git", "main"), (vllm.url, "main")]
+    found = git.resolve_all(vllm.mirrors, wanted)
+    kinds = [type(found[asked]) for asked in wanted]
+    assert kinds == [MissingError, SourceError, GitPin]
+    assert "there is no git repository at" in str(found[wanted[1]])
 
 
 @pytest.mark.parametrize("url", ["ext::sh -c true", "--upload-pack=x", "", "foo::bar"])

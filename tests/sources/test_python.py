@@ -101,8 +101,8 @@ def test_every_wish_counts(tmp_path: Path) -> None:
     definitions.append(replace(small, python=WANTS, sources={"vllm": WheelSource("vllm==1")}))
     git = replace(small, python=WANTS, sources={"vllm": GitSource("https://x", "main", requirements=("r.txt",))})
     pins = [GitPin("https://x", "main", commit * 40, "1", "2026-01-01T00:00:00Z") for commit in "ab"]
-    asked = {python.wanted(definition, {}) for definition in definitions}
-    asked |= {python.wanted(git, {"vllm": pin}) for pin in pins}
+    asked = {python.wanted(definition, {}, ()) for definition in definitions}
+    asked |= {python.wanted(git, {"vllm": pin}, ()) for pin in pins}
     assert len(asked) == len(definitions) + len(pins)
 
 

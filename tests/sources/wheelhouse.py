@@ -1,16 +1,27 @@
-"""Small real wheels and a package index of them on disk, for uv to resolve from."""
+"""Small real wheels and package indexes of them, on disk and behind a server, for uv to resolve from."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
 import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 
 def make_wheel(
-    folder: Path, name: str, version: str, tag: str = "py3-none-any", requires: tuple[str, ...] = ()
+    folder: Path,
+    name: str,
+    version: str,
+    tag: str = "py3-none-any",
+    requires: tuple[str, ...] = (),
+    files: Mapping[str, str] | None = None,
 ) -> Path:
-    """A wheel with nothing but its metadata."""
+    """A wheel with nothing but its metadata, and ``files``."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{name.replace('-', '_')}-{version}"
     path = folder / f"{stem}-{tag}.whl"
@@ -20,6 +31,8 @@ def make_wheel(
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
         archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n")
         archive.writestr(f"{info}/RECORD", "")
+        for file, text in (files or {}).items():
+            archive.writestr(file, text)
     return path
 
 
@@ -33,6 +46,63 @@ def make_index(folder: Path, wheels: list[Path]) -> str:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(f"<!DOCTYPE html><html><body>\n{links}</body></html>\n", encoding="utf-8")
     return folder.as_uri()
+
+
+def make_commit_index(folder: Path, wheels: list[Path]) -> None:
+    """The index of one commit's wheels, which lie in ``folder`` itself, for the variant ``cu130``: as vLLM publishes
+    it (.buildkite/scripts/generate-nightly-index.py there), with relative links and without hashes."""
+    links = "".join(f'    <a href="../../{quote(wheel.name)}">{wheel.name}</a><br/>\n' for wheel in wheels)
+    page = folder / "cu130/vllm/index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text(f"<!DOCTYPE html>\n<html>\n  <body>\n{links}  </body>\n</html>\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A folder behind a server that knows ranges: its address, and how many bytes went out each time."""
+
+    url: str
+    sent: list[int] = field(default_factory=list)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Served]:
+    """Serves ``folder`` on a free port of this machine until the block ends."""
+    sent: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+        def do_HEAD(self) -> None:
+            self._answer()
+
+        def do_GET(self) -> None:
+            part = self._answer()
+            sent.append(len(part))
+            self.wfile.write(part)
+
+        def _answer(self) -> bytes:
+            path = folder / unquote(self.path).lstrip("/")
+            path = path / "index.html" if path.is_dir() else path
+            data = path.read_bytes() if path.is_file() else b""
+            asked = self.headers["Range"]
+            if asked:
+                first, last = map(int, asked.removeprefix("bytes=").split("-"))
+                data = data[first : last + 1]
+            self.send_response(206 if asked else 200 if path.is_file() else 404)
+            self.send_header("Content-Type", "text/html" if path.suffix == ".html" else "application/octet-stream")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            return data
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield Served(f"http://127.0.0.1:{server.server_port}", sent)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def sha256(path: Path) -> str:

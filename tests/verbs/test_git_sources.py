@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.pins import GitPin
 from builder.project import Project
 from tests import projects
 from tests.conftest import Command
 from tests.sources.wheelhouse import make_index, make_wheel
+from tests.verbs.git_upstream import Upstream
 
 pytestmark = pytest.mark.engine
 
@@ -38,57 +34,6 @@ echo {{ sources.flashinfer.version | sh }} > /source/version
 ls /run/builder/patches > /source/patches
 EOF
 """
-
-
-@dataclass(frozen=True)
-class Upstream:
-    """A repository that a git daemon serves at ``url``, and a clone of it to work in."""
-
-    url: str
-    work: Path
-
-    def git(self, *arguments: str) -> str:
-        identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
-        done = subprocess.run(["git", *identity, *arguments], cwd=self.work, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    def commit(self, title: str, **files: str) -> str:
-        """A commit on the branch that is checked out, pushed; returns its 40 hex digits."""
-        for name, text in files.items():
-            projects.write(self.work / f"{name}.py", text)
-        self.git("add", ".")
-        self.git("commit", "--quiet", "--message", title)
-        self.git("push", "--quiet", "--force", "origin", "HEAD", "--tags")
-        return self.git("rev-parse", "HEAD")
-
-
-@pytest.fixture
-def upstream(tmp_path: Path) -> Iterator[Upstream]:
-    served = tmp_path / "served" / "flashinfer.git"
-    subprocess.run(["git", "init", "--quiet", "--bare", "--initial-branch=main", served], check=True)
-    for key in ("uploadpack.allowAnySHA1InWant", "uploadpack.allowFilter"):
-        subprocess.run(["git", "-C", served, "config", key, "true"], check=True)
-    subprocess.run(["git", "clone", "--quiet", served, tmp_path / "work"], check=True, capture_output=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    argv = ["git", "daemon", "--export-all", f"--base-path={served.parent}", "--listen=127.0.0.1", f"--port={port}"]
-    with subprocess.Popen([*argv, "--reuseaddr"], stderr=subprocess.DEVNULL, start_new_session=True) as daemon:
-        try:
-            wait_for(port)
-            yield Upstream(f"git://127.0.0.1:{port}/flashinfer.git", tmp_path / "work")
-        finally:
-            os.killpg(daemon.pid, 9)
-
-
-def wait_for(port: int) -> None:
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        with socket.socket() as attempt:
-            if attempt.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("git daemon does not listen")
 
 
 def use(project: Project, upstream: Upstream, pulls: list[int]) -> None:
@@ -241,3 +186,36 @@ def test_two_targets_share_a_pull_request_that_is_frozen_for_the_first(
     upstream.git("checkout", "--quiet", "main")
     builder("build", "small", "chat")
     assert sorted(reading.read(small.lock).images[repository].numbers) == [1, 2]
+
+
+def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
+    small: Project, builder: Command, upstream: Upstream, endpoint: Endpoint
+) -> None:
+    commit = upstream.commit("the first", serve="1")
+    use(small, upstream, [])
+    for name, ref, base in (("typo", "mian", "debian:bookworm-slim"), ("baseless", "main", "localhost:1/none:1")):
+        text = (small.dockerfiles / "small/image.yaml").read_text(encoding="utf-8")
+        text = text.replace("ref: main", f"ref: {ref}").replace("debian:bookworm-slim", base)
+        projects.write(small.dockerfiles / name / "image.yaml", text)
+        projects.write(small.dockerfiles / name / "Dockerfile.j2", DOCKERFILE)
+    done = builder("lock", code=6)
+    lines = done.stderr.partition("error: ")[2].splitlines()
+    assert lines[0].startswith("baseless base: base image localhost:1/none:1 cannot be resolved")
+    assert lines[1].startswith(f"  typo flashinfer: {upstream.url} has no branch or tag `mian`")
+    assert lines[2].startswith("what to do: ")
+    assert "small flashinfer: not pinned → " in done.stdout
+    pins = {name: next(iter(found.values())) for name, found in reading.read(small.lock).pins.items()}
+    assert {name: (found.base is not None, len(found.sources)) for name, found in pins.items()} == {
+        "small": (True, 1),
+        "baseless": (False, 1),
+        "typo": (True, 0),
+    }
+    assert pins["baseless"].sources["flashinfer"].commit == commit
+    missing = builder("lock", "--check", code=4).stdout
+    assert [line.partition(" on ")[0] for line in missing.splitlines()] == [
+        "not pinned: baseless",
+        "not pinned: typo",
+    ]
+    assert "images.lock does not cover base of baseless" in builder("build", "baseless", "--locked", code=4).stderr
+    said = builder("build", "small", "--locked", "--update", "flashinfer", code=2).stderr
+    assert "give one of them" in said

@@ -1,0 +1,66 @@
+"""``builder export``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from builder.cli.complete import names
+from builder.cli.context import Context, pass_context
+from builder.cli.serve_options import overrides, serve_options
+
+
+@click.command()
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+@click.option("--format", "kind", type=click.Choice(["compose", "recipe", "script", "opencode"]), required=True)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write to FILE.")
+@click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode: the machine that clients ask.")
+@serve_options
+@pass_context
+def export(
+    context: Context,
+    /,
+    what: str,
+    extra: tuple[str, ...],
+    kind: str,
+    output: Path | None,
+    address: str,
+    **given: Any,
+) -> None:
+    """Write down what serves a recipe or a model, for other tools.
+
+    \b
+    compose    a compose file, the image pinned by its number
+    recipe     a recipe that makes other launchers serve this very image
+    script     a shell script with a plain docker run
+    opencode   the provider for OpenCode's configuration
+    """
+    from builder import export as verb
+
+    request = verb.Request(what, kind, overrides(given), extra, address)
+    done = verb.run(context.project, request, os.environ)
+    for remark in done.remarks:
+        click.echo(remark, err=True)
+    if output is None:
+        click.echo(done.text, nl=False)
+        return
+    _write(output, done.text, executable=kind == "script")
+    click.echo(f"{output}: {done.image}")
+
+
+def _write(path: Path, text: str, *, executable: bool) -> None:
+    """Puts the text in place in one step: whoever reads the file meanwhile has the old one or the new one."""
+    from builder.errors import UsageError
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(0o755 if executable else 0o644)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"{path}: {error.strerror}") from None

@@ -1,0 +1,189 @@
+"""``builder recipes``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.cli import table
+from builder.cli.complete import names
+from builder.cli.context import Context, json_option, pass_context
+from builder.cli.serve_options import overrides, serve_options
+
+if TYPE_CHECKING:
+    from builder.definitions.command import ServeCommand
+    from builder.definitions.recipe import Recipe
+    from builder.recipecheck import Checked
+    from builder.recipes import Row
+
+BROKEN = 2
+
+
+@click.group()
+def recipes() -> None:
+    """Show recipes, check them, and see what they start."""
+
+
+@recipes.command("list")
+@json_option
+@pass_context
+def list_(context: Context, as_json: bool) -> None:
+    """Show the project's recipes, and the image that serves each."""
+    from builder import recipes as verb
+
+    seen = verb.overview(context.project, context.endpoint)
+    if as_json:
+        _print_json({"recipes": [_row_document(row) for row in seen.rows]})
+        return
+    if seen.engine_error:
+        click.echo(f"no engine answers, so states are unknown: {seen.engine_error}", err=True)
+    if not seen.rows:
+        click.echo("no recipes in recipes/")
+        return
+    rows = [_row(row) for row in seen.rows]
+    for line in table.lines(("RECIPE", "IMAGE", "STATE", "MODEL"), rows, table.width()):
+        click.echo(line)
+
+
+@recipes.command()
+@click.argument("recipe", shell_complete=names("recipes"))
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+@serve_options
+@json_option
+@pass_context
+def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Show what a recipe starts, and the image that serves it."""
+    from builder import recipes as verb
+
+    shown, engine_error = verb.show(context.project, context.endpoint, recipe, overrides(given), extra)
+    found = shown.row.checked.recipe
+    if as_json:
+        _print_json({**_row_document(shown.row), "command": _command_document(shown.command)})
+        return
+    if engine_error:
+        click.echo(f"no engine answers, so the image's state is unknown: {engine_error}", err=True)
+    if found is not None:
+        for line in table.lines(("", ""), _facts(found, shown.row, shown.command), table.width())[1:]:
+            click.echo(line)
+    click.echo()
+    click.echo(shown.command.argv[2] if shown.command.is_script else _folded(shown.command.argv))
+
+
+@recipes.command()
+@click.argument("paths", nargs=-1, metavar="[PATH|FOLDER|NAME]…", shell_complete=names("recipes"))
+@json_option
+@pass_context
+def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
+    """Look for everything wrong in recipes: in files, folders, or all of the project's.
+
+    Ends with 2 where something is wrong.
+    """
+    from builder import recipecheck
+
+    checked = recipecheck.check(context.project, paths)
+    broken = [one for one in checked if one.problems]
+    if as_json:
+        _print_json({"recipes": [_checked_document(one) for one in checked]})
+        return BROKEN if broken else 0
+    for one in checked:
+        for problem in one.problems:
+            click.echo(str(problem))
+        for remark in one.remarks:
+            click.echo(f"{one.file}: note: {remark}")
+    problems = sum(len(one.problems) for one in broken)
+    count = f"{len(checked)} recipe{'' if len(checked) == 1 else 's'} checked: "
+    click.echo(count + (f"{problems} problems in {len(broken)} of them" if broken else "all is well"))
+    return BROKEN if broken else 0
+
+
+def _row(row: Row) -> tuple[str, ...]:
+    found = row.checked.recipe
+    name = row.checked.file.removeprefix("recipes/").removesuffix(".yaml")
+    if found is None or row.checked.problems:
+        return (name, "-", "broken", "builder recipes check says what is wrong")
+    image = str(row.image) if row.image else found.container
+    return (name, image, _state(row), found.model or "-")
+
+
+def _state(row: Row) -> str:
+    if row.image is None:
+        return "not built"
+    return f"{row.state}, {'paired' if row.paired else 'not paired'}"
+
+
+def _facts(recipe: Recipe, row: Row, command: ServeCommand) -> list[tuple[str, str]]:
+    where = "one machine only" if recipe.solo_only else "several machines only" if recipe.cluster_only else "any"
+    facts = [
+        ("recipe", recipe.file),
+        ("name", recipe.name),
+        ("description", recipe.description),
+        ("model", recipe.model or command.model or "unknown"),
+        ("revision", recipe.revision or ""),
+        ("draft model", recipe.draft_model or ""),
+        ("answers to", ", ".join(command.served)),
+        ("listens on", f"{command.host or 'any address'}, port {command.port or 'unknown'}"),
+        ("image", f"{row.image or recipe.container} ({_state(row)})"),
+        ("mods", ", ".join(recipe.mods) or "none"),
+        ("machines", where),
+        ("environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())),
+        ("note", "; ".join(row.checked.remarks)),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _folded(argv: tuple[str, ...]) -> str:
+    """The command as a shell takes it, an option a line."""
+    lines: list[list[str]] = [[]]
+    for word in argv:
+        if word.startswith("-"):
+            lines.append([])
+        lines[-1].append(shlex.quote(word))
+    return " \\\n  ".join(" ".join(line) for line in lines if line)
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    click.echo(json.dumps({"schema_version": 1, **document}, indent=1, ensure_ascii=False))
+
+
+def _checked_document(checked: Checked) -> dict[str, Any]:
+    return {
+        "file": checked.file,
+        "problems": [{"line": p.place.line, "column": p.place.column, "message": p.message} for p in checked.problems],
+        "remarks": list(checked.remarks),
+    }
+
+
+def _row_document(row: Row) -> dict[str, Any]:
+    found = row.checked.recipe
+    said = (
+        {}
+        if found is None
+        else {
+            "name": found.name,
+            "description": found.description,
+            "model": found.model,
+            "revision": found.revision,
+            "draft_model": found.draft_model,
+            "container": found.container,
+            "mods": list(found.mods),
+            "solo_only": found.solo_only,
+            "cluster_only": found.cluster_only,
+        }
+    )
+    serving = {"image": str(row.image) if row.image else None, "paired": row.paired, "state": row.state}
+    return {**_checked_document(row.checked), **said, **serving}
+
+
+def _command_document(command: ServeCommand) -> dict[str, Any]:
+    return {
+        "argv": list(command.argv),
+        "env": command.env,
+        "script": command.is_script,
+        "port": command.port,
+        "host": command.host,
+        "model": command.model,
+        "served_names": list(command.served),
+    }

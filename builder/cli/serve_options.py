@@ -1,0 +1,53 @@
+"""The options that change a recipe's serve command, for every command that renders one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+# Each option by the key of the recipe that it sets.
+_OPTIONS = (
+    click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Listen on port N."),
+    click.option("--host", metavar="ADDRESS", help="Listen on this address."),
+    click.option(
+        "--tp",
+        "--tensor-parallel",
+        "tensor_parallel",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Spread the model over N GPUs.",
+    ),
+    click.option(
+        "--gpu-mem",
+        "--gpu-memory-utilization",
+        "gpu_memory_utilization",
+        metavar="SHARE",
+        type=click.FloatRange(0, 1, min_open=True),
+        help="Use this share of the GPU's memory.",
+    ),
+    click.option("--max-model-len", type=click.IntRange(min=1), metavar="N", help="The longest context, in tokens."),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for any {KEY} of the command."),
+)
+_KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model_len")
+
+
+def serve_options(command: _Command) -> _Command:
+    """Adds the options; the command takes them as keyword arguments, for `overrides`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def overrides(given: dict[str, Any]) -> dict[str, str]:
+    """What was typed, by key of the recipe. Raises click's error for a ``--set`` without a `=`."""
+    found = {key: str(given[key]) for key in _KEYS if given[key] is not None}
+    for text in given["settings"]:
+        key, sign, value = text.partition("=")
+        if not key or not sign:
+            raise click.BadParameter(f"`{text}`: KEY=VALUE is wanted", param_hint="--set")
+        found[key] = value
+    return found

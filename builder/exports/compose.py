@@ -1,0 +1,75 @@
+"""A container as a compose file: https://github.com/compose-spec/compose-spec/blob/main/spec.md."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from builder.definitions.container import ContainerSettings, Health
+
+_ALL_GPUS = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+_GPUS = {"deploy": {"resources": {"reservations": {"devices": [_ALL_GPUS]}}}}
+
+
+def write(settings: ContainerSettings, home: str) -> str:
+    """The compose file. Paths in ``home``, the person's, are written as ``${HOME}``, so that others can use it."""
+    import yaml
+
+    document = {"name": settings.name, "services": {settings.name: _service(settings, home)}}
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
+    return f"# Serves from {settings.image}; written by `builder export`.\n{text}"
+
+
+def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
+    return {
+        "image": _plain(settings.image),
+        # The number is an image of this machine: a registry would have another one, or none.
+        "pull_policy": "never",
+        "entrypoint": [],
+        "command": [_plain(word) for word in settings.argv],
+        "environment": {
+            **{name: _plain(value) for name, value in settings.env.items()},
+            # Without a value: taken from the environment of whoever starts it.
+            **dict.fromkeys(settings.secrets),
+        },
+        "network_mode": settings.network,
+        **({"ports": [f"{port}:{port}" for port in settings.ports]} if settings.ports else {}),
+        "ipc": settings.ipc,
+        **({"shm_size": settings.shm_size} if settings.shm_size else {}),
+        "ulimits": dict(settings.ulimits),
+        "volumes": [
+            {
+                "type": "bind",
+                "source": _in_home(mount.source, home),
+                "target": mount.target,
+                "bind": {"create_host_path": True},
+            }
+            for mount in settings.mounts
+        ],
+        "labels": {name: _plain(value) for name, value in settings.labels.items()},
+        **({"healthcheck": _health(settings.health)} if settings.health else {}),
+        "init": settings.init,
+        "restart": settings.restart,
+        "stop_signal": settings.stop_signal,
+        "stop_grace_period": f"{settings.stop_seconds}s",
+        **(_GPUS if settings.gpus else {}),
+    }
+
+
+def _health(health: Health) -> dict[str, Any]:
+    return {
+        "test": ["CMD", *map(_plain, health.argv)],
+        "interval": f"{health.interval}s",
+        "timeout": f"{health.timeout}s",
+        "retries": health.retries,
+        "start_period": f"{health.start_period}s",
+    }
+
+
+def _plain(text: str) -> str:
+    """Text that compose does not look into for variables."""
+    return text.replace("$", "$$")
+
+
+def _in_home(path: str, home: str) -> str:
+    return f"${{HOME}}{_plain(path[len(home) :])}" if home and path.startswith(f"{home}/") else _plain(path)

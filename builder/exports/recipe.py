@@ -1,0 +1,67 @@
+"""A recipe of version 1 that makes the community's launchers serve one numbered image, exactly as it is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from builder import yamlfile
+from builder.errors import UsageError
+
+if TYPE_CHECKING:
+    from builder.definitions.command import ServeCommand
+    from builder.definitions.recipe import Recipe
+
+_KEYS = (
+    *("recipe_version", "name", "description", "model", "container", "solo_only", "cluster_only"),
+    *("mods", "defaults", "env"),
+)
+
+
+def write(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) -> str:
+    """The recipe on ``image``, with only the ``mods`` that are not baked into it, since a launcher would apply those a
+    second time, and without build arguments, which could make it build another image.
+
+    Raises UsageError for a script to which the revision that the recipe asks for cannot be added.
+    """
+    import yaml
+
+    data: dict[str, Any] = yamlfile.load(recipe.text, recipe.file)
+    said = {**data, "recipe_version": "1", "container": image, "mods": mods}
+    document = {key: said[key] for key in _KEYS if said.get(key) not in (None, [])}
+    head = yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=10_000)
+    text = yaml.dump({"command": _Block(_command(recipe, command))}, Dumper=_dumper(), allow_unicode=True, width=10_000)
+    return f"# Serves from {image} as it is; written by `builder export`.\n{head}{text}"
+
+
+def _command(recipe: Recipe, command: ServeCommand) -> str:
+    """The command's template; launchers know no `model_revision`, so it is written out."""
+    revision = command.words[-2:]
+    if recipe.revision is None or revision != ("--revision", recipe.revision):
+        return recipe.command
+    if command.is_script:
+        raise UsageError(
+            f"{recipe.file}: its command is a script, so other launchers would not load revision {recipe.revision}",
+            hint="write --revision into the command",
+        )
+    before = re.sub(r"[\s\\]+$", "", recipe.command)
+    return f"{before} \\\n  --revision {shlex.quote(recipe.revision).replace('{', '{{').replace('}', '}}')}\n"
+
+
+class _Block(str):
+    """Text that is written as it stands, line for line."""
+
+    __slots__ = ()
+
+
+def _dumper() -> Any:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_representer(
+        _Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+    )
+    return Dumper

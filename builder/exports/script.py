@@ -1,0 +1,71 @@
+"""A container as a shell script with a plain ``docker run``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from builder.definitions.container import ContainerSettings, Health
+
+
+def write(settings: ContainerSettings, home: str) -> str:
+    """The script. Paths in ``home``, the person's, are written as ``$HOME``, so that others can use it."""
+    folders = " ".join(_in_home(mount.source, home) for mount in settings.mounts)
+    program, *arguments = settings.argv
+    words = [
+        "exec docker run --detach --pull never" + (" --init" if settings.init else ""),
+        *(f"{name} {shlex.quote(value)}" for name, value in _options(settings)),
+        *(f"--volume {_in_home(mount.source, home)}:{shlex.quote(mount.target)}" for mount in settings.mounts),
+        f"--entrypoint {shlex.quote(program)}",
+        shlex.join([settings.image, *arguments]),
+    ]
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            f"# Serves from {settings.image}; written by `builder export`.",
+            f"# Its log: docker logs -f {settings.name}; to end it: docker rm -f {settings.name}",
+            "set -eu",
+            "",
+            f"mkdir -p -- {folders}",
+            " \\\n  ".join(words),
+            "",
+        ]
+    )
+
+
+def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
+    yield "--name", settings.name
+    if settings.gpus:
+        yield "--gpus", "all"
+    yield "--network", settings.network
+    yield from (("--publish", f"{port}:{port}") for port in settings.ports)
+    yield "--ipc", settings.ipc
+    if settings.shm_size:
+        yield "--shm-size", settings.shm_size
+    yield from (("--ulimit", f"{name}={limit}") for name, limit in settings.ulimits.items())
+    yield from (("--env", f"{name}={value}") for name, value in settings.env.items())
+    # Without a value: taken from the environment of whoever runs this.
+    yield from (("--env", name) for name in settings.secrets)
+    yield from (("--label", f"{name}={value}") for name, value in settings.labels.items())
+    if settings.health:
+        yield from _health(settings.health)
+
+    yield "--restart", settings.restart
+    yield "--stop-signal", settings.stop_signal
+    yield "--stop-timeout", str(settings.stop_seconds)
+
+
+def _health(health: Health) -> Iterator[tuple[str, str]]:
+    yield "--health-cmd", shlex.join(health.argv)
+    yield "--health-interval", f"{health.interval}s"
+    yield "--health-timeout", f"{health.timeout}s"
+    yield "--health-retries", str(health.retries)
+    yield "--health-start-period", f"{health.start_period}s"
+
+
+def _in_home(path: str, home: str) -> str:
+    if home and path.startswith(f"{home}/"):
+        return f'"$HOME"{shlex.quote(path[len(home) :])}'
+    return shlex.quote(path)

@@ -1,0 +1,86 @@
+"""How sources are asked in one command: each question once, so that all targets get the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from builder.errors import SourceError
+from builder.events import Report, Said
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.lock.pins import GitPin
+    from builder.project import Project
+    from builder.sources.environment import Settings
+    from builder.sources.pulls import Frozen
+
+T = TypeVar("T")
+
+
+@dataclass
+class Resolver:
+    """The person's settings, the project's mirrors, the engine's answer for a base image; and what has been asked."""
+
+    project: Project
+    settings: Settings
+    ask_base: Callable[[str, str], str]
+    report: Report
+    _bases: dict[tuple[str, str], str | SourceError] = field(default_factory=dict)
+    _commits: dict[tuple[str, str], GitPin | SourceError] = field(default_factory=dict)
+    _pulls: dict[tuple[str, int, str], Frozen] = field(default_factory=dict)
+
+    def say(self, text: str) -> None:
+        """Passes on what a source has to say while it is asked."""
+        self.report(Said(text))
+
+    def base(self, reference: str, platform: str) -> str:
+        """The digest or fingerprint that a base image's tag stands for. Raises SourceError."""
+        asked = reference, platform
+        if asked not in self._bases:
+            self.say(f"resolving the base image {reference}")
+            try:
+                self._bases[asked] = self.ask_base(*asked)
+            except SourceError as error:
+                self._bases[asked] = error
+        return answered(self._bases[asked])
+
+    def commits(self, wanted: Sequence[tuple[str, str, str]]) -> dict[str, GitPin | SourceError]:
+        """The pin of each of (name, address, ref), or why there is none, by name; asked at the same time."""
+        unknown = [(name, url, ref) for name, url, ref in wanted if (url, ref) not in self._commits]
+        if unknown:
+            from builder.sources import git
+
+            self.say(f"resolving {', '.join(f'{name} {ref}' for name, _, ref in unknown)}")
+            self._commits |= git.resolve_all(self.project.mirrors, [(url, ref) for _, url, ref in unknown], self.say)
+        return {name: self._commits[url, ref] for name, url, ref in wanted}
+
+    def pull(self, url: str, number: int, commit: str) -> Frozen:
+        """A pull request as it is now, against ``commit``. Raises SourceError."""
+        from builder.sources import pulls
+
+        asked = url, number, commit
+        if asked not in self._pulls:
+            self._pulls[asked] = pulls.freeze(self.project.mirrors, *asked, self.say)
+        return self._pulls[asked]
+
+
+def make(project: Project, endpoint: Endpoint, environ: Mapping[str, str], report: Report) -> Resolver:
+    """One that has asked nothing yet."""
+    from builder.engine import base
+    from builder.sources import environment
+
+    return Resolver(
+        project=project,
+        settings=environment.read(environ),
+        ask_base=lambda reference, platform: base.resolve(endpoint, reference, platform),
+        report=report,
+    )
+
+
+def answered(answer: T | SourceError) -> T:
+    """The answer itself; raises the error that it is otherwise."""
+    if isinstance(answer, SourceError):
+        raise answer
+    return answer

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.definitions import image, requirements
+from builder.errors import FileProblemsError
+from tests import projects
+
+PYTHON = """\
+sources:
+  vllm: {{wheel: vllm=={version}}}
+python:
+  version: "3.12"
+  packages:
+    - transformers>=5
+    - {package}
+  build: [cmake, "{build}"]
+"""
+
+
+def check(root: Path, version: str, package: str, build: str) -> None:
+    project = projects.make(root)
+    text = projects.IMAGE.format(repository="small") + PYTHON.format(version=version, package=package, build=build)
+    projects.write(root / "dockerfiles/small/image.yaml", text)
+    requirements.check(project, image.load(project, "small", "linux/amd64"))
+
+
+def test_what_an_installer_takes_is_no_problem(tmp_path: Path) -> None:
+    check(tmp_path, "0.19.1", "\"ray[default]; python_version > '3.8'\"", "x @ https://example.org/x.whl")
+
+
+def test_every_other_is_named_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(FileProblemsError) as caught:
+        check(tmp_path, "0..1", "fast safetensors", "ninja>>1")
+    found = str(caught.value).splitlines()
+    places = [line.partition(": ")[0].removeprefix("dockerfiles/small/image.yaml:") for line in found]
+    assert places == ["7:10", "12:7", "13:18"]
+    assert all(": not a requirement: " in line for line in found)

@@ -1,0 +1,89 @@
+# Local wheels, where the person keeps some, replace this empty stage.
+FROM scratch AS find-links
+
+# One base for building and for running: the kernels that are compiled when vLLM starts need nvcc and the headers.
+FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS toolchain
+
+RUN --mount=type=cache,id=apt-tf5-wheel-arm64,target=/run/builder/apt,sharing=locked <<'EOF'
+# the distribution's packages
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+mkdir -p /run/builder/apt/lists /run/builder/apt/archives
+apt_get() {
+    apt-get -qq -o Dir::State::lists=/run/builder/apt/lists -o Dir::Cache::archives=/run/builder/apt/archives \
+        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Keep-Downloaded-Packages=true \
+        -o Binary::apt-get::APT::Keep-Downloaded-Packages=true -o Acquire::Retries=3 "$@"
+}
+apt_get update
+apt_get install -y --no-install-recommends \
+    ca-certificates \
+    curl \
+    g++ \
+    gcc \
+    git \
+    ibverbs-providers \
+    iproute2 \
+    libc6-dev \
+    libibverbs1 \
+    libnuma1 \
+    librdmacm1 \
+    make \
+    patch \
+    python3 \
+    python3-dev \
+    python3-pip \
+    wget
+rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
+EOF
+
+# System-wide, as mods expect it: on purpose past the guard of PEP 668.
+ENV PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
+
+RUN <<'EOF'
+# the Python version
+set -eu
+want=3.12
+have=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+if [ "$have" != "$want" ]; then
+    echo "The base image has Python $have, and the packages are locked for $want: set python.version in image.yaml." >&2
+    exit 1
+fi
+EOF
+
+FROM toolchain AS unmodded
+
+# For the kernels that are compiled when vLLM starts. The ptxas that Triton brings is older than the one of the base image.
+ENV TORCH_CUDA_ARCH_LIST=12.1a FLASHINFER_CUDA_ARCH_LIST=12.1a \
+    TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas TRITON_PTXAS_BLACKWELL_PATH=/usr/local/cuda/bin/ptxas
+
+RUN --mount=type=bind,source=python,target=/run/builder/python \
+    --mount=type=bind,from=find-links,target=/run/builder/find-links \
+    --mount=type=cache,id=uv-tf5-wheel-arm64,target=/root/.cache/uv \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+# the Python packages
+set -eu
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt
+export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120
+if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
+if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL"; fi
+cd /run/builder/python
+PIP_NO_CACHE_DIR=1 python3 -m pip install --quiet --root-user-action=ignore --no-deps --require-hashes -r uv.txt
+install_locked() {
+    uv pip install --system --no-deps --require-hashes --compile-bytecode "$@"
+}
+install_locked -r packages.txt
+rm -rf /root/.cache/pip
+EOF
+
+ARG SOURCE_DATE_EPOCH
+RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
+# build-metadata.yaml
+set -eu
+mkdir -p /workspace/vllm
+install -m 0644 /run/builder/build-metadata.yaml /workspace/build-metadata.yaml
+touch -d "@$SOURCE_DATE_EPOCH" /workspace/vllm /workspace/build-metadata.yaml /workspace
+EOF
+WORKDIR /workspace/vllm
+
