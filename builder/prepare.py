@@ -85,10 +85,10 @@ def prepare_all(
     from builder.engine import versions
 
     lock = reading.read(project.lock)
-    host = versions.platform(endpoint)
     meant = [target.find(project, request.target) for request in requests]
     for one in meant:
         _require_a_definition(one)
+    host = versions.platform(endpoint)
     wanted = [
         image.chain(project, one.definition, host, request.overrides)
         for one, request in zip(meant, requests, strict=True)

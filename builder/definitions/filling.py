@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from builder.definitions import placeholders
 from builder.definitions.placeholders import Misread, Placeholder, Value
@@ -59,9 +60,10 @@ def _alone(piece: Placeholder, filling: Filling) -> tuple[str, ...]:
 def script(scanned: Scanned, filling: Filling, extra: tuple[str, ...]) -> tuple[str, ...]:
     """The vector that runs the script as written, with its values quoted for where they stand. ``extra`` takes the
     place of its ``"$@"``, or else follows its last command; UsageError where that is not vLLM's."""
+    # By identity: two tokens that read the same may stand in different words.
     alone = {id(word[0]) for command in scanned.commands for word in command if len(word) == 1}
     pieces = [_quoted(token, filling, alone=id(token) in alone) for token in scanned.tokens]
-    if '"$@"' in "".join(token.raw for token in scanned.tokens):
+    if any((one.raw, other.raw, one.context) == ("$", "@", Context.DOUBLE) for one, other in pairwise(scanned.tokens)):
         return ("bash", "-c", "".join(pieces).strip("\n"), "bash", *extra)
     if extra and not _ends_in_vllm(scanned):
         raise UsageError(

@@ -216,6 +216,8 @@ class _Reader:
             self._open("{", 2, expands=True)
         elif following == "'" and self.top != '"':
             self._open("$'", 2, expands=True)
+        elif following == "[":
+            self._open("opaque", 2, expands=True)
         else:
             self._put(Kind.TEXT, expands=bool(_AFTER_DOLLAR.match(following)) or following == '"')
 
@@ -234,4 +236,4 @@ class _Reader:
             self._put(Kind.OPERATOR, 3 if here else 1)
 
     def _at_word_start(self) -> bool:
-        return self.at == 0 or self.text[self.at - 1] in " \t\n|&;()"
+        return self.at == 0 or self.text[self.at - 1] in " \t\n|&;()<>"

@@ -23,7 +23,7 @@ def write(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) ->
     """The recipe on ``image``, with only the ``mods`` that are not baked into it, since a launcher would apply those a
     second time, and without build arguments, which could make it build another image.
 
-    Raises UsageError for a script to which the revision that the recipe asks for cannot be added.
+    Raises UsageError where the revision that the recipe asks for cannot be added to its command.
     """
     import yaml
 
@@ -40,12 +40,12 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
     revision = command.words[-2:]
     if recipe.revision is None or revision != ("--revision", recipe.revision):
         return recipe.command
-    if command.is_script:
+    before = re.sub(r"[\s\\]+\Z", "", recipe.command)
+    if command.is_script or "#" in before.rpartition("\n")[2]:
         raise UsageError(
-            f"{recipe.file}: its command is a script, so other launchers would not load revision {recipe.revision}",
+            f"{recipe.file}: other launchers know no `model_revision`, and it cannot be added to this command",
             hint="write --revision into the command",
         )
-    before = re.sub(r"[\s\\]+$", "", recipe.command)
     return f"{before} \\\n  --revision {shlex.quote(recipe.revision).replace('{', '{{').replace('}', '}}')}\n"
 
 

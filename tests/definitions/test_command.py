@@ -276,6 +276,7 @@ def test_a_script_runs_as_it_is_written(tmp_path: Path) -> None:
     [
         "a $(b {v})",
         "a $((1 + {v}))",
+        "a $[1 + {v}]",
         "((x = {v})); a",
         "[[ {v} -eq 1 ]]",
         'a "$(b {v})"',
@@ -308,7 +309,9 @@ def test_more_arguments_take_the_place_that_a_script_has_for_them(tmp_path: Path
     assert run_script(rendered.argv, tmp_path) == ["vllm", "--x", "a b"]
 
 
-@pytest.mark.parametrize("text", ["vllm serve x | tee log", "vllm serve x &\nwait", "vllm serve x > log"])
+@pytest.mark.parametrize(
+    "text", ["vllm serve x | tee log", "show '\"$@\"' | cat", "vllm serve x &\nwait", "vllm serve x > log"]
+)
 def test_more_arguments_that_a_script_has_no_place_for_are_refused(tmp_path: Path, text: str) -> None:
     recipe = recipes.make(tmp_path, text)
     assert command.render(recipe, {}).argv == ("bash", "-c", text)

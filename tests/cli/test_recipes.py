@@ -1,0 +1,209 @@
+"""The recipes and export commands, as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from builder.project import Project
+from tests import locks, projects
+from tests.conftest import command
+
+# Nothing here needs an engine, and none is found.
+NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = projects.make(tmp_path)
+    text = (
+        'recipe_version: "1"\nname: Chat\ndescription: d\nmodel: Org/Model-1B\ncontainer: small\n'
+        "build_args: [--tf5]\nmods: [mods/template]\ndefaults: {port: 8000, max-num-seqs: 2}\nenv: {A: b c}\n"
+        "solo_only: true\ncommand: |\n  vllm serve Org/Model-1B \\\n  --port {port} \\\n  --n {max-num-seqs}\n"
+    )
+    projects.write(project.recipes / "chat.yaml", text)
+    return project
+
+
+def run(project: Project, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command(project, *arguments),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **NO_ENGINE, "HOME": "/home/ann"},
+    )
+    assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def test_list_shows_what_serves_each(project: Project) -> None:
+    projects.write(project.recipes / "broken.yaml", "name: x\n")
+    projects.add_recipe(project.root, "tiny", "small", "Org/Other", [])
+    locks.write(project, (1, 2), current=2, paired=1)
+    done = run(project, "recipes", "list")
+    assert done.stdout.splitlines() == [
+        "RECIPE  IMAGE    STATE                MODEL",
+        "broken  -        broken               builder recipes check says what is wrong",
+        "chat    small:1  unknown, paired      Org/Model-1B",
+        "tiny    small:2  unknown, not paired  Org/Other",
+    ]
+    assert "no engine answers" in done.stderr
+    document = json.loads(run(project, "recipes", "list", "--json").stdout)
+    assert document["schema_version"] == 1
+    assert [(row["file"], row.get("model"), row.get("image"), row["state"]) for row in document["recipes"]] == [
+        ("recipes/broken.yaml", None, None, "none"),
+        ("recipes/chat.yaml", "Org/Model-1B", "small:1", "unknown"),
+        ("recipes/tiny.yaml", "Org/Other", "small:2", "unknown"),
+    ]
+
+
+def test_list_without_recipes(project: Project) -> None:
+    (project.recipes / "chat.yaml").unlink()
+    assert run(project, "recipes", "list").stdout == "no recipes in recipes/\n"
+
+
+def test_show_prints_the_command_as_a_shell_takes_it(project: Project) -> None:
+    said = run(
+        project, "recipes", "show", "chat", "--port", "9", "--tp", "2", "--set", "max-num-seqs=3", "--", "--x", "a b"
+    )
+    assert said.stdout.splitlines() == [
+        "recipe       recipes/chat.yaml",
+        "name         Chat",
+        "description  d",
+        "model        Org/Model-1B",
+        "answers to   Org/Model-1B",
+        "listens on   any address, port 9",
+        "image        small (not built)",
+        "mods         mods/template",
+        "machines     one machine only",
+        "environment  A='b c'",
+        "note         build_args mean nothing here and are ignored: --tf5",
+        "",
+        "vllm serve Org/Model-1B \\",
+        "  --port 9 \\",
+        "  --n 3 \\",
+        "  --tensor-parallel-size 2 \\",
+        "  --x 'a b'",
+    ]
+    document = json.loads(run(project, "recipes", "show", "chat", "--json").stdout)
+    assert document["command"]["argv"] == ["vllm", "serve", "Org/Model-1B", "--port", "8000", "--n", "2"]
+    assert (document["command"]["port"], document["command"]["script"]) == (8000, False)
+
+
+def test_show_prints_a_script_as_it_is(project: Project) -> None:
+    text = "name: x\ncontainer: small\ncommand: |\n  export A=1\n  vllm serve x\n"
+    projects.write(project.recipes / "script.yaml", text)
+    assert run(project, "recipes", "show", "script").stdout.endswith("\n\nexport A=1\nvllm serve x\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["recipes", "show", "small"], "`small` is an image definition, not a recipe"),
+        (["recipes", "show", "chat", "--set", "x"], "`x`: KEY=VALUE is wanted"),
+        (["recipes", "show", "chat", "--set", "nope=1"], "its command has no {nope} to set"),
+        (["recipes", "show", "chat", "--port", "70000"], "70000 is not in the range"),
+        (["recipes", "show", "chat", "--gpu-mem", "0"], "0.0 is not in the range"),
+        (["recipes", "check", "nowhere"], "nowhere: no such file, folder or recipe"),
+        (["export", "chat"], "Missing option '--format'"),
+        (["export", "chat", "--format", "recipe", "--port", "1"], "takes the recipe as it is"),
+    ],
+)
+def test_a_mistake_ends_with_2(project: Project, arguments: list[str], said: str) -> None:
+    locks.write(project, (1,), current=1)
+    done = run(project, *arguments, code=2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: Path) -> None:
+    done = run(project, "recipes", "check")
+    assert done.stdout.splitlines() == [
+        "recipes/chat.yaml: note: build_args mean nothing here and are ignored: --tf5",
+        "1 recipe checked: all is well",
+    ]
+    projects.write(tmp_path / "shared/a.yaml", "name: x\ncontainer: small\ncommand: |\n  x \\\n  --y “1”\n")
+    projects.write(tmp_path / "shared/b.yaml", "name: x\ncontainer: small\ncommand: x {y}\n")
+    done = run(project, "recipes", "check", str(tmp_path / "shared"), code=2)
+    assert done.stdout.splitlines() == [
+        'shared/a.yaml:5:7: `“` (U+201C, left double quotation mark): the straight " is meant',
+        'shared/a.yaml:5:9: `”` (U+201D, right double quotation mark): the straight " is meant',
+        "shared/b.yaml:3:12: no value for {y}; there are: none",
+        "2 recipes checked: 3 problems in 2 of them",
+    ]
+    document = json.loads(run(project, "recipes", "check", str(tmp_path / "shared"), "--json", code=2).stdout)
+    assert [(p["line"], p["column"]) for one in document["recipes"] for p in one["problems"]] == [
+        (5, 7),
+        (5, 9),
+        (3, 12),
+    ]
+
+
+def test_build_refuses_a_recipe_that_names_a_number(project: Project) -> None:
+    projects.add_recipe(project.root, "chat", "small:1", "Org/Model-1B", [])
+    done = run(project, "build", "chat", code=2)
+    assert "recipes/chat.yaml serves small:1, an image that is there already" in done.stderr
+    assert "`container: small`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("compose", "    image: small:1\n"),
+        ("script", "  small:1 serve Org/Model-1B --port 9 --n 2 --x 'a b'\n"),
+        ("opencode", '"baseURL": "http://127.0.0.1:9/v1"'),
+    ],
+)
+def test_export_writes_the_paired_image_down(project: Project, tmp_path: Path, kind: str, said: str) -> None:
+    locks.write(project, (1, 2), current=2, paired=1)
+    arguments = ("export", "chat", "--format", kind, "--port", "9")
+    done = run(project, *arguments, "--", "--x", "a b")
+    assert said in done.stdout
+    assert done.stderr == ""
+    file = tmp_path / "out"
+    assert run(project, *arguments, "--output", str(file), "--", "--x", "a b").stdout == f"{file}: small:1\n"
+    assert file.read_text(encoding="utf-8") == done.stdout
+    assert bool(file.stat().st_mode & 0o100) == (kind == "script")
+
+
+def test_export_takes_a_model(project: Project) -> None:
+    locks.write(project, (1, 2), current=2, paired=1)
+    assert run(project, "export", "Org/Model-1B", "--format", "script").stdout == (
+        run(project, "export", "recipes/chat.yaml", "--format", "script").stdout
+    )
+
+
+def test_an_exported_recipe_serves_the_same_here(project: Project) -> None:
+    locks.write(project, (1, 2), current=2, paired=1, template="sha256:" + "0" * 64)
+    file = project.recipes / "exported.yaml"
+    run(project, "export", "chat", "--format", "recipe", "--output", str(file))
+    assert run(project, "recipes", "check", "exported").stdout == "1 recipe checked: all is well\n"
+    shown, exported = (
+        json.loads(run(project, "recipes", "show", name, "--json").stdout) for name in ("chat", "exported")
+    )
+    assert exported["command"] == shown["command"]
+    assert (exported["container"], exported["image"], exported["mods"]) == ("small:1", "small:1", [])
+
+
+def test_export_says_what_is_not_as_it_should_be(project: Project) -> None:
+    locks.write(project, (1,), current=1)
+    assert run(project, "export", "chat", "--format", "recipe").stderr.splitlines() == [
+        "Org/Model-1B is paired with no image; small:1 is the current one",
+        "mods/template is not in small:1: left for the launcher to apply",
+    ]
+
+
+def test_export_of_what_was_never_built_ends_with_7(project: Project) -> None:
+    done = run(project, "export", "chat", "--format", "compose", code=7)
+    assert "no image of small has been built yet" in done.stderr
+    assert "builder build recipes/chat.yaml" in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_named(project: Project, tmp_path: Path) -> None:
+    locks.write(project, (1,), current=1, paired=1)
+    done = run(project, "export", "chat", "--format", "script", "--output", str(tmp_path / "no/file"), code=2)
+    assert f"{tmp_path}/no/file: No such file or directory" in done.stderr

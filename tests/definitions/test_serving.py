@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.definitions import serving
+from builder.definitions.serving import Serving
+from builder.errors import FileProblemsError
+from builder.project import Project
+from tests import projects
+
+
+def test_what_nobody_says_is_as_a_gpu_needs_it(tmp_path: Path) -> None:
+    assert serving.of(projects.make(tmp_path), "small") == Serving("all", "host", "host", "16g")
+    assert serving.of(projects.make(tmp_path / "b"), "gone") == Serving()
+
+
+def test_a_definition_says_what_the_ones_below_do_not(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    file = tmp_path / "dockerfiles/small/image.yaml"
+    below = file.read_text(encoding="utf-8") + "serve: {gpus: none, ipc: private, shm_size: 2g}\n"
+    projects.write(file, below)
+    above = "repository: up\ndescription: d\nplatform: host\nfrom: small\nserve: {shm_size: 1g}\n"
+    projects.write(tmp_path / "dockerfiles/up/image.yaml", above)
+    assert serving.of(project, "up") == Serving("none", "host", "private", "1g")
+
+
+@pytest.mark.parametrize("text", ["serve: {gpus: 2}", "serve: {shm_size: lots}", "serve: {privileged: true}"])
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> None:
+    project = projects.make(tmp_path)
+    file = tmp_path / "dockerfiles/small/image.yaml"
+    projects.write(file, file.read_text(encoding="utf-8") + text + "\n")
+    with pytest.raises(FileProblemsError, match=r"dockerfiles/small/image\.yaml:6:"):
+        serving.of(project, "small")
+
+
+def test_the_shipped_images_need_a_gpu_but_one() -> None:
+    project = Project(projects.REPOSITORY_ROOT)
+    assert serving.of(project, "cpu").gpus == "none"
+    assert serving.of(project, "flashqla") == Serving()

@@ -1,0 +1,24 @@
+"""images.lock for tests: numbered images that nobody built, and the models paired with them."""
+
+from __future__ import annotations
+
+from builder.lock import text
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.project import Project
+from tests import projects
+
+RECIPE = "recipes/chat.yaml"
+MODEL = "Org/Model-1B"
+
+
+def numbered(mods: dict[str, str] | None = None) -> NumberedImage:
+    """An image of the definition ``small``."""
+    digest = f"sha256:{'0' * 64}"
+    return NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", digest, digest, 5, mods=mods or {})
+
+
+def write(project: Project, numbers: tuple[int, ...], current: int, paired: int | None = None, **mods: str) -> None:
+    """A lock with these numbers of ``small``, and its model paired with one of them."""
+    held = Repository(max(numbers) + 1, current, numbers={number: numbered(mods) for number in numbers})
+    pairing = {MODEL: Model(Pairing(ImageName("small", paired), RECIPE))} if paired else {}
+    projects.write(project.lock, text.dump(Lock(images={"small": held}, models=pairing)))
