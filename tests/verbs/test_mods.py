@@ -318,6 +318,7 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
         ("touch here; cp /greeting /tmp/x; rm /tmp/x", "", NO_CHANGE),
         ("sed -i s/nothing-like-it/x/ /greeting", DESCRIBED, NO_CHANGE),
         ("exit 3", "", ["mod bad: run.sh ended with 3"]),
+        ("kill -KILL $$", "", ["mod bad: run.sh ended with 137"]),
         ("false | true; no-such-command", "", ["no-such-command: command not found", "mod bad: run.sh ended with 127"]),
         (
             "sleep 30",
@@ -342,12 +343,12 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
         (
             "mkdir -p /root/.cache/vllm/kernels; echo x > /root/.cache/vllm/kernels/x",
             "",
-            ["mod bad: it writes only where folders of the host are mounted", "nobody would see it: /root/.cache/vllm"],
+            ["mod bad: it writes only where folders of the host are mounted", "when the image serves: /root/.cache/vllm\n"],
         ),
         (
             "mkdir -p ~/.triton; sed -i s/nothing-like-it/x/ /greeting",
             "",
-            ["nobody would see it: /root/.triton"],
+            ["when the image serves: /root/.triton\n"],
         ),
         (
             "nvidia-smi --query-gpu=name > /gpu",
@@ -365,6 +366,7 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
         "leaves nothing",
         "changes no text",
         "fails",
+        "is killed",
         "calls what is not there",
         "hangs",
         "hangs and will not end",
