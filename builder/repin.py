@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder import chain as chains
-from builder import frozen, pinned
+from builder import frozen, pinned, places
 from builder.definitions import image
 from builder.engine import versions
 from builder.events import WAITING
@@ -64,7 +64,7 @@ def run(
         after = transaction.lock
         for definition_name, platform in sorted(changed):
             after = after.with_pins(definition_name, platform, lock.pins_of(definition_name, platform))
-        transaction.commit(after)
+        transaction.commit(places.reserve(project, after) if changed else after)
     return tuple(moved)
 
 

@@ -116,8 +116,9 @@ def _say_why(prepared: Prepared) -> None:
 
 
 def _say_already(prepared: Prepared, name: ImageName) -> None:
-    click.echo(f"already built as {name}")
     held = prepared.lock.images[name.repository]
+    bad = held.numbers[name.number].status == "bad"
+    click.echo(f"already built as {name}" + (", which is marked bad: --force builds it again" if bad else ""))
     if held.current != name.number:
         go = f"builder rollback {name.repository} --to {name.number}"
         click.echo(f"current is {name.repository}:{held.current}; `{go}` makes {name} current")

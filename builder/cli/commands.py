@@ -20,9 +20,13 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "list": ("list", "list_", "Show the numbered images and the models paired with each."),
     "show": ("show", "show", "Show all that is in one image."),
     "rollback": ("rollback", "rollback", "Go back to the image before, or to a number."),
+    "promote": ("promote", "promote", "Make an image the current one: what `latest` means."),
+    "pair": ("pair", "pair", "Serve a model with an image."),
+    "mark": ("pair", "mark", "Record how a model does on its image, or an image does."),
     "rebuild": ("rebuild", "rebuild", "Build a number again from its build directory."),
     "pin": ("pin", "pin", "Keep an image when others are pruned."),
     "unpin": ("pin", "unpin", "Let an image go when others are pruned."),
+    "prune": ("prune", "prune", "Remove images that nobody needs, and what builds left."),
     "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
     "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.complete import names
-from builder.cli.context import Context, pass_context
+from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
 
 if TYPE_CHECKING:
@@ -25,20 +25,40 @@ SHOWN_COMMITS = 20
 @click.option(
     "--check", is_flag=True, help="Resolve nothing; end with 4 where images.lock does not cover what is asked."
 )
+@click.option("--recover", is_flag=True, help="Make a lost images.lock again, from build directories and images.")
+@click.option("--renumber", is_flag=True, help="After a merge: keep both images where two branches gave one number.")
+@json_option
 @pass_context
 def lock(
-    context: Context, definitions: tuple[str, ...], update: tuple[str, ...], platform: str | None, check: bool
+    context: Context,
+    definitions: tuple[str, ...],
+    update: tuple[str, ...],
+    platform: str | None,
+    check: bool,
+    recover: bool,
+    renumber: bool,
+    as_json: bool,
 ) -> int:
     """Resolve or move pins without building.
 
     Without --update only what is missing or asked for differently is resolved: a newer upstream moves nothing.
     """
+    if recover or renumber:
+        if (recover and renumber) or definitions or update or check or platform:
+            raise click.UsageError("--recover and --renumber stand alone")
+        from builder.cli import mending
+
+        (mending.recover if recover else mending.renumber)(context, as_json)
+        return 0
     from builder import repin
-    from builder.cli.say import say
+    from builder.cli.say import document, say
 
     overrides = parse_overrides(platform, ())
     if check:
         missing = repin.check(context.project, context.endpoint, definitions, overrides)
+        if as_json:
+            document({"missing": list(missing)})
+            return STALE if missing else 0
         for line in missing:
             click.echo(f"not pinned: {line}")
         if not missing:
@@ -46,11 +66,24 @@ def lock(
         return STALE if missing else 0
     asked = parse_update(update)
     moved = repin.run(context.project, context.endpoint, definitions, asked, overrides, os.environ, say)
+    if as_json:
+        document({"moved": [_document(one) for one in moved]})
+        return 0
     for one in moved:
         _print(one)
     if not moved:
         click.echo("nothing moved")
     return 0
+
+
+def _document(moved: Moved) -> dict[str, str]:
+    return {
+        "definition": moved.definition,
+        "platform": moved.platform,
+        "name": moved.name,
+        "before": moved.before,
+        "after": moved.after,
+    }
 
 
 def _print(moved: Moved) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
-from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
-from builder.lock.reading import parse
-from builder.lock.text import dump
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CPU = "vllm-node-cpu"
 
@@ -40,15 +41,8 @@ def test_what_is_asked_of_a_lock(full: Lock) -> None:
     assert full.pins_of("cpu", "linux/arm64").base is None
 
 
-def test_an_image_goes_with_all_that_pointed_back_at_it(full: Lock) -> None:
-    left = full.without_image(ImageName(CPU, 10))
-    assert list(left.images[CPU].numbers) == [1, 2]
-    assert (left.images[CPU].next, left.images[CPU].previous) == (12, (1,))
-    assert [str(pairing.image) for pairing in left.models["Qwen/Qwen3-0.6B"].previous] == [f"{CPU}:1"]
-    assert parse(dump(left)) == left
-
-
-@pytest.mark.parametrize("name", [ImageName(CPU, 2), ImageName("localhost:5000/vllm-node-tf5", 1)])
-def test_an_image_in_use_does_not_go(full: Lock, name: ImageName) -> None:
-    with pytest.raises(ValueError, match=f"{name} is in use"):
-        full.without_image(name)
+def test_a_number_given_raises_the_next(make_image: Callable[..., NumberedImage]) -> None:
+    first = Repository().with_number(3, make_image(3))
+    assert first.next == 4
+    assert first.with_number(1, make_image(1)).next == 4
+    assert Lock().with_image(ImageName(CPU, 3), make_image(3)) == Lock(images={CPU: first})

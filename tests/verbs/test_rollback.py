@@ -6,7 +6,8 @@ import pytest
 
 from builder.errors import NothingToDoError, UsageError
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
-from builder.rollback import Subject, apply, moves
+from builder.pointers import apply
+from builder.rollback import Subject, moves
 
 REPO = "vllm-node-tf5"
 
