@@ -31,9 +31,9 @@ KEEP = 3
 def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Remove images that nobody needs, and what builds left.
 
-    What never goes: what is current, pinned, paired with a model now, used by a container, among the newest, or below an
-    image that stays; and anything that this project did not build. A number that is gone stays on record and can be
-    built again. Asks before it removes; where nobody can be asked it only shows, unless there is --yes.
+    What is current, pinned, paired with a model now, used by a container, among the newest, or below an image that
+    stays never goes; nor does anything that this project did not build. A number that is gone stays on record and can
+    be built again. It asks before it removes; where nobody can be asked it only shows, unless there is --yes.
     """
     from builder import keeping
     from builder import prune as verb

@@ -29,7 +29,8 @@ HEADER = f"""\
 # Read it, review it, commit it. The highest `turn` is current, or serves the model. Lines such as `# 8` keep the places
 # of numbers, so that branches merge. The last line, `{END}`, shows that nothing is cut off.
 """
-_STRIDE = 5
+_AHEAD = 6  # places after the highest number, at least
+_ROUND = 10
 
 Pairings = dict[str, tuple[int, Pairing]]
 """The pairings of one image: by model, each with its turn."""
@@ -179,14 +180,18 @@ def _emit_numbers(numbers: dict[int, Any], indent: str, out: list[str]) -> None:
         if place in numbers:
             _emit({place: numbers[place]}, indent, out)
             out.append("")
+        if place % _ROUND == 0:
+            out.append(f"{indent}# after {place}")
 
 
 def _places(numbers: dict[int, Any]) -> list[int]:
-    """Every number given, and after each enough places for the ones that several branches will give: up to the next
-    multiple of a stride but one, so that the next number seldom moves the end."""
+    """Every number given, and after each enough places for those that several branches will give. They end at round
+    numbers: where two branches both need more, they add the same lines, which is no conflict. A line of its own after
+    that keeps what is added there apart from the block of the round number."""
     places = set(numbers)
     for number in (0, *numbers):
-        places.update(range(number + 1, (number // _STRIDE + 2) * _STRIDE + 1))
+        end = -(-(number + _AHEAD) // _ROUND) * _ROUND
+        places.update(range(number + 1, end + 1))
     return sorted(places)
 
 

@@ -39,6 +39,11 @@ def places_of(text: str) -> list[str]:
     ]
 
 
+def line_of(text: str, line: str) -> int:
+    """The number of the one line that is ``line``."""
+    return text.split("\n").index(line) + 1
+
+
 def changed(golden: str, old: str, new: str) -> str:
     assert golden.count(old) == 1, f"{old!r} stands {golden.count(old)} times"
     return golden.replace(old, new)
@@ -135,7 +140,7 @@ WRONG = [
         "`Qwen/Qwen3-0.6B`: lacks `turn`",
     ),
     ("            turn: 2\n", "            turn: 2\n            ▶image: x:1\n", "unknown key `image`"),
-    ("    next: 4", "    next: 4\n    ▶next: 5", "`next` stands twice, first in images.lock:160:5"),
+    ("    next: 4", "    next: 4\n    ▶next: 5", "`next` stands twice, first in images.lock:{line}:5"),
     ("    next: 4", "    next: 4\n    ? ▶[a]\n    : b", "a key must be plain text"),
     ("    next: 4", "    next: &x 4\n    ▶current: *x", "an alias has no place in this file"),
 ]
@@ -145,7 +150,8 @@ WRONG = [
 def test_what_does_not_belong_is_named(golden: str, old: str, new: str, message: str) -> None:
     text = changed(golden, old, new)
     lines, error = faults_of(text)
-    assert lines == [f"{places_of(text)[0]}: {message}"]
+    said = message.replace("{line}", str(line_of(golden, old.split("\n")[0])))
+    assert lines == [f"{places_of(text)[0]}: {said}"]
     assert error.exit_code == 4
     assert "git checkout -- images.lock" in error.hint
 
@@ -180,7 +186,8 @@ def test_a_number_that_two_branches_gave_is_named(golden: str) -> None:
     block = golden[start : golden.index("\n  vllm-node-empty")]
     text = golden.replace(block, block + block.replace("      10:", f"      {HERE}10:"))
     lines, _ = faults_of(text)
-    assert lines == [f"{places_of(text)[0]}: `10` stands twice, first in images.lock:131:7"]
+    first = line_of(golden, "      10:")
+    assert lines == [f"{places_of(text)[0]}: `10` stands twice, first in images.lock:{first}:7"]
 
 
 @pytest.mark.parametrize(("version", "column"), [("2", 1), ("17", 1), ("0", 1)])
@@ -280,13 +287,15 @@ def test_a_lock_cut_off_anywhere_is_never_read_as_a_shorter_one(full: Lock, gold
 
 def test_where_it_is_cut_off(golden: str) -> None:
     lines, error = faults_of(golden[: golden.index("    next: 4")])
-    assert lines == ["images.lock:159:1: cut off here: the last line must be `...`"]
+    last = line_of(golden, "    next: 4") - 1
+    assert lines == [f"images.lock:{last}:1: cut off here: the last line must be `...`"]
     assert "git checkout -- images.lock" in error.hint
 
 
 def test_bytes_that_are_not_text_have_their_place(golden: str) -> None:
     content = golden.encode().replace("stürzt".encode(), "stürzt".encode("latin-1"))
-    with pytest.raises(LockError, match=r"^images.lock:141:18: not UTF-8 text$"):
+    line = next(n for n, line in enumerate(golden.split("\n"), 1) if "stürzt" in line)
+    with pytest.raises(LockError, match=rf"^images.lock:{line}:18: not UTF-8 text$"):
         parse_bytes(content, "images.lock")
 
 
