@@ -20,18 +20,23 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Move:
     """A pointer that moves: a model's pairing, or the ``latest`` of a repository. ``origin`` is None where it pointed
-    nowhere before."""
+    nowhere before; ``back`` is a step to the one before, which the same step undoes."""
 
     what: str
     is_model: bool
     origin: ImageName | None
     to: ImageName
+    back: bool = False
 
 
 def apply(lock: Lock, moves: Iterable[Move]) -> Lock:
     """The lock after these moves. A model takes its earlier pairing with the image up again where it had one."""
     for move in moves:
-        if move.is_model:
+        if move.back and move.is_model:
+            lock = lock.with_model(move.what, lock.models[move.what].stepped_back_to(move.to))
+        elif move.back:
+            lock = lock.with_repository(move.what, lock.images[move.what].stepped_back_to(move.to.number))
+        elif move.is_model:
             held = lock.models.get(move.what)
             pairing = pairing_with(held, move.to)
             lock = lock.with_model(move.what, held.with_pairing(pairing) if held else Model(pairing))

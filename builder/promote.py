@@ -43,7 +43,7 @@ def run(project: Project, endpoint: Endpoint, text: str, *, force: bool, report:
         pointers.require_present(endpoint, lock, done)
         return pointers.apply(lock, done)
 
-    _, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
+    _, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING), [name.repository])
     return Promoted(name, done, pointers.staying(after, done), pointers.differences(project, done))
 
 

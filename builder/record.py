@@ -71,15 +71,22 @@ def give_number(
 
 
 def move_pointers(
-    project: Project, endpoint: Endpoint, change: Callable[[Lock], Lock], on_wait: Callable[[], None]
+    project: Project,
+    endpoint: Endpoint,
+    change: Callable[[Lock], Lock],
+    on_wait: Callable[[], None],
+    also: Iterable[str] = (),
 ) -> tuple[Lock, Lock]:
-    """Changes images.lock by ``change`` and brings the ``latest`` tags in line; returns the lock before and after."""
+    """Changes images.lock by ``change`` and brings the ``latest`` tags in line; returns the lock before and after.
+
+    The tag of a repository in ``also`` is set even where its current number stays: somebody may have moved it.
+    """
     with writing.writing(project.lock, on_wait=on_wait) as transaction:
         settle(project, endpoint, transaction.lock)
         before = transaction.lock
         after = change(before)
         moved = [name for name, repo in after.images.items() if repo.current != _repository(before, name).current]
-        for name in moved:
+        for name in {*moved, *also}:
             _note(project, ImageName(name, after.images[name].current or 0), "")
         try:
             transaction.commit(after)

@@ -122,7 +122,7 @@ def _repository_move(lock: Lock, name: str, to: int | None) -> Move | None:
     number = next(usable, None) if to is None else _existing(lock, ImageName(name, to)).number
     if number is None or number == held.current:
         return None
-    return Move(name, False, ImageName(name, held.current), ImageName(name, number))
+    return Move(name, False, ImageName(name, held.current), ImageName(name, number), back=to is None)
 
 
 def _model_move(lock: Lock, model: str, to: int | None) -> Move | None:
@@ -132,7 +132,7 @@ def _model_move(lock: Lock, model: str, to: int | None) -> Move | None:
         goal: ImageName | None = _existing(lock, ImageName(now.repository, to))
     else:
         goal = next((p.image for p in held.previous if p.status != "bad" and _usable(lock, p.image)), None)
-    return Move(model, True, now, goal) if goal and goal != now else None
+    return Move(model, True, now, goal, back=to is None) if goal and goal != now else None
 
 
 def _usable(lock: Lock, name: ImageName) -> bool:

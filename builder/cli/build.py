@@ -125,6 +125,8 @@ def _say_already(prepared: Prepared, name: ImageName) -> None:
     for model in prepared.models:
         if model in prepared.unpaired:
             click.echo(f"{model} is now paired with {name}")
+        elif model not in prepared.lock.models:
+            click.echo(f"{model} is not paired with it; `builder pair {model} {name} --force` does that")
         elif (pairing := prepared.lock.models[model].pairing).image != name:
             go = f"builder rollback {model} --to {name.number}"
             click.echo(f"{model} stays paired with {pairing.image}; `{go}` moves it")

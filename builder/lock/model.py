@@ -76,6 +76,16 @@ class Repository:
         before = (self.current, *self.previous) if self.current is not None else self.previous
         return replace(self, current=number, previous=tuple(n for n in before if n != number))
 
+    def stepped_back_to(self, number: int) -> Repository:
+        """The same repository after a step back to ``number``, which leaves its place to the one that was current:
+        the same step again undoes this one, whatever stood between the two. Raises ValueError for a number that is not
+        among the previous ones."""
+        if self.current is None:
+            raise ValueError("nothing is current")
+        previous = list(self.previous)
+        previous[previous.index(number)] = self.current
+        return replace(self, current=number, previous=tuple(previous))
+
 
 @dataclass(frozen=True)
 class Pairing:
@@ -101,6 +111,13 @@ class Model:
             return replace(self, pairing=pairing)
         before = (self.pairing, *self.previous)
         return Model(pairing, tuple(p for p in before if p.image != pairing.image))
+
+    def stepped_back_to(self, image: ImageName) -> Model:
+        """The same model after a step back to its pairing with ``image``, as `Repository.stepped_back_to`."""
+        previous = list(self.previous)
+        place = next(n for n, pairing in enumerate(previous) if pairing.image == image)
+        pairing, previous[place] = previous[place], self.pairing
+        return Model(pairing, tuple(previous))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 
 if TYPE_CHECKING:
@@ -46,3 +48,17 @@ def test_a_number_given_raises_the_next(make_image: Callable[..., NumberedImage]
     assert first.next == 4
     assert first.with_number(1, make_image(1)).next == 4
     assert Lock().with_image(ImageName(CPU, 3), make_image(3)) == Lock(images={CPU: first})
+
+
+def test_a_step_back_is_undone_by_the_same_step() -> None:
+    repository = Repository(current=4, previous=(3, 2, 1))
+    back = repository.stepped_back_to(2)
+    assert (back.current, back.previous) == (2, (3, 4, 1))
+    assert back.stepped_back_to(4) == repository
+    pairings = [Pairing(ImageName(CPU, n)) for n in (3, 2, 1)]
+    model = Model(pairings[0], tuple(pairings[1:]))
+    there = model.stepped_back_to(ImageName(CPU, 1))
+    assert there == Model(pairings[2], (pairings[1], pairings[0]))
+    assert there.stepped_back_to(ImageName(CPU, 3)) == model
+    with pytest.raises(ValueError, match="nothing is current"):
+        Repository().stepped_back_to(1)

@@ -150,7 +150,7 @@ WRONG = [
 def test_what_does_not_belong_is_named(golden: str, old: str, new: str, message: str) -> None:
     text = changed(golden, old, new)
     lines, error = faults_of(text)
-    said = message.replace("{line}", str(line_of(golden, old.split("\n")[0])))
+    said = message.replace("{line}", str(text.replace(HERE, "")[: text.index(HERE)].count("\n")))
     assert lines == [f"{places_of(text)[0]}: {said}"]
     assert error.exit_code == 4
     assert "git checkout -- images.lock" in error.hint
