@@ -106,7 +106,7 @@ def _put_aside(project: Project, damaged: list[bytes]) -> str:
 def _completed(lock: Lock, missing: list[_Found], latest: Mapping[str, int]) -> Lock:
     """``lock`` and what is missing in it, as if it had been built in the order in which it was."""
     told = Lock()
-    for one in sorted(missing, key=lambda one: (one.image.built, one.name)):
+    for one in _in_order(missing):
         told = _built(told, one)
     for repository, number in latest.items():
         if repository in told.images and number in told.images[repository].numbers:
@@ -119,6 +119,18 @@ def _completed(lock: Lock, missing: list[_Found], latest: Mapping[str, int]) -> 
         if held.numbers
     }
     return replace(merged, images={**merged.images, **kept}, models={**told.models, **lock.models})
+
+
+def _in_order(found: list[_Found]) -> list[_Found]:
+    """In the order of building. A number was built before every higher one of its repository, whatever its time says:
+    one that comes from a tag is too late where the image was tagged again."""
+    earliest: dict[str, str] = {}
+    keyed = []
+    for one in sorted(found, key=lambda one: one.name, reverse=True):
+        stamp = min(one.image.built, earliest.get(one.name.repository, one.image.built))
+        earliest[one.name.repository] = stamp
+        keyed.append((stamp, one.name, one))
+    return [one for _, _, one in sorted(keyed, key=lambda key: key[:2])]
 
 
 def _built(lock: Lock, one: _Found) -> Lock:
@@ -157,7 +169,7 @@ def _find(project: Project, endpoint: Endpoint) -> list[_Found]:
         details = tagged.get(name)
         if name in built:
             found.append(_as_built(name, built[name], details))
-        elif details and (said := labels.read(details.labels)):
+        elif details and (said := labels.read(details.labels)) and said.repository == name.repository:
             found.append(_as_labelled(endpoint, name, details, said))
     return found
 
@@ -170,11 +182,11 @@ def _repositories(project: Project, built: Mapping[ImageName, Lock]) -> set[str]
 
 
 def _tagged(endpoint: Endpoint) -> Iterator[tuple[ImageName, Details]]:
-    """The images in the engine that have a number of their own repository as their tag."""
+    """The images in the engine that have a number as their tag."""
     for details in disk.every_image(endpoint):
         for tag in details.tags:
             repository, number = images.split(tag)
-            if details.labels.get(labels.REPOSITORY) == repository and _NUMBER.fullmatch(number):
+            if _NUMBER.fullmatch(number):
                 yield ImageName(repository, int(number)), details
 
 
