@@ -134,7 +134,10 @@ def settle(project: Project, endpoint: Endpoint, lock: Lock) -> None:
 
     To be called under the writer's lock only.
     """
-    for path in sorted(_journal(project).glob("*.json")):
+    for path in sorted(_journal(project).glob("*")):
+        if path.suffix != ".json":  # somebody was killed before it said anything
+            path.unlink()
+            continue
         noted = json.loads(path.read_text(encoding="utf-8"))
         name = ImageName(noted["repository"], noted["number"])
         image = lock.image(name)
