@@ -72,8 +72,9 @@ def run(project: Project, endpoint: Endpoint, report: Report) -> Mended:
             pairs += moved
             chosen += merging.chosen(merged, theirs)
             merged = merging.union(merged, theirs)
-        written = transaction.commit(merged)
+        # The directories before the lock and the tags after it: killed in between, the same command finishes.
         renumbered = tuple(_moved(project, merged, origin, to) for origin, to in pairs)
+        written = transaction.commit(merged)
         tagged = _retag(endpoint, merged)
     return Mended(renumbered, tuple(chosen), tagged, written)
 
@@ -91,10 +92,11 @@ def _apart(
     """Both sides with different numbers for different images, and which numbers became which."""
     moved = []
     for name in merging.clashes(ours, theirs):
-        one, other = ours.image(name), theirs.image(name)
-        number = _free_number(project, endpoint, merging.union(ours, theirs), name.repository)
-        here = _fingerprint(endpoint, name)
-        if one and other and here == other.fingerprint != one.fingerprint:
+        one, other = (lock.images[name.repository].numbers[name.number] for lock in (ours, theirs))
+        theirs_is_here = _fingerprint(endpoint, name) == other.fingerprint != one.fingerprint
+        going = one if theirs_is_here else other
+        number = _free_number(project, endpoint, merging.union(ours, theirs), name.repository, going)
+        if theirs_is_here:
             ours = merging.renamed(ours, name, number)
         else:
             theirs = merging.renamed(theirs, name, number)
@@ -102,7 +104,11 @@ def _apart(
     return ours, theirs, moved
 
 
-def _free_number(project: Project, endpoint: Endpoint, lock: Lock, repository: str) -> int:
+def _free_number(project: Project, endpoint: Endpoint, lock: Lock, repository: str, image: NumberedImage) -> int:
+    """The next number; or one that this very image was being given when somebody was killed."""
+    begun = project.build_directory(repository, lock.images[repository].next)
+    if _input_hash(begun) == image.input_hash:
+        return lock.images[repository].next
     try:
         tags = images.tags(endpoint, [repository])
     except EngineError:  # a merge may be finished where no engine is: build directories tell the numbers too
@@ -124,10 +130,12 @@ def _moved(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> Re
     if image is None or stayed is None:
         raise ValueError(f"{origin} and {to} are both in the lock by now")
     with tempfile.TemporaryDirectory(dir=_folder(project.state), prefix="renumber-") as folder:
-        candidates = _candidates(project, origin, Path(folder))
+        there = project.build_directory(to.repository, to.number)
+        candidates = [*_candidates(project, origin, Path(folder)), there]
         found = _of(candidates, image)
         if found:
-            _place(project, found, to)
+            if found != there:
+                _place(project, found, to)
             _rename_record(project, origin, to)
         kept = _of(candidates, stayed)
         if kept and kept != candidates[0]:

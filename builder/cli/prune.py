@@ -68,7 +68,9 @@ def _print_plan(pruning: Pruning) -> None:
         table.show(("GOES", "BUILT", "FREES"), going)
     if pruning.nameless:
         click.echo(f"and {len(pruning.nameless)} images without a name that builds of this project left")
-    click.echo(f"frees {words.size(pruning.frees)} of unpacked layers; what several images share counts once")
+    click.echo(
+        f"frees {words.size(pruning.frees)}: unpacked layers, each counted once; their packed copies come on top"
+    )
 
 
 def _print_done(done: Pruned) -> None:

@@ -99,8 +99,23 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
 
 
 def test_the_number_stays_with_the_image_that_the_engine_has(
-    merged: Project, builder: Command, endpoint: Endpoint, repository: str
+    merged: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
 ) -> None:
+    conflict = merged.lock.read_bytes()
+    builder("lock", "--renumber", environ={"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"})
+    mended = merged.lock.read_bytes()
+    assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
+
+    # Killed when the directories were in their places, and the lock not written yet: run again, it finishes.
+    merged.lock.write_bytes(conflict)
+    builder("lock", "--renumber")
+    assert merged.lock.read_bytes() == mended
+    assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
+    assert sorted(path.name for path in (merged.builds / repository).iterdir()) == ["1", "2", "3"]
+
+    git(merged, "merge", "--abort")
+    git(merged, "clean", "--quiet", "--force", "-d")
+    git(merged, "merge", "--quiet", "theirs", code=1)
     images.tag(endpoint, f"{repository}-theirs:2", f"{repository}:2")
     done = json.loads(builder("lock", "--renumber", "--json").stdout)
     assert [(one["from"], one["to"], one["build_directory"]) for one in done["renumbered"]] == [
@@ -108,11 +123,6 @@ def test_the_number_stays_with_the_image_that_the_engine_has(
     ]
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["theirs", "ours"]
     assert reading.read(merged.lock).models["m/ours"].pairing.image == ImageName(repository, 3)
-
-
-def test_it_goes_without_an_engine(merged: Project, builder: Command, repository: str, tmp_path: Path) -> None:
-    builder("lock", "--renumber", environ={"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"})
-    assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
 
 
 def test_a_lock_with_nothing_to_mend_stays(
