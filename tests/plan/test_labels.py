@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from builder.definitions import recipe as recipes
 from builder.definitions.image import ImageDefinition
 from builder.definitions.mod import Mod
 from builder.definitions.recipe import Recipe
@@ -36,7 +37,8 @@ def write(recipe: Recipe | None, models: tuple[str, ...], mods: tuple[Mod, ...] 
 
 
 def test_all_of_it_comes_back_but_the_packages() -> None:
-    recipe = Recipe("recipes/q.yaml", "q", "", "Org/M", "r1", "vllm-node-dflash", (), {}, {}, "vllm serve", ())
+    text = "name: q\nmodel: Org/M\nmodel_revision: r1\ncontainer: vllm-node-dflash\ncommand: vllm serve\n"
+    recipe = recipes.read(text, "recipes/q.yaml")
     said = labels.read(write(recipe, ("Org/M", "Org/N")))
     tf5 = PINS["tf5"]
     assert said == Said(
