@@ -44,7 +44,7 @@ def test_all_that_follows_against_is_tried(there: ModProject) -> None:
         "0.25.0": f"excluded: it holds for vllm <0.25; FAILS: {INC} does not exist",
     }
     versions = (f"  vllm {version}  {said}" for version, said in rows.items())
-    expected = ["fix", "  requires      vllm <0.25", *versions]
+    expected = ["fix", "  requires     vllm <0.25", *versions]
     assert run(there, "check", "fix", "--against", *rows, code=1).stdout.splitlines() == expected
     assert run(there, "check", "--against", "0.20.0", "0.21.0", "--json").returncode == 0
     same = ("check", "--against=0.20.0", "0.21.0", "--against", "0.24.0")
