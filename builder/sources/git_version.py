@@ -35,7 +35,7 @@ def version_of(place: Place, commit: str) -> str:
 
 def date_of(place: Place, commit: str) -> str:
     """When ``commit`` was committed, RFC 3339 in UTC."""
-    return rfc3339(int(must(place, ["show", "--no-patch", "--format=%ct", commit]).text))
+    return rfc3339(int(must(place, ["log", "--no-walk", "--format=%ct", commit]).text))
 
 
 def rfc3339(seconds: int) -> str:

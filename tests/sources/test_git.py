@@ -12,7 +12,7 @@ from builder.errors import SourceError
 from builder.lock.pins import GitPin
 from builder.sources import git, git_command
 from builder.sources.git_faults import MissingError
-from tests.sources.git_server import Vllm, make_repository, served_vllm
+from tests.sources.git_server import Vllm, lines, make_repository, served_vllm
 
 
 @pytest.fixture
@@ -52,6 +52,13 @@ def test_no_contents_are_fetched(vllm: Vllm) -> None:
     resolve(vllm, "main")
     kinds = vllm.git("cat-file", "--batch-all-objects", "--batch-check=%(objecttype)").split()
     assert set(kinds) == {"commit", "tree", "tag"}
+
+
+def test_the_date_of_a_commit_that_moves_files_takes_no_contents_of_them(vllm: Vllm) -> None:
+    """Files that come and go look like renamed ones, which git would tell by their contents."""
+    moved = {"vllm/file3.py": None, "vllm/file4.py": lines(1, 4)}
+    commit = vllm.history.repository.commit("refs/heads/main", "Moved and changed", moved)
+    assert (resolve(vllm, "main").commit, vllm.said) == (commit, [f"fetching {commit[:7]} from {vllm.url}"])
 
 
 def test_a_commit_that_the_mirror_has_takes_no_network(vllm: Vllm) -> None:
