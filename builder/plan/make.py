@@ -16,7 +16,7 @@ from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, in
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.definitions.image import ImageDefinition
+    from builder.definitions.image import ImageDefinition, Value
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lock.pins import Pins
@@ -43,19 +43,22 @@ def make(
     """The plan of one build on top of ``parent``, the plan of the image below."""
     definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
     base = parent.definition.name if parent else base_reference(pins)
-    versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
-    created = max([EARLIEST, *_dates(pins)])
+    below = parent.chain if parent else ()
+    all_pins = [*(plan.pins for plan in below), pins]
+    own_versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
+    versions = {**(parent.versions if parent else {}), **own_versions}
+    definitions = [*(plan.definition for plan in below), definition]
+    args = {name: value for one in definitions for name, value in one.args.items()}
+    created = max([EARLIEST, *(date for one in all_pins for date in _dates(one))])
     epoch = int(datetime.fromisoformat(created).timestamp())
-    content = _content(ingredients, base, versions, created)
+    content = _content(ingredients, base, _metadata(base_reference(all_pins[0]), args, versions, created))
     steps = (*_steps_below(parent), *_steps(ingredients, base, content))
     files = {**content, **(_files_below(parent) if parent else {})}
     git = {name: pin for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
     own = bake.target(definition.platform, epoch, git, parent.definition.name if parent else None)
-    below = _targets_below(parent) if parent else {}
-    all_versions = {**(parent.versions if parent else {}), **versions}
     all_mods = (*(parent.mods if parent else ()), *mods)
-    labels = bake.labels(definition, input_hash(steps), all_mods, all_versions, base, created, recipe, models)
-    targets = {**below, bake.TARGET: {**own, "labels": labels}}
+    labels = bake.labels(definition, input_hash(steps), all_mods, versions, base, created, recipe, models)
+    targets = {**(_targets_below(parent) if parent else {}), bake.TARGET: {**own, "labels": labels}}
     return Plan(
         definition=definition,
         pins=pins,
@@ -64,7 +67,7 @@ def make(
         steps=steps,
         files={**files, "bake.json": bake.bake_file(targets), "plan.json": steps_file(steps)},
         targets=targets,
-        versions=all_versions,
+        versions=versions,
         checks=(*(parent.checks if parent else ()), *_checks(mods)),
         epoch=epoch,
         remarks=(*(parent.remarks if parent else ()), *_remarks(mods, recipe)),
@@ -86,14 +89,14 @@ def steps_file(steps: tuple[Step, ...]) -> StagedFile:
     return StagedFile(f"{json.dumps({'steps': listed}, indent=2, ensure_ascii=False)}\n".encode())
 
 
-def _content(ingredients: Ingredients, base: str, versions: dict[str, Version], created: str) -> dict[str, StagedFile]:
+def _content(ingredients: Ingredients, base: str, metadata: StagedFile) -> dict[str, StagedFile]:
     definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
     groups = python.groups(definition)
     sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
     template = dockerfile.inputs(definition, base, mods, groups, sources)
     return {
         "Dockerfile": StagedFile(ingredients.render(template).encode()),
-        "build-metadata.yaml": _metadata(definition, base, versions, created),
+        "build-metadata.yaml": metadata,
         **(python.files(pins, groups) if pins.python else {}),
         **{f"patches/{file}": StagedFile(ingredients.diffs[sha256]) for file, sha256 in _patches(pins)},
         **{f"mods/{m.name}/{f.path}": StagedFile(f.content, f.executable) for m in mods for f in m.files},
@@ -191,8 +194,8 @@ def _remarks(mods: tuple[Mod, ...], recipe: Recipe | None) -> list[str]:
     return said
 
 
-def _metadata(definition: ImageDefinition, base: str, versions: dict[str, Version], created: str) -> StagedFile:
-    """The keys that existing tools read from an image; JSON strings are YAML too."""
+def _metadata(base: str, args: Mapping[str, Value], versions: Mapping[str, Version], created: str) -> StagedFile:
+    """The keys that existing tools read from an image, of all that it stands on; JSON strings are YAML too."""
     vllm = versions.get("vllm")
     flashinfer = versions.get("flashinfer")
     said = {
@@ -200,9 +203,9 @@ def _metadata(definition: ImageDefinition, base: str, versions: dict[str, Versio
         "vllm_version": vllm.version if vllm else None,
         "vllm_commit": vllm.commit if vllm else None,
         "flashinfer_commit": flashinfer.commit if flashinfer else None,
-        "gpu_arch": definition.args.get("gpu_arch"),
+        "gpu_arch": args.get("gpu_arch"),
         "base_image": base,
-        "build_args": definition.args,
+        "build_args": args,
         "workspace": WORKSPACE,
     }
     return StagedFile("".join(f"{key}: {json.dumps(value)}\n" for key, value in said.items()).encode())
