@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-fast check format setup engine engine-stop bench clean
+.PHONY: help quickstart test test-full test-fast check format setup engine engine-stop bench clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -11,6 +11,7 @@ BUILDER := .venv/bin/builder
 help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make test-fast    the tests that need no engine"
+	@echo "make test-full    the tests that take long, and 40 GB of disk"
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
@@ -40,6 +41,9 @@ quickstart: $(READY) engine
 test: $(READY) check
 	@scripts/test
 
+test-full: $(READY)
+	@scripts/test -m full
+
 test-fast: $(READY)
 	@.venv/bin/pytest -q -m "not engine and not image"
 
@@ -59,6 +63,8 @@ format: $(READY)
 bench: $(READY) engine
 	@eval "$$(scripts/engine env)"; scripts/base-image
 	@.venv/bin/python benchmarks/everyday.py
+	@echo
+	@.venv/bin/python benchmarks/together.py
 
 clean:
 	rm -rf .venv .builder/work .builder/logs .mypy_cache .ruff_cache .pytest_cache
