@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import docker
 from docker.models.containers import Container
 
+from builder.engine import images
 from builder.engine.endpoint import Endpoint
 from builder.project import Project
 from tests.conftest import command
@@ -45,3 +47,15 @@ def run_in(endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, 
         said = container.logs().decode()
     assert code == 0, said
     return said
+
+
+def layers(endpoint: Endpoint, image: str) -> tuple[str, ...]:
+    """The digests of the image's layers, the lowest first."""
+    found = images.inspect(endpoint, image)
+    assert found is not None
+    return found.layers
+
+
+def answer(endpoint: Endpoint, image: str, code: str) -> Any:
+    """The JSON that Python code printed last, in a container of ``image``."""
+    return json.loads(run_in(endpoint, image, ["python3", "-c", code], {}).splitlines()[-1])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from builder.definitions import image
 from builder.engine import images
 from builder.engine.endpoint import Endpoint
 from builder.lock import reading
@@ -20,7 +21,7 @@ from builder.project import Project
 from tests import projects
 from tests.conftest import BASE, remove_all
 from tests.end_to_end import upstream
-from tests.end_to_end.running import builder, run_in
+from tests.end_to_end.running import answer, builder, layers, run_in
 from tests.end_to_end.upstream import DRAFTER, MAIN, PULL, Upstream
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
@@ -37,8 +38,10 @@ PYTHON = {
 # vLLM limits setuptools on later Pythons only; the newest TileLang takes no newer apache-tvm-ffi than this.
 PACKAGES = ["torch==2.13.0+cpu", "transformers>=5", "setuptools>=78.1.1,<81", "apache-tvm-ffi>=0.1.11,<0.1.13"]
 VERSIONS = """\
-import importlib.metadata, json, vllm, vllm._version
-print(json.dumps([importlib.metadata.version("vllm"), vllm.__version__, vllm._version.commit_id]))
+import importlib.metadata, importlib.util, json, pathlib, vllm, vllm._version
+said = [importlib.metadata.version("vllm"), vllm.__version__, vllm._version.commit_id]
+metadata = pathlib.Path("/workspace/build-metadata.yaml").read_text()
+print(json.dumps([said, metadata, importlib.util.find_spec("vllm.later") is not None]))
 """
 KERNELS = """\
 import importlib.metadata, importlib.util, json
@@ -90,11 +93,6 @@ def without_kernels(shipped: dict[str, Any], repository: str, url: str) -> dict[
     }
 
 
-def repository_of(project: Project, name: str) -> str:
-    said = yaml.safe_load((project.dockerfiles / name / "image.yaml").read_text(encoding="utf-8"))
-    return str(said["repository"])
-
-
 def pins_of(project: Project, name: str) -> Pins:
     (pins,) = reading.read(project.lock).pins[name].values()
     return pins
@@ -106,30 +104,21 @@ def vllm_pin(project: Project, name: str) -> GitPin:
     return pin
 
 
-def layers(endpoint: Endpoint, image: str) -> tuple[str, ...]:
-    found = images.inspect(endpoint, image)
-    assert found is not None
-    return found.layers
-
-
-def answer(endpoint: Endpoint, image: str, code: str) -> Any:
-    """The JSON that Python code printed last, in a container of ``image``."""
-    return json.loads(run_in(endpoint, image, ["python3", "-c", code], {}).splitlines()[-1])
-
-
 @pytest.fixture(scope="module")
 def tf5(project: Project) -> str:
     """The repository of tf5, with number 1 built at the last release."""
     builder(project, "build", "tf5")
-    return repository_of(project, "tf5")
+    return image.repository_of(project, "tf5")
 
 
 def test_vllm_in_the_image_is_the_pinned_commit(project: Project, endpoint: Endpoint, vllm: Upstream, tf5: str) -> None:
     commit = vllm.releases["0.32.0"]
     assert (vllm_pin(project, "tf5").version, vllm_pin(project, "tf5").commit) == ("0.32.0", commit)
-    assert answer(endpoint, f"{tf5}:1", VERSIONS) == ["0.32.0", "0.32.0", f"g{commit[:9]}"]
-    metadata = yaml.safe_load(run_in(endpoint, f"{tf5}:1", ["cat", "/workspace/build-metadata.yaml"], {}))
-    assert (metadata["vllm_version"], metadata["vllm_commit"]) == ("0.32.0", commit)
+    said, metadata, later = answer(endpoint, f"{tf5}:1", VERSIONS)
+    assert said == ["0.32.0", "0.32.0", f"g{commit[:9]}"]
+    assert not later
+    written = yaml.safe_load(metadata)
+    assert (written["vllm_version"], written["vllm_commit"]) == ("0.32.0", commit)
     found = images.inspect(endpoint, f"{tf5}:1")
     assert found is not None
     assert json.loads(found.labels["builder.sources"]) == {"vllm": ["0.32.0", commit]}
@@ -144,22 +133,23 @@ def test_a_commit_upstream_changes_nothing_until_it_is_asked_for(
     assert builder(project, "build", "tf5") == f"already built as {tf5}:1\n"
 
     version = f"0.32.1.dev1+g{new[:7]}"
-    said = builder(project, "build", "tf5", "--update", "vllm").splitlines()
-    assert said[0].startswith(f"built {tf5}:2 in ")
-    assert said[1:] == [f"  vllm version: 0.32.0 → {version}", f"  vllm commit: {old[:12]} → {new[:12]}"]
+    told = builder(project, "build", "tf5", "--update", "vllm").splitlines()
+    assert told[0].startswith(f"built {tf5}:2 in ")
+    assert told[1:] == [f"  vllm version: 0.32.0 → {version}", f"  vllm commit: {old[:12]} → {new[:12]}"]
     after = pins_of(project, "tf5")
     assert (after.base, after.build) == (before.base, before.build)
     assert after.python is not None
     assert before.python is not None
     assert after.python.packages == before.python.packages
-    assert answer(endpoint, f"{tf5}:2", VERSIONS) == [version, version, f"g{new[:9]}"]
-    run_in(endpoint, f"{tf5}:2", ["python3", "-c", "import vllm.later"], {})
+    said, metadata, later = answer(endpoint, f"{tf5}:2", VERSIONS)
+    assert said == [version, version, f"g{new[:9]}"]
+    assert yaml.safe_load(metadata)["vllm_commit"] == new
+    assert later
     one, two = layers(endpoint, f"{tf5}:1"), layers(endpoint, f"{tf5}:2")
+    others = [number for number, layer in enumerate(two) if layer != one[number]]
     # vLLM and build-metadata.yaml; the last layer is the directory to start in.
-    assert [number for number, (old, new) in enumerate(zip(one, two, strict=True)) if old != new] == [
-        len(one) - 3,
-        len(one) - 2,
-    ]
+    assert others == [len(two) - 3, len(two) - 2]
+    assert len(one) == len(two)
 
 
 @pytest.mark.full
@@ -172,10 +162,10 @@ def test_a_frozen_pull_request_outlives_its_branch_and_the_kernels_stand_on_it(
     vllm.delete_pull()
 
     builder(project, "build", "dflash", "flashqla", "--locked")
-    dflash, flashqla = (f"{repository_of(project, name)}:1" for name in ("dflash", "flashqla"))
+    dflash, flashqla = (f"{image.repository_of(project, name)}:1" for name in ("dflash", "flashqla"))
     assert vllm_pin(project, "dflash").pulls == (pull,)
-    for image in (dflash, flashqla):
-        installed = run_in(endpoint, image, ["cat", f"{SITE}/{DRAFTER}"], {})
+    for name in (dflash, flashqla):
+        installed = run_in(endpoint, name, ["cat", f"{SITE}/{DRAFTER}"], {})
         assert installed == vllm.drafter.replace(*CHANGED)
 
     below, above = layers(endpoint, dflash), layers(endpoint, flashqla)
