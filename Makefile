@@ -11,7 +11,7 @@ BUILDER := .venv/bin/builder
 help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make test-fast    the tests that need no engine"
-	@echo "make test-full    as test, with 200 kills of each kind where it makes 10 (half an hour)"
+	@echo "make test-full    also what takes long: 200 kills of each kind, the CUDA wheels (40 GB of disk)"
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
@@ -43,6 +43,7 @@ test: $(READY) check
 
 test-full: $(READY) check
 	@BUILDER_KILLS=200 scripts/test
+	@scripts/test -m full
 
 test-fast: $(READY)
 	@.venv/bin/pytest -q -m "not engine and not image"
@@ -63,6 +64,8 @@ format: $(READY)
 bench: $(READY) engine
 	@eval "$$(scripts/engine env)"; scripts/base-image
 	@.venv/bin/python benchmarks/everyday.py
+	@echo
+	@.venv/bin/python benchmarks/together.py
 
 clean:
 	rm -rf .venv .builder/work .builder/logs .mypy_cache .ruff_cache .pytest_cache
