@@ -21,12 +21,14 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "show": ("show", "show", "Show all that is in one image."),
     "recipes": ("recipes", "recipes", "Show recipes, check them, and see what they start."),
     "export": ("export", "export", "Write down what serves a recipe or a model, for other tools."),
+    "diff": ("diff", "diff", "Show what changed between two images."),
     "rollback": ("rollback", "rollback", "Go back to the image before, or to a number."),
     "rebuild": ("rebuild", "rebuild", "Build a number again from its build directory."),
     "pin": ("pin", "pin", "Keep an image when others are pruned."),
     "unpin": ("pin", "unpin", "Let an image go when others are pruned."),
     "mods": ("mods", "mods", "List mods, check what they apply to, begin a new one."),
     "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
+    "verify": ("verify", "verify", "Compare images.lock with the engine, the build directories and the files."),
     "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),
 }
 
