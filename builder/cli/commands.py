@@ -28,7 +28,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "unpin": ("pin", "unpin", "Let an image go when others are pruned."),
     "mods": ("mods", "mods", "List mods, check what they apply to, begin a new one."),
     "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
-    "verify": ("verify", "verify", "Compare images.lock with the engine, the build directories and the files."),
+    "verify": ("verify", "verify", "Compare images.lock with the engine and with the files."),
     "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),
 }
 

@@ -23,7 +23,7 @@ MANY = 1_000_000
 
 @click.command()
 @click.argument("before", metavar="A")
-@click.argument("after", metavar="B", required=False)
+@click.argument("after", metavar="[B]", required=False)
 @click.option("--lock", is_flag=True, help="A and B are git revisions of images.lock; without B, the file as it is.")
 @click.option("--grep", default="", metavar="TEXT", help="Only upstream commits with TEXT in their message.")
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only upstream commits that touch PATH.")
@@ -40,9 +40,10 @@ def diff(
     full: bool,
     as_json: bool,
 ) -> None:
-    """Show what changed between two images, the most probable culprits first.
+    """Show what changed between two images.
 
-    A and B are numbered images, such as tf5:6 and tf5:7; without a number, the current one.
+    A and B are numbered images, such as tf5:6 and tf5:7; without a number, the current one. The most probable culprits
+    stand first.
     """
     from builder.cli import diff_text
     from builder.cli.say import say

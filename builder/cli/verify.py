@@ -30,7 +30,7 @@ _COLOURS = {"missing": "red", "moved": "red", "unknown": "yellow", "edited": "re
 @json_option
 @pass_context
 def verify(context: Context, as_json: bool) -> int:
-    """Compare images.lock with the engine, the build directories and the files.
+    """Compare images.lock with the engine and with the files.
 
     \b
     Ends with
