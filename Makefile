@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-full test-fast check format setup engine engine-stop bench clean
+.PHONY: help quickstart test test-full test-fast test-fuzz check format setup engine engine-stop bench clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -12,6 +12,7 @@ help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make test-fast    the tests that need no engine"
 	@echo "make test-full    also what takes long: 200 kills of each kind, the CUDA wheels (40 GB of disk)"
+	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
@@ -47,6 +48,9 @@ test-full: $(READY) check
 
 test-fast: $(READY)
 	@.venv/bin/pytest -q -m "not engine and not image"
+
+test-fuzz: $(READY)
+	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz
 
 check: $(READY)
 	@.venv/bin/ruff check --quiet

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from builder.lock.model import Version
 from builder.lock.pins import GitPin
 from builder.plan import bake, dockerfile, labels, python, remarks
-from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, input_hash
+from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,7 +105,7 @@ def _content(
         **(python.files(pins, groups) if pins.python else {}),
         **({_BAKE_MOD: StagedFile(script.encode())} if script else {}),
         **{f"patches/{file}": StagedFile(ingredients.diffs[sha256]) for file, sha256 in _patches(pins)},
-        **{f"mods/{m.name}/{f.path}": StagedFile(f.content, f.executable) for m in mods for f in m.files},
+        **{f"mods/{mod.name}/{path}": file for mod in mods for path, file in _staged(mod).items()},
     }
 
 
@@ -170,14 +170,21 @@ def _steps(ingredients: Ingredients, base: str, content: dict[str, StagedFile]) 
         steps.append(Step(name, {**takes, **{f"pull request {p.number}": f"sha256:{p.sha256}" for p in pulls}}))
     for title, closure in (("python packages", pins.python), ("build packages", pins.build)):
         if closure:
-            # Every file's hash counts; the version alone is what a person is told.
-            hashed = {p.name: f"{p.version} {_sha256(' '.join(p.hashes).encode())[:12]}" for p in closure.packages}
-            steps.append(Step(title, hashed))
-    texts = {"text": "Dockerfile", **({"bake-mod.sh": _BAKE_MOD} if _BAKE_MOD in content else {})}
+            steps.append(Step(title, {package.name: python.identity(package) for package in closure.packages}))
+    texts = {"text": "Dockerfile", **({_BAKE_MOD: _BAKE_MOD} if _BAKE_MOD in content else {})}
     steps.append(Step("Dockerfile", {key: _sha256(content[file].content) for key, file in texts.items()}))
     steps.append(Step("build-metadata.yaml", {"text": _sha256(content["build-metadata.yaml"].content)}))
-    steps += [Step(f"mod {mod.name}", {"content": mod.content_hash}) for mod in ingredients.mods]
+    steps += [_mod_step(mod) for mod in ingredients.mods]
     return tuple(steps)
+
+
+def _mod_step(mod: Mod) -> Step:
+    """A mod, and its files apart from what its mod.yaml says: those are what a build directory holds."""
+    return Step(f"mod {mod.name}", {"content": mod.content_hash, "files": files_hash(_staged(mod))})
+
+
+def _staged(mod: Mod) -> dict[str, StagedFile]:
+    return {file.path: StagedFile(file.content, file.executable) for file in mod.files}
 
 
 def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:
