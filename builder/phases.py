@@ -48,9 +48,9 @@ def of_line(line: str) -> Phase | None:
     return Phase(name, int(share[1] or share[2]) if share else None)
 
 
-def latest(lines: Iterable[str], before: Phase | None = None) -> Phase | None:
-    """The phase after these lines; ``before`` where they tell of none."""
-    return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), before)
+def latest(lines: Iterable[str]) -> Phase | None:
+    """The phase after these lines; None where they tell of none."""
+    return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), None)
 
 
 def cause(lines: Iterable[str]) -> str:

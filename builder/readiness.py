@@ -61,10 +61,10 @@ def _watch(head: Member, report: Report) -> float:
             raise NothingToDoError(f"{head.service.name} was stopped from outside while it started")
         lines = services.log(engine, now.id, after=after)
         after = lines[-1].written if lines else after
-        latest = phases.latest([line.text for line in lines], phase)
-        if latest and latest != phase:
-            phase = latest
-            report(phase)
+        for latest in filter(None, (phases.of_line(line.text) for line in lines)):
+            if latest != phase:
+                phase = latest
+                report(phase)
         if _answers(now, phase):
             return time.monotonic() - began
         if now.restarts - first > crashes:

@@ -121,8 +121,8 @@ def settings(
         mounts=(*_model_caches(environ), *_compile_caches(environ, repository, number)),
         labels={key: value for key, value in labels.items() if value},
         health=_health(command),
-        # Loaders open every file of a large model at once, and pin memory for the GPU.
-        ulimits={"nofile": 65536, **({"memlock": -1} if serving.gpus == "all" else {})},
+        # Loaders pin memory for the GPU. vLLM itself raises the number of open files, as far as the engine lets it.
+        ulimits={"memlock": -1} if serving.gpus == "all" else {},
     )
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000_000
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 # While it starts, the server is asked this often: `run` waits for the answer. Engines before 25 know no such thing.
-_STARTING_INTERVAL = 2
+_STARTING_INTERVAL = 1
 
 
 def write(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from builder.definitions.container import LABEL
-from builder.engine import containers
+from builder.engine import containers, services
 from builder.engine.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
@@ -46,4 +46,6 @@ def kitchen(built: tuple[Project, str], tmp_path: Path, endpoint: Endpoint) -> I
     """A copy of it for one test; what it serves is gone when the test ends."""
     made = serving.kitchen(built[0], tmp_path / "project", built[1])
     yield made
-    containers.remove_labelled(endpoint, f"{LABEL}={made.name}")
+    for service in services.labelled(endpoint, LABEL):
+        if service.name.startswith(made.name):
+            containers.remove(endpoint, service.id)

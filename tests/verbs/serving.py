@@ -25,10 +25,10 @@ serve: {{gpus: none, ipc: private, shm_size: 64m}}
 DOCKERFILE = """\
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
-FROM {{ base }}
+FROM {{ base }} AS unmodded
 RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3
 {{ parts_metadata.write(workspace) }}
-{{ parts_mods.bake(mods, workspace) }}
+{{ parts_mods.bake(mods, workspace, "unmodded") }}
 """
 RECIPE = """\
 recipe_version: "1"
@@ -38,7 +38,7 @@ container: {repository}
 mods: [mods/standin]
 defaults: {defaults}
 {more}command: |
-  vllm serve {{model}} --port {{port}} --host 127.0.0.1 {arguments}
+  vllm serve {{served}} --port {{port}} --host 127.0.0.1 {arguments}
 """
 
 
@@ -65,7 +65,7 @@ def recipe(
     **defaults: Any,
 ) -> None:
     """Writes ``recipes/FILE.yaml``; ``arguments`` end its command, ``more`` are further lines."""
-    said = json.dumps({"port": 8000, **defaults})
+    said = json.dumps({"port": 8000, "served": model, **defaults})
     text = RECIPE.format(
         name=json.dumps(name),
         model=json.dumps(model),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Stands in for `vllm serve` where no model is served: logs as vLLM does, and answers /health and /metrics.
 
-  --crash          ends with an error while it starts
-  --crash-once     does so the first time only
-  --slow SECONDS   takes so long to start
-  --stubborn       ignores SIGTERM
-  --headless       answers nobody, as vLLM on further nodes
+--crash          ends with an error while it starts
+--crash-once     does so the first time only
+--slow SECONDS   takes so long to start
+--stubborn       ignores SIGTERM
+--headless       answers nobody, as vLLM on further nodes
 """
 
 import json
@@ -34,7 +34,8 @@ def option(name: str, default: str) -> str:
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 class Server(BaseHTTPRequestHandler):
@@ -46,7 +47,7 @@ class Server(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_request(self, *_: object) -> None:
         pass
 
 
@@ -73,4 +74,4 @@ say("INFO Graph capturing finished in 2 secs, took 0.10 GiB")
 if "--headless" in sys.argv:
     signal.pause()
 say("INFO:     Application startup complete.")
-ThreadingHTTPServer((option("--host", "0.0.0.0"), int(option("--port", "8000"))), Server).serve_forever()
+ThreadingHTTPServer((option("--host", "127.0.0.1"), int(option("--port", "8000"))), Server).serve_forever()
