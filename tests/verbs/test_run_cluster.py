@@ -31,8 +31,7 @@ def second(
 ) -> Iterator[Endpoint]:
     """Another engine that has both numbers."""
     with second_engine.running(tmp_path_factory.mktemp("engine"), "builder-test1", "10.213.1.1/24") as environ:
-        for number in (1, 2):
-            second_engine.load(endpoint.host, environ, f"{built[1]}:{number}")
+        second_engine.load(endpoint.host, environ, f"{built[1]}:1", f"{built[1]}:2")
         yield replace(endpoint, host=environ["DOCKER_HOST"])
 
 
