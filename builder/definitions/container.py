@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from builder.definitions import arguments
+
 if TYPE_CHECKING:
     from builder.definitions.command import ServeCommand
     from builder.definitions.recipe import Recipe
@@ -103,6 +105,7 @@ def settings(
         f"{LABEL}.model": recipe.model or command.model or "",
         f"{LABEL}.names": json.dumps(command.served),
         f"{LABEL}.port": str(command.port or ""),
+        f"{LABEL}.host": command.host or "",
     }
     return ContainerSettings(
         name=name,
@@ -118,8 +121,8 @@ def settings(
         mounts=(*_model_caches(environ), *_compile_caches(environ, repository, number)),
         labels={key: value for key, value in labels.items() if value},
         health=_health(command),
-        # Loaders pin memory, and open every file of a large model at once.
-        ulimits={"memlock": -1, "nofile": 65536},
+        # Loaders pin memory for the GPU. vLLM itself raises the number of open files, as far as the engine lets it.
+        ulimits={"memlock": -1} if serving.gpus == "all" else {},
     )
 
 
@@ -153,5 +156,5 @@ def _compile_caches(environ: Mapping[str, str], repository: str, number: int) ->
 def _health(command: ServeCommand) -> Health | None:
     if command.port is None:
         return None
-    host = command.host if command.host not in {None, "0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104
+    host = arguments.reached_at(command.host)
     return Health(("python3", "-ISc", _PROBE.format(host=host, port=command.port)))

@@ -13,7 +13,7 @@ from builder.engine import faults, wire
 from builder.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from builder.engine.endpoint import Endpoint
 
@@ -63,6 +63,21 @@ def raw(
     if status >= 400:
         raise faults.RefusedError(status, _said(data) or f"status {status} for {method} {path}")
     return data
+
+
+def stream(
+    endpoint: Endpoint, path: str, *, query: Mapping[str, str | int] | None = None, timeout: float = 60
+) -> Iterator[bytes]:
+    """The body of the answer to a GET as it comes, for as long as the engine goes on; it has to begin within
+    ``timeout`` seconds. Raises as `request` does."""
+    refused = b""
+    for status, piece in wire.streaming(endpoint, path + ("?" + urlencode(query) if query else ""), timeout):
+        if status < 400:
+            yield piece
+            continue
+        refused += piece
+    if refused:
+        raise faults.RefusedError(status, _said(refused) or f"status {status} for GET {path}")
 
 
 def quoted(reference: str) -> str:

@@ -31,21 +31,56 @@ def exchange(
     """The status and the body that the engine answers, within ``timeout`` seconds for the whole of it."""
     request = _request(method, target, sent, headers)
     try:
-        if endpoint.host.startswith("ssh://"):
-            with _through_ssh(endpoint) as (connection, complaint):
-                answer = _ask(endpoint, connection, request, timeout)
-                if not answer:
-                    raise foreign(endpoint, complaint())
-        else:
-            with _connect(endpoint, timeout) as connection:
-                answer = _ask(endpoint, connection, request, timeout)
+        with _connected(endpoint, timeout) as (connection, complaint):
+            answer = _ask(endpoint, connection, request, timeout)
+            if not answer:
+                raise foreign(endpoint, complaint())
     except OSError as error:
         raise unreachable(endpoint, error) from None
     head, body = _split(answer)
+    return _status(endpoint, head), body
+
+
+def streaming(endpoint: Endpoint, target: str, timeout: float) -> Iterator[tuple[int, bytes]]:
+    """The status that the engine answers to a GET within ``timeout`` seconds, with each piece of the body as it comes,
+    for as long as the engine goes on."""
+    try:
+        with _connected(endpoint, timeout) as (connection, complaint):
+            connection.settimeout(timeout)
+            connection.sendall(_request("GET", target, b"", {}))
+            begun = b""
+            while b"\r\n\r\n" not in begun and (piece := connection.recv(_CHUNK)):
+                begun += piece
+            if not begun:
+                raise foreign(endpoint, complaint())
+            head, piece = _split(begun)
+            status = _status(endpoint, head)
+            connection.settimeout(None)
+            yield status, piece
+            while piece := connection.recv(_CHUNK):
+                yield status, piece
+    except TimeoutError:
+        raise slow(endpoint, timeout) from None
+    except OSError as error:
+        raise unreachable(endpoint, error) from None
+
+
+def _status(endpoint: Endpoint, head: bytes) -> int:
     words = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise foreign(endpoint)
-    return int(words[1]), body
+    return int(words[1])
+
+
+@contextmanager
+def _connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
+    """A connection, and what the way to the engine complains of where nothing comes back."""
+    if endpoint.host.startswith("ssh://"):
+        with _through_ssh(endpoint) as found:
+            yield found
+    else:
+        with _connect(endpoint, timeout) as connection:
+            yield connection, str
 
 
 def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
