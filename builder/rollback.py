@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import names, pointers, record
+from builder import names, record
 from builder.definitions import target
 from builder.errors import NothingToDoError, UsageError
 from builder.events import WAITING, Report
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
-from builder.pointers import Move
+from builder.pointers import Move, apply, differences, refuse_bad, require_present, staying
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
@@ -56,16 +56,16 @@ def run(
         nonlocal done
         done = moves(before, subject, to)
         if not force:
-            pointers.refuse_bad(before, done)
-        pointers.require_present(endpoint, before, done)
-        return pointers.apply(before, done)
+            refuse_bad(before, done)
+        require_present(endpoint, before, done)
+        return apply(before, done)
 
     if dry_run:
         before, after = lock, change(lock)
     else:
         before, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
     passed = _passed(before, done) if to is None else ()
-    return RolledBack(done, pointers.staying(after, done), passed, pointers.differences(project, done))
+    return RolledBack(done, staying(after, done), passed, differences(project, done))
 
 
 def _subject(project: Project, lock: Lock, text: str) -> Subject:
