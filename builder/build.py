@@ -178,12 +178,7 @@ def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepa
 def _paired(lock: Lock, name: ImageName, prepared: Prepared, models: tuple[str, ...]) -> Lock:
     recipe = prepared.recipe
     for model in models:
-        own = recipe is not None and recipe.model == model
-        pairing = Pairing(
-            image=name,
-            recipe=recipe.file if recipe else None,
-            revision=recipe.revision if recipe and own else None,
-        )
+        pairing = Pairing(image=name, recipe=recipe.file if recipe else None, revision=prepared.revisions.get(model))
         known = lock.models.get(model)
         lock = lock.with_model(model, known.with_pairing(pairing) if known else Model(pairing))
     return lock

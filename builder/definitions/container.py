@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from builder import models_cache
 from builder.definitions import arguments
 
 if TYPE_CHECKING:
@@ -141,11 +142,9 @@ def _cache_home(environ: Mapping[str, str]) -> str:
 
 
 def _model_caches(environ: Mapping[str, str]) -> tuple[Mount, ...]:
-    """https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables says where models lie."""
-    home = environ.get("HF_HOME") or str(PurePosixPath(_cache_home(environ), "huggingface"))
-    hub = environ.get("HF_HUB_CACHE")
+    home, hub = models_cache.home(environ), models_cache.hub(environ)
     inside = f"{HOME}/.cache/huggingface"
-    return (Mount(home, inside), *((Mount(hub, f"{inside}/hub"),) if hub else ()))
+    return (Mount(str(home), inside), *((Mount(str(hub), f"{inside}/hub"),) if hub != home / "hub" else ()))
 
 
 def _compile_caches(environ: Mapping[str, str], repository: str, number: int) -> tuple[Mount, ...]:
