@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder import models_cache
 from builder.events import WAITING
-from builder.lock import reading, writing
+from builder.lock import reading
 from builder.models_cache import revision
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def record(project: Project, environ: Mapping[str, str], model: str, report: Rep
     """
     if not _lacks_revision(reading.read(project.lock), model) or not (found := revision(environ, model)):
         return None
+    from builder.lock import writing
+
     with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
         if not _lacks_revision(transaction.lock, model):
             return None

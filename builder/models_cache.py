@@ -41,6 +41,11 @@ def is_commit(text: str) -> bool:
     return _COMMIT.fullmatch(text) is not None
 
 
+def is_name(text: str) -> bool:
+    """Whether ``text`` can name a branch, a tag or a commit, and stays below the folder of such names."""
+    return bool(text) and not text.startswith("/") and ".." not in text and text.isprintable()
+
+
 def home(environ: Mapping[str, str]) -> Path:
     """The folder of everything that Hugging Face's programs keep
     (https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables)."""
@@ -63,7 +68,7 @@ def folder(environ: Mapping[str, str], model: str) -> Path:
 def revision(environ: Mapping[str, str], model: str, name: str = MAIN) -> str | None:
     """The commit that the cache holds of a model under the name of a branch, a tag or the commit itself; None where it
     holds none."""
-    if not is_id(model) or ".." in name or name.startswith("/"):
+    if not is_id(model) or not is_name(name):
         return None
     place = folder(environ, model)
     commit = name

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 # From the person's home on the node.
 _DEFAULT_HOME = ".cache/huggingface"
 _PARTS = ".rsync-partial"
-_SSH_FAILED = 255
 _PROGRESS = re.compile(rb"\s*(\d+)\s+\d+%")
 
 
@@ -100,6 +99,8 @@ def _argv(environ: Mapping[str, str], model: str, to: Destination) -> list[str]:
         f"--partial-dir={_PARTS}",
         f"--exclude=*{models_cache.INCOMPLETE}",
         "--mkpath",
+        # The name of a branch leads to a commit of the same length, and may do so twice in a second.
+        "--modify-window=-1",
         *("--info=progress2", "--no-human-readable"),
         # The folders' names go to the node's rsync itself, and through no shell.
         "--protect-args",
@@ -127,9 +128,8 @@ def _failed(model: str, to: Destination, code: int, said: str) -> SourceError:
         return SourceError(
             f"{model} cannot be copied to {to.node}: it has no rsync", hint="sudo apt-get install rsync, on the node"
         )
-    hint = (
-        f"does `ssh {to.host}{f' -p {to.port}' if to.port else ''}` let you in?"
-        if code == _SSH_FAILED
-        else "run this again: it goes on where it stopped"
+    port = f" -p {to.port}" if to.port else ""
+    return SourceError(
+        f"{model} cannot be copied to {to.node}: {reason}",
+        hint=f"does `ssh{port} {to.host}` let you in? What has arrived stays: run this again",
     )
-    return SourceError(f"{model} cannot be copied to {to.node}: {reason}", hint=hint)

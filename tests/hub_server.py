@@ -1,5 +1,5 @@
-"""A hub for tests: the part of Hugging Face's API by which models are looked at and downloaded, over real HTTP, and a way
-to make it fail."""
+"""A hub for tests: the part of Hugging Face's API by which models are looked at and downloaded, over real HTTP, and
+ways to make it fail."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Asked:
 @dataclass
 class Hub:
     """``break_after`` ends the connection once after so many bytes of a large file; ``stall_after`` goes silent there
-    (``stalled``), until it is ``over``. ``changes`` replaces what is sent of a file; ``claims`` is what the listing says
-    that a file is long."""
+    (``stalled``), until it is ``over``. ``changes`` replaces what is sent of a file, ``claims`` the length that the
+    listing says it has."""
 
     repos: dict[str, Repo] = field(default_factory=dict)
     token: str = ""
@@ -104,25 +104,25 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         said = self.headers.get("Authorization")
         self.hub.asked.append(Asked(self.command, path, self.headers.get("Range"), said))
-        if self.hub.status:
-            return self._send(self.hub.status, b"out of order")
         listing = re.fullmatch(r"/api/models/(.+)/revision/(.+)", path)
         file = re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", path)
         found = listing or file
-        model, revision = (found[1], found[2]) if found else ("", "")
-        repo = self.hub.repos.get(model)
-        if said and said != f"Bearer {self.hub.token}":
-            return self._send(401, b"", {"X-Error-Message": "Invalid credentials in Authorization header"})
-        if repo is None:
-            return self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
-        if repo.gated and said is None and (file or revision != "main"):
-            return self._send(401, b"", {"X-Error-Code": "GatedRepo"})
-        commit = repo.refs.get(revision, revision)
-        if commit not in repo.commits:
-            return self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
-        if listing:
-            return self._list(model, commit, repo.commits[commit])
-        return self._file(commit, file[3] if file else "", repo.commits[commit])
+        repo = self.hub.repos.get(found[1]) if found else None
+        commit = repo.refs.get(found[2], found[2]) if repo and found else ""
+        if self.hub.status:
+            self._send(self.hub.status, b"out of order")
+        elif said and said != f"Bearer {self.hub.token}":
+            self._send(401, b"", {"X-Error-Message": "Invalid credentials in Authorization header"})
+        elif repo is None or found is None:
+            self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
+        elif repo.gated and file and not said:
+            self._send(401, b"", {"X-Error-Code": "GatedRepo"})
+        elif commit not in repo.commits:
+            self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
+        elif file:
+            self._file(commit, file[3], repo.commits[commit])
+        else:
+            self._list(found[1], commit, repo.commits[commit])
 
     def _list(self, model: str, commit: str, files: Files) -> None:
         siblings = []
@@ -135,7 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, commit: str, name: str, files: Files) -> None:
         if name not in files:
-            return self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+            self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+            return
         content = self.hub.changes.get(name, files[name])
         headers = {"ETag": f'"{_sha256(files[name])}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         start = int((re.match(r"bytes=(\d+)-", self.headers.get("Range", "")) or [0, 0])[1])

@@ -25,7 +25,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "status": ("status", "status", "Show how everything is that is being served."),
     "logs": ("logs", "logs", "Show what a server prints."),
     "recipes": ("recipes", "recipes", "Show recipes, check them, and see what they start."),
-    "download": ("download", "download", "Fetch a model into the cache, and to nodes."),
+    "download": ("download", "download", "Fetch a model and its draft model, for here and for nodes."),
     "export": ("export", "export", "Write down what serves a recipe or a model, for other tools."),
     "diff": ("diff", "diff", "Show what changed between two images."),
     "rollback": ("rollback", "rollback", "Go back to the image before, or to a number."),

@@ -21,10 +21,10 @@ from builder.cli.verbosity import verbosity_options
 @verbosity_options
 @pass_context
 def download(context: Context, what: str, revision: str | None, nodes: tuple[str, ...]) -> None:
-    """Fetch a model and its draft model into the Hugging Face cache.
+    """Fetch a model and its draft model, for here and for nodes.
 
-    The revision is the one that the recipe names, or else the one that was recorded when the model was paired. What
-    was broken off goes on. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are followed.
+    They go into the Hugging Face cache, at the revision that the recipe names, or else the one that was recorded when
+    the model was paired. What was broken off goes on. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are followed.
     """
     from builder import download as verb
     from builder.cli import transfer

@@ -57,6 +57,8 @@ def look(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
     In offline mode what the cache has is taken for it. Raises SourceError where the hub does not answer or does not
     let the person in, and where the cache lacks the model in offline mode.
     """
+    if not models_cache.is_name(revision):
+        raise SourceError(f"{model} has no revision `{revision}`", hint="a branch, a tag or a commit is meant")
     if _is_offline(environ):
         return _cached(environ, model, revision)
     from huggingface_hub import HfApi
@@ -148,7 +150,7 @@ def _name(folder: Path, snapshot: Snapshot) -> None:
     well: that is what is loaded where nobody names a revision and no hub is asked."""
     name = models_cache.MAIN if snapshot.revision == snapshot.commit else snapshot.revision
     path = folder / "refs" / name
-    if name != snapshot.revision and path.exists():
+    if path.exists() and (name != snapshot.revision or path.read_text(encoding="ascii") == snapshot.commit):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{path.name}.{threading.get_native_id()}"

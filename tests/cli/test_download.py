@@ -1,4 +1,4 @@
-"""The download command, and what `list --models` says after it, as a person runs them; the hub is a real HTTP server."""
+"""The download command, and what `list --models` says after it, as a person runs them; the hub answers over HTTP."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import os
 import random
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from builder.project import Project
-from tests import hub_server, locks, projects
+from tests import fake_ssh, hub_server, locks, projects
 from tests.conftest import command
 from tests.hub_server import Hub
 
@@ -84,7 +86,8 @@ def test_a_model_comes_whole_and_once(machine: Machine) -> None:
     done = machine.run("download", "chat")
     assert content(machine, commit) == FILES
     assert (machine.model / "refs/main").read_text() == commit
-    assert os.readlink(machine.model / "snapshots" / commit / "model.safetensors").startswith("../../blobs/")
+    link = machine.model / "snapshots" / commit / "model.safetensors"
+    assert str(link.readlink()).startswith("../../blobs/")
     assert f"downloading {MODEL} at main ({commit[:7]}): 3 files, 21.0 MB" in done.stderr
     assert f"{MODEL}: 100 % of 21.0 MB" in done.stderr
     assert f"{MODEL} at {commit[:7]}: 21.0 MB in " in done.stdout
@@ -177,9 +180,48 @@ def test_an_ended_download_goes_on(machine: Machine, how: signal.Signals) -> Non
     assert not list((machine.model / "blobs").glob("*.incomplete"))
 
 
-def _until_written(machine: Machine) -> list[Path]:
-    import time
+def test_a_terminal_shows_a_bar(machine: Machine) -> None:
+    machine.hub.add(MODEL, FILES)
+    outer, inner = os.openpty()
+    with subprocess.Popen(
+        command(machine.project, "download", "chat"),
+        env={**machine.environ, "TERM": "xterm", "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        stderr=inner,
+        text=True,
+    ) as process:
+        os.close(inner)
+        shown = b"".join(_read_all(outer)).decode()
+        assert process.wait() == 0, shown
+    assert "downloading Org/Model-1B at main" in shown
+    assert "/21.0 MB" in shown
+    assert "100 % of" not in shown
 
+
+def _read_all(descriptor: int) -> Iterator[bytes]:
+    """What a terminal gets until its last writer is gone, which Linux reports as EIO."""
+    with suppress(OSError):
+        while read := os.read(descriptor, 65536):
+            yield read
+    os.close(descriptor)
+
+
+def test_models_go_on_to_nodes(machine: Machine) -> None:
+    commit = machine.hub.add(MODEL, SMALL)
+    there = machine.home / "there"
+    environ = fake_ssh.make(machine.home / "bin", there)
+    projects.write(machine.project.root / "builder.yaml", "nodes: {spark2: 'ssh://ann@spark2', spark3: 'tcp://b:1'}\n")
+    assert "builder.yaml has no node `spark9`" in machine.refuse("chat", "--to", "spark9", code=2)
+    assert "models go to nodes over ssh" in machine.refuse("chat", "--to", "spark3", code=2)
+    assert machine.hub.asked == []
+    done = machine.run("download", "chat", "--to", "spark2", **environ)
+    assert f"copying {MODEL} to spark2" in done.stderr
+    assert done.stdout.splitlines()[-1] == "copied to spark2"
+    copied = there / ".cache/huggingface/hub" / CACHED
+    assert (copied / "snapshots" / commit / "model.safetensors").read_bytes() == SMALL["model.safetensors"]
+
+
+def _until_written(machine: Machine) -> list[Path]:
     for _ in range(1000):
         found = [one for one in (machine.model / "blobs").glob("*.incomplete") if one.stat().st_size == 10_485_760]
         if found:
@@ -232,6 +274,7 @@ def test_a_gated_model(machine: Machine) -> None:
 def test_what_the_hub_does_not_have(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL)
     assert f"{MODEL} has no revision `v9`" in machine.refuse("chat", "--revision", "v9")
+    assert f"{MODEL} has no revision `../../x`" in machine.refuse("chat", "--revision", "../../x")
     said = machine.refuse("Org/Unknown")
     assert f"{machine.hub.url} shows no model `Org/Unknown`" in said
     assert "HF_TOKEN is not set" in said
