@@ -110,3 +110,9 @@ class ImageStateError(BuilderError):
     """An image that images.lock records is missing from the engine, or its tag points at other content."""
 
     exit_code = 7
+
+
+class TransferError(BuilderError):
+    """An image did not get to a registry or to another machine, or may not."""
+
+    exit_code = 1

@@ -51,12 +51,14 @@ def run(
     """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
 
     A recipe moves what building it moved, ``latest`` and its model, where both are at the same image. Numbers marked
-    bad are passed over, unless named.
+    bad are passed over, unless named. What was pushed and is no longer here is pulled first, where a registry is set.
     Raises NothingToDoError where there is none to go to, ImageStateError where it is no longer in the engine,
     UsageError where ``text`` names nothing.
     """
     lock = reading.read(project.lock)
     subject = _subject(project, lock, text)
+    if not dry_run:
+        _fetch_missing(project, endpoint, lock, moves(lock, subject, to), report)
     done: tuple[Move, ...] = ()
 
     def change(before: Lock) -> Lock:
@@ -151,6 +153,19 @@ def _existing(lock: Lock, name: ImageName) -> ImageName:
     return name
 
 
+def _fetch_missing(project: Project, endpoint: Endpoint, lock: Lock, wanted: tuple[Move, ...], report: Report) -> None:
+    """Gets what was pushed and is no longer here, where a registry is set."""
+    for goal in {move.to for move in wanted}:
+        recorded = lock.image(goal)
+        if recorded is None or recorded.digest is None or images.inspect(endpoint, str(goal)) is not None:
+            continue
+        from builder import fetching
+        from builder.definitions import configuration
+
+        if address := configuration.load(project).registry:
+            fetching.fetch(endpoint, address, lock, goal, report)
+
+
 def _require_present(endpoint: Endpoint, lock: Lock, wanted: tuple[Move, ...]) -> None:
     for goal in {move.to for move in wanted}:
         details = images.inspect(endpoint, str(goal))
@@ -158,13 +173,19 @@ def _require_present(endpoint: Endpoint, lock: Lock, wanted: tuple[Move, ...]) -
         if details is None:
             raise ImageStateError(
                 f"{goal} is missing from this engine: nothing was moved",
-                hint="`--to N` goes to another number; `builder list` shows which are present",
+                hint=_missing_hint(goal, pushed=bool(recorded and recorded.digest)),
             )
         if recorded and images.fingerprint(details) != recorded.fingerprint:
             raise ImageStateError(
                 f"{goal} is not the image that images.lock records: its tag was moved. Nothing was changed",
                 hint="`builder list` shows which numbers are present; `--to N` goes to one of them",
             )
+
+
+def _missing_hint(goal: ImageName, *, pushed: bool) -> str:
+    if pushed:
+        return f"it was pushed: with `registry:` in builder.yaml, rollback and `builder pull {goal}` get it back"
+    return "`--to N` goes to another number; `builder list` shows which are present"
 
 
 def apply(lock: Lock, done: tuple[Move, ...]) -> Lock:

@@ -60,7 +60,7 @@ def _print(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
 
 def _image_row(row: Row) -> tuple[str, ...]:
     vllm = row.image.versions.get("vllm")
-    said = [row.state if row.state != "present" else "", "current" if row.current else "", row.image.status]
+    said = [_where(row), "current" if row.current else "", row.image.status]
     said.append("pinned" if row.image.pinned else "")
     return (
         str(row.name),
@@ -70,6 +70,13 @@ def _image_row(row: Row) -> tuple[str, ...]:
         ", ".join(word for word in said if word),
         ", ".join(row.models) or "-",
     )
+
+
+def _where(row: Row) -> str:
+    """Where the image is, in words; nothing is asked of the registry."""
+    if row.image.digest is None or row.state not in {"present", "missing"}:
+        return row.state if row.state != "present" else ""
+    return "pushed" if row.state == "present" else "in registry"
 
 
 def _model_row(name: str, model: Model) -> tuple[str, ...]:
@@ -94,6 +101,7 @@ def image_document(row: Row) -> dict[str, Any]:
         "platform": image.platform,
         "size": image.size,
         "fingerprint": image.fingerprint,
+        "digest": image.digest,
         "vllm": _version(row, "vllm"),
         "flashinfer": _version(row, "flashinfer"),
         "mods": list(image.mods),

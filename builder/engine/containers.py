@@ -97,15 +97,29 @@ def running(
         request(endpoint, "POST", f"/containers/{container}/start")
         yield Box(endpoint, container)
     finally:
-        _remove(endpoint, container)
+        remove(endpoint, container)
+
+
+def labelled(endpoint: Endpoint, label: str) -> list[dict[str, Any]]:
+    """Every container with this label (``key`` or ``key=value``), running or not, as the engine lists it."""
+    filters = json.dumps({"label": [label]})
+    return request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}) or []
+
+
+def output(endpoint: Endpoint, container: str) -> str:
+    """The last lines that a container wrote; empty where it is gone."""
+    query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
+    try:
+        return _text(raw(endpoint, "GET", f"/containers/{container}/logs", query=query))
+    except RefusedError:
+        return ""
 
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
     """Removes every container with this label (``key`` or ``key=value``), running or not; returns how many."""
-    filters = json.dumps({"label": [label]})
-    found = request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters})
+    found = labelled(endpoint, label)
     for container in found:
-        _remove(endpoint, container["Id"])
+        remove(endpoint, container["Id"])
     return len(found)
 
 
@@ -115,7 +129,8 @@ def _kill(endpoint: Endpoint, container: str) -> None:
         request(endpoint, "POST", f"/containers/{container}/kill")
 
 
-def _remove(endpoint: Endpoint, container: str) -> None:
+def remove(endpoint: Endpoint, container: str) -> None:
+    """Ends a container at once, and removes it; nothing happens where it is gone."""
     try:
         request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1, "v": 1})
     except RefusedError as error:

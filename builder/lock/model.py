@@ -36,7 +36,8 @@ class Version:
 @dataclass(frozen=True)
 class NumberedImage:
     """One build. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is in bytes
-    as the engine reports it, ``mods`` maps each baked mod to its content hash."""
+    as the engine reports it, ``mods`` maps each baked mod to its content hash, ``digest`` is the manifest's in the
+    registry, None where it was never pushed."""
 
     built: str
     definition: str
@@ -50,6 +51,7 @@ class NumberedImage:
     recipe: str | None = None
     versions: dict[str, Version] = field(default_factory=dict)
     mods: dict[str, str] = field(default_factory=dict)
+    digest: str | None = None
 
 
 @dataclass(frozen=True)

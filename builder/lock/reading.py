@@ -97,6 +97,7 @@ def _refuse_other_version(tree: Tree) -> None:
 
 
 _TIME = matching(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "a time in UTC such as `2026-11-20T22:00:00Z`")
+_DIGEST = matching("sha256:[0-9a-f]{64}", "a digest such as `sha256:` and 64 hex digits")
 _STATUS = matching("untested|good|bad", "`untested`, `good` or `bad`")
 _PACKAGE_LINE = matching(r"\S+( sha256:[0-9a-f]{64})*", "a version and `sha256:` hashes of 64 hex digits")
 _IMAGE_NAME = matching(r".*:[1-9][0-9]{0,17}", "a numbered image such as `vllm-node-tf5:7`")
@@ -171,6 +172,7 @@ _IMAGE = record(
         "note": text,
         "pinned": flag,
         "recipe": _TEXT_OR_NOTHING,
+        "digest": _DIGEST,
         "versions": mapping(_VERSION),
         "mods": mapping(text),
     },

@@ -107,6 +107,8 @@ def _image(image: NumberedImage) -> dict[str, Any]:
         block["pinned"] = True
     if image.recipe is not None:
         block["recipe"] = image.recipe
+    if image.digest is not None:
+        block["digest"] = image.digest
     if image.versions:
         block["versions"] = {name: _version(version) for name, version in sorted(image.versions.items())}
     if image.mods:
