@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.engine.endpoint import Endpoint
+    from builder.engine.transfer import Moved
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.project import Project
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it ended on one node: ``already`` where it had the image, ``bytes`` of the layers that moved to it;
-    ``error`` where it does not have the image now."""
+    """How it ended on one node: what moved to it, None where it had the image; ``error`` where it does not have the
+    image now."""
 
-    already: bool
-    bytes: int
+    moved: Moved | None
     seconds: float
     error: BuilderError | None = None
 
@@ -91,9 +91,9 @@ def _compare(job: _Job, node: str, engine: Endpoint) -> Outcome | None:
         if not fetching.is_here(engine, job.lock, job.name):
             return None
         _point_latest(job, engine)
-        outcome = Outcome(already=True, bytes=0, seconds=time.monotonic() - began)
+        outcome = Outcome(None, time.monotonic() - began)
     except BuilderError as error:
-        outcome = Outcome(already=False, bytes=0, seconds=time.monotonic() - began, error=error)
+        outcome = Outcome(None, time.monotonic() - began, error=error)
     job.report(OnNode(node, outcome))
     return outcome
 
@@ -116,7 +116,8 @@ def _source(
 
 def _fetch(job: _Job, place: registry.Place, digest: str, node: str, engine: Endpoint) -> Outcome:
     began = time.monotonic()
-    moved, failed = 0, None
+    moved: Moved | None = None
+    failed: BuilderError | None = None
     try:
         with _reached(engine, place) as reachable:
             moved = registry.fetch(
@@ -125,7 +126,7 @@ def _fetch(job: _Job, place: registry.Place, digest: str, node: str, engine: End
         _point_latest(job, engine)
     except BuilderError as error:
         failed = error
-    outcome = Outcome(already=False, bytes=moved, seconds=time.monotonic() - began, error=failed)
+    outcome = Outcome(moved, time.monotonic() - began, error=failed)
     job.report(OnNode(node, outcome))
     return outcome
 

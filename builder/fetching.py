@@ -10,6 +10,7 @@ from builder.events import Report, Said
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
+    from builder.engine.transfer import Moved
     from builder.lock.model import ImageName, Lock
 
 
@@ -20,9 +21,9 @@ def is_here(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
     return details is not None and recorded is not None and images.fingerprint(details) == recorded.fingerprint
 
 
-def fetch(endpoint: Endpoint, address: str, lock: Lock, name: ImageName, report: Report) -> int:
+def fetch(endpoint: Endpoint, address: str, lock: Lock, name: ImageName, report: Report) -> Moved:
     """Gets it by its digest, or by its number where it was pushed by somebody whose images.lock this is not; returns
-    the bytes of the layers that moved. ``latest`` follows where it is the current number.
+    what this engine lacked. ``latest`` follows where it is the current number.
 
     Raises TransferError where it did not come, ImageStateError where something else came.
     """

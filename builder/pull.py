@@ -12,6 +12,7 @@ from builder.lock import reading
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
+    from builder.engine.transfer import Moved
     from builder.events import Report
     from builder.lock.model import ImageName, Lock
     from builder.project import Project
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pulled:
-    """The image, and the bytes of layers that were lacking; ``already`` where it was here."""
+    """The image, and what was lacking; None where it was all here already."""
 
     image: ImageName
-    bytes: int
-    already: bool
+    moved: Moved | None
 
 
 def run(project: Project, endpoint: Endpoint, text: str, report: Report) -> Pulled:
@@ -34,9 +34,9 @@ def run(project: Project, endpoint: Endpoint, text: str, report: Report) -> Pull
     lock = reading.read(project.lock)
     name = _named(project, lock, text)
     if fetching.is_here(endpoint, lock, name):
-        return Pulled(name, 0, already=True)
+        return Pulled(name, None)
     address = configuration.load(project).required_registry()
-    return Pulled(name, fetching.fetch(endpoint, address, lock, name, report), already=False)
+    return Pulled(name, fetching.fetch(endpoint, address, lock, name, report))
 
 
 def _named(project: Project, lock: Lock, text: str) -> ImageName:

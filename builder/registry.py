@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.engine.endpoint import Endpoint
-    from builder.engine.transfer import OnAmount
+    from builder.engine.transfer import Moved, OnAmount
     from builder.lock.model import ImageName, NumberedImage
 
 State = Literal["present", "missing", "moved"]
@@ -96,9 +96,9 @@ def set_latest(endpoint: Endpoint, place: Place, name: ImageName, digest: str, o
 
 def fetch(
     endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, version: str, on_amount: OnAmount
-) -> int:
+) -> Moved:
     """Gets a number into an engine from the registry, where it is called ``version`` (a digest, or the number); returns
-    the bytes of the layers that moved. The number's tag is set last, when the content is what images.lock records.
+    what the engine lacked. The number's tag is set last, when the content is what images.lock records.
 
     Raises TransferError where it did not come, ImageStateError where something else came.
     """

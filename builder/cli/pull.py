@@ -24,5 +24,5 @@ def pull(context: Context, image: str) -> None:
 
     with transfers.shown() as report:
         done = verb.run(context.project, context.endpoint, image, report)
-    said = "is here already" if done.already else f"pulled, {words.size(done.bytes)} of layers"
+    said = f"pulled, {words.layers(done.moved)}" if done.moved else "is here already"
     click.echo(f"{done.image} {said}")

@@ -94,6 +94,6 @@ def outcome_words(outcome: Outcome) -> str:
     """An outcome in a few words."""
     if outcome.error:
         return f"failed: {outcome.error.message}"
-    if outcome.already:
+    if outcome.moved is None:
         return "has it already"
-    return f"has it now, {words.size(outcome.bytes)} of layers moved in {words.duration(outcome.seconds)}"
+    return f"has it now, {words.layers(outcome.moved)} moved in {words.duration(outcome.seconds)}"

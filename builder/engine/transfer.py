@@ -35,6 +35,14 @@ class Amount:
     unpacking: bool = False
 
 
+@dataclass(frozen=True)
+class Moved:
+    """What an engine lacked and got: layers, and the bytes of those large enough that it said how far it was."""
+
+    layers: int
+    bytes: int
+
+
 OnAmount = Callable[[Amount], None]
 
 
@@ -43,9 +51,12 @@ class _Layers:
     """What was said of each layer: bytes moved, bytes in all."""
 
     known: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lacking: set[str] = field(default_factory=set)
 
     def amount(self, said: Mapping[str, Any]) -> Amount | None:
         word, layer, detail = said.get("status"), said.get("id", ""), said.get("progressDetail") or {}
+        if word == "Pulling fs layer":
+            self.lacking.add(layer)
         if word in _AMOUNTS and detail.get("total"):
             self.known[layer] = (int(detail.get("current") or 0), int(detail["total"]))
         elif word != "Extracting":
@@ -64,12 +75,12 @@ def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_amount
     _follow(endpoint, path, {"tag": tag}, login, on_amount, f"{reference} was not pushed")
 
 
-def pull(endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnAmount) -> int:
-    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the bytes of the layers that the
-    engine lacked. Raises TransferError where not all of it came, or something else than its digests say."""
+def pull(endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnAmount) -> Moved:
+    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns what the engine
+    lacked. Raises TransferError where not all of it came, or something else than its digests say."""
     query = {"fromImage": repository, "tag": version}
     layers = _follow(endpoint, "/images/create", query, login, on_amount, f"{repository} was not pulled")
-    return layers.sums()[1]
+    return Moved(len(layers.lacking), layers.sums()[1])
 
 
 def _follow(

@@ -37,7 +37,7 @@ class Version:
 class NumberedImage:
     """One build. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is in bytes
     as the engine reports it, ``mods`` maps each baked mod to its content hash, ``digest`` is the manifest's in the
-    registry, None where it was never pushed."""
+    registry, None where it was never pushed. ``builder`` names the buildx instance, None for the engine's own."""
 
     built: str
     definition: str
@@ -52,6 +52,7 @@ class NumberedImage:
     versions: dict[str, Version] = field(default_factory=dict)
     mods: dict[str, str] = field(default_factory=dict)
     digest: str | None = None
+    builder: str | None = None
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,7 @@ _IMAGE = record(
         "pinned": flag,
         "recipe": _TEXT_OR_NOTHING,
         "digest": _DIGEST,
+        "builder": text,
         "versions": mapping(_VERSION),
         "mods": mapping(text),
     },

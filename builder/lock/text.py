@@ -109,6 +109,8 @@ def _image(image: NumberedImage) -> dict[str, Any]:
         block["recipe"] = image.recipe
     if image.digest is not None:
         block["digest"] = image.digest
+    if image.builder is not None:
+        block["builder"] = image.builder
     if image.versions:
         block["versions"] = {name: _version(version) for name, version in sorted(image.versions.items())}
     if image.mods:
