@@ -6,6 +6,7 @@ https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate); the answ
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
 
 _NO_LOGIN = {"X-Registry-Auth": "e30="}
-# An engine says several times a second how far it is. Silence means that a registry, or the way to it, hangs.
+# An engine says several times a second how far it is, the same again where nothing moves: a registry that hangs.
 IDLE = 120.0
 _AMOUNTS = ("Downloading", "Pushing")
 
@@ -52,6 +53,17 @@ class _Layers:
 
     known: dict[str, tuple[int, int]] = field(default_factory=dict)
     lacking: set[str] = field(default_factory=set)
+    last: dict[str, tuple[object, object]] = field(default_factory=dict)
+    news_at: float = field(default_factory=time.monotonic)
+
+    def is_stuck(self, said: Mapping[str, Any]) -> bool:
+        """Whether nothing new has been said of any layer for longer than `IDLE`."""
+        layer = said.get("id", "")
+        now = (said.get("status"), (said.get("progressDetail") or {}).get("current"))
+        if self.last.get(layer) != now:
+            self.last[layer] = now
+            self.news_at = time.monotonic()
+        return time.monotonic() - self.news_at > IDLE
 
     def amount(self, said: Mapping[str, Any]) -> Amount | None:
         word, layer, detail = said.get("status"), said.get("id", ""), said.get("progressDetail") or {}
@@ -95,16 +107,22 @@ def _follow(
         ):
             if error := said.get("error") or (said.get("errorDetail") or {}).get("message"):
                 raise TransferError(f"{where}: {error}", hint=_hint(str(error)))
+            if layers.is_stuck(said):
+                raise _stuck(where)
             if amount := layers.amount(said):
                 on_amount(amount)
     except RefusedError as error:
         raise TransferError(f"{where}: {error.said}", hint=_hint(error.said)) from None
     except SlowError:
-        raise TransferError(
-            f"{where}: nothing has moved for {IDLE:g} seconds",
-            hint="does the registry answer, is its disk or the network slow? What moved is kept for the next try",
-        ) from None
+        raise _stuck(where) from None
     return layers
+
+
+def _stuck(where: str) -> TransferError:
+    return TransferError(
+        f"{where}: nothing has moved for {IDLE:g} seconds",
+        hint="does the registry answer, is its disk or the network slow?",
+    )
 
 
 def _objects(pieces: Iterator[bytes]) -> Iterator[dict[str, Any]]:
