@@ -17,11 +17,12 @@ from builder.cli.verbosity import verbosity_options
 @verbosity_options
 @pass_context
 def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
-    """Copy a numbered image to nodes of builder.yaml: only the layers that each lacks, all nodes at once.
+    """Copy a numbered image to other machines.
 
-    It goes through the registry of builder.yaml, or through one that is started on this machine for as long. On each
-    node the content is compared with images.lock before the number is set, and `latest` where it is current. A node
-    that fails stops no other; the exit code is then 1.
+    NODE is a name of builder.yaml. All nodes get it at once, each the layers that it lacks: through the registry of
+    builder.yaml, or through one that is started on this machine for as long. On each node the content is compared with
+    images.lock before the number is set, and `latest` where it is current. A node that fails stops no other; the exit
+    code is then 1.
     """
     from builder import copying
     from builder.cli import transfers

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 @json_option
 @pass_context
 def nodes(context: Context, as_json: bool) -> None:
-    """Show which node has which number, what it serves, and what is stale there."""
+    """Show which node has which image, and what it serves.
+
+    Stale is a `latest` that is not this project's current number, and a container whose model is paired with another
+    image by now.
+    """
     from builder import nodes as verb
 
     found = verb.run(context.project, os.environ)

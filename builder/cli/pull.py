@@ -15,9 +15,10 @@ from builder.cli.verbosity import verbosity_options
 @verbosity_options
 @pass_context
 def pull(context: Context, image: str) -> None:
-    """Pull a numbered image, or the one that serves a recipe, from the registry of builder.yaml.
+    """Pull a numbered image from the registry.
 
-    It is pulled by the digest in images.lock, and gets its number only when its content is what was recorded.
+    For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
+    only when its content is what was recorded.
     """
     from builder import pull as verb
     from builder.cli import transfers

@@ -14,10 +14,10 @@ from builder.cli.verbosity import verbosity_options
 @verbosity_options
 @pass_context
 def push(context: Context, images: tuple[str, ...]) -> None:
-    """Push numbered images to the registry of builder.yaml, and record their digests in images.lock.
+    """Push numbered images to the registry.
 
-    The current number becomes `latest` there too. A number that the registry has with other content is not
-    overwritten. Logins are Docker's own: `docker login REGISTRY`.
+    It is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there too. A number
+    that the registry has with other content is not overwritten. Logins are Docker's own: `docker login REGISTRY`.
     """
     from builder import push as verb
     from builder.cli import transfers
