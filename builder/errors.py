@@ -126,3 +126,9 @@ class ServeFailedError(BuilderError):
     def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.log = log
+
+
+class TransferError(BuilderError):
+    """An image did not get to a registry or to another machine, or may not."""
+
+    exit_code = 1

@@ -64,7 +64,7 @@ def document(lock: Lock, overview: Overview, held: Mapping[str, Held]) -> dict[s
 def _image_rows(row: Row) -> list[tuple[str, ...]]:
     """The image, and its note below."""
     vllm = row.image.versions.get("vllm")
-    said = [row.state if row.state != "present" else "", "current" if row.current else "", row.image.status]
+    said = [_where(row), "current" if row.current else "", row.image.status]
     said.append("pinned" if row.image.pinned else "")
     image = (
         str(row.name),
@@ -75,6 +75,13 @@ def _image_rows(row: Row) -> list[tuple[str, ...]]:
         ", ".join(row.models) or "-",
     )
     return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
+
+
+def _where(row: Row) -> str:
+    """Where the image is, in words; nothing is asked of the registry."""
+    if row.image.digest is None or row.state not in {"present", "missing"}:
+        return row.state if row.state != "present" else ""
+    return "pushed" if row.state == "present" else "in registry"
 
 
 def _model_rows(name: str, model: Model, held: Held | None) -> list[tuple[str, ...]]:
@@ -108,6 +115,7 @@ def image_document(row: Row) -> dict[str, Any]:
         "platform": image.platform,
         "size": image.size,
         "fingerprint": image.fingerprint,
+        "digest": image.digest,
         "vllm": _version(row, "vllm"),
         "flashinfer": _version(row, "flashinfer"),
         "mods": list(image.mods),

@@ -66,18 +66,26 @@ def raw(
 
 
 def stream(
-    endpoint: Endpoint, path: str, *, query: Mapping[str, str | int] | None = None, timeout: float = 60
+    endpoint: Endpoint,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    timeout: float = 60,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    idle: float | None = None,
 ) -> Iterator[bytes]:
-    """The body of the answer to a GET as it comes, for as long as the engine goes on; it has to begin within
-    ``timeout`` seconds. Raises as `request` does."""
+    """The body of the answer as it comes, for as long as the engine goes on; it has to begin within ``timeout``
+    seconds, and with ``idle`` it may not be silent for longer. Raises as `request` does."""
     refused = b""
-    for status, piece in wire.streaming(endpoint, path + ("?" + urlencode(query) if query else ""), timeout):
+    target = path + ("?" + urlencode(query) if query else "")
+    for status, piece in wire.streaming(endpoint, target, timeout, method=method, headers=headers, idle=idle):
         if status < 400:
             yield piece
             continue
         refused += piece
     if refused:
-        raise faults.RefusedError(status, _said(refused) or f"status {status} for GET {path}")
+        raise faults.RefusedError(status, _said(refused) or f"status {status} for {method} {path}")
 
 
 def quoted(reference: str) -> str:

@@ -108,10 +108,24 @@ def running(
         remove(endpoint, container)
 
 
+def labelled(endpoint: Endpoint, label: str) -> list[dict[str, Any]]:
+    """Every container with this label (``key`` or ``key=value``), running or not, as the engine lists it."""
+    filters = json.dumps({"label": [label]})
+    return request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}) or []
+
+
+def output(endpoint: Endpoint, container: str) -> str:
+    """The last lines that a container wrote; empty where it is gone."""
+    query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
+    try:
+        return frames.text(raw(endpoint, "GET", f"/containers/{container}/logs", query=query))
+    except RefusedError:
+        return ""
+
+
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
     """Removes every container with this label (``key`` or ``key=value``), running or not; returns how many."""
-    filters = json.dumps({"label": [label]})
-    found = request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters})
+    found = labelled(endpoint, label)
     for container in found:
         remove(endpoint, container["Id"])
     return len(found)

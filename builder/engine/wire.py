@@ -12,6 +12,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from builder.engine import ssh
 from builder.engine.faults import foreign, slow, unreachable
 from builder.errors import EngineError
 
@@ -41,13 +42,21 @@ def exchange(
     return _status(endpoint, head), body
 
 
-def streaming(endpoint: Endpoint, target: str, timeout: float) -> Iterator[tuple[int, bytes]]:
-    """The status that the engine answers to a GET within ``timeout`` seconds, with each piece of the body as it comes,
-    for as long as the engine goes on."""
+def streaming(
+    endpoint: Endpoint,
+    target: str,
+    timeout: float,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    idle: float | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """The status that the engine answers within ``timeout`` seconds, with each piece of the body as it comes, for as
+    long as the engine goes on and is not silent for ``idle`` seconds. Leaving early ends what the engine does."""
     try:
         with _connected(endpoint, timeout) as (connection, complaint):
             connection.settimeout(timeout)
-            connection.sendall(_request("GET", target, b"", {}))
+            connection.sendall(_request(method, target, b"", headers or {}))
             begun = b""
             while b"\r\n\r\n" not in begun and (piece := connection.recv(_CHUNK)):
                 begun += piece
@@ -55,12 +64,12 @@ def streaming(endpoint: Endpoint, target: str, timeout: float) -> Iterator[tuple
                 raise foreign(endpoint, complaint())
             head, piece = _split(begun)
             status = _status(endpoint, head)
-            connection.settimeout(None)
+            connection.settimeout(idle)
             yield status, piece
             while piece := connection.recv(_CHUNK):
                 yield status, piece
     except TimeoutError:
-        raise slow(endpoint, timeout) from None
+        raise slow(endpoint, timeout if idle is None else idle) from None
     except OSError as error:
         raise unreachable(endpoint, error) from None
 
@@ -160,15 +169,8 @@ def _split(answer: bytes) -> tuple[bytes, bytes]:
 def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
     """A connection to the engine of another machine, made as the docker command makes it; and what ssh complains of."""
     import subprocess
-    from urllib.parse import urlsplit
 
-    place = urlsplit(endpoint.host)
-    argv = ["ssh", "-T"]
-    if place.username:
-        argv += ["-l", place.username]
-    if place.port:
-        argv += ["-p", str(place.port)]
-    argv += ["--", place.hostname or "", "docker system dial-stdio"]
+    argv = ssh.argv(endpoint.host, ["-T"], ["docker system dial-stdio"])
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
