@@ -11,11 +11,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from builder.lock import reading, text
 from builder.project import Project
 from tests import fake_ssh, hub_server, locks, projects
 from tests.conftest import command
@@ -119,7 +120,10 @@ def test_which_revision_is_meant(machine: Machine) -> None:
     third = machine.hub.add(MODEL, {"a": b"newest"})
     locks.write(machine.project, (1,), current=1, paired=1)
     lock = machine.project.lock
-    lock.write_text(lock.read_text().replace("    recipe: recipes/", f"    revision: {first}\n    recipe: recipes/"))
+    held = reading.read(lock)
+    known = held.models[MODEL]
+    paired = replace(known, pairing=replace(known.pairing, revision=first))
+    lock.write_text(text.dump(held.with_model(MODEL, paired)))
     # As it was paired, where nobody says anything else; and what is loaded without asking the hub.
     machine.run("download", MODEL)
     assert [path.name for path in (machine.model / "snapshots").iterdir()] == [first]
