@@ -11,6 +11,7 @@ from builder import frozen as frozen_diffs
 from builder import mod_choice, pinned, rendered, status
 from builder.definitions import image, target
 from builder.errors import UsageError
+from builder.events import Said
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.plan import explain
@@ -111,6 +112,7 @@ def prepare_all(
     for request, one, chain, own in zip(requests, meant, wanted, mods, strict=True):
         arranged = mod_choice.arrange(project, chain, own, [completed[each.name].pins for each in chain])
         prepared = _prepare(project, endpoint, lock, request, one, chain, completed, arranged)
+        _try_patches(project, prepared, environ, report)
         found.append(prepared)
         for plan in prepared.plan.chain:
             lock = lock.with_pins(plan.definition.name, plan.definition.platform, plan.pins)
@@ -151,6 +153,22 @@ def _prepare(
         raise ValueError("a chain holds at least one definition")
     compared = _compare(project, endpoint, lock, plan)
     return Prepared(request, plan, recipe, models, lock, frozen, fresh, compared)
+
+
+def _try_patches(project: Project, prepared: Prepared, environ: Mapping[str, str], report: Report) -> None:
+    """Raises FileProblemsError where a mod's patch does not apply to what is pinned, if anything is to be built; what
+    can be reached is tried."""
+    plan = prepared.plan
+    if prepared.compared.already or not any(mod.patches for mod in plan.mods):
+        return
+    from builder import mod_trial, packages
+
+    reach = packages.access(project, environ, lambda text: report(Said(text)))
+    levels = []
+    for one in plan.chain:
+        diffs = frozen_diffs.load(project, one.definition.name, one.pins, prepared.frozen)
+        levels.append(packages.Level(one.definition, one.pins, diffs))
+    mod_trial.require(plan.mods, lambda package: packages.pinned(reach, levels, package), report)
 
 
 def _compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Comparison:

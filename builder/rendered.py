@@ -7,11 +7,11 @@ state folder, which may be deleted at any time.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder import statefile
 from builder.plan import dockerfile
 
 if TYPE_CHECKING:
@@ -41,12 +41,9 @@ def keep(project: Project, fresh: Mapping[str, str]) -> None:
     if not fresh:
         return
     folder = _folder(project)
-    folder.mkdir(parents=True, exist_ok=True)
     for key, text in fresh.items():
-        temporary = folder / f".{key}.{os.getpid()}"
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(folder / key)
-    oldest_first = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
+        statefile.write(folder / key, text.encode())
+    oldest_first = sorted(folder.glob("*"), key=lambda path: path.stat().st_mtime)
     for path in oldest_first[:-KEPT]:
         path.unlink(missing_ok=True)
 

@@ -25,6 +25,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "rebuild": ("rebuild", "rebuild", "Build a number again from its build directory."),
     "pin": ("pin", "pin", "Keep an image when others are pruned."),
     "unpin": ("pin", "unpin", "Let an image go when others are pruned."),
+    "mods": ("mods", "mods", "List mods, check what they apply to, begin a new one."),
     "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
     "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),
 }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # How long a script may take, in seconds, where mod.yaml says nothing: kernels that are compiled take a while.
 SCRIPT_SECONDS = 3600
 # A name is part of a path in the Dockerfile and of a step's name.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def load(project: Project, asked: str) -> Mod:
             hint=nearest(name, known) or f"there are: {', '.join(known) or 'none'}",
         )
     contents = _contents(project, name)
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         said = "a mod's name has letters, digits and . _ + - in it, and no others"
         raise FileProblemsError((Problem(Place(contents.place), said),))
     described = contents.yaml is not None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from builder import statefile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,11 +31,4 @@ def store(path: Path, section: str, content: dict[str, Any]) -> None:
     cannot be written to is no error: the work is done, only slower next time.
     """
     value = {**load(path), "version": _VERSION, section: content}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_text(json.dumps(value), encoding="utf-8")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    statefile.write(path, json.dumps(value).encode())

@@ -106,23 +106,30 @@ def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
 def _unmet(levels: Sequence[Level]) -> Iterator[Problem]:
     """What the mods of the last level require and the versions pinned for it do not give."""
     own = levels[-1]
-    if not any(mod.requires for mod in own.mods):
-        return
-    from packaging.specifiers import SpecifierSet
-
     packages = (package for level in levels for mod in level.mods for package in mod.packages)
     pinned = {**dict(map(_name_and_version, packages)), **own.pinned}
     for mod in own.mods:
+        unfit = excluded(mod, pinned)
         for asked, text in mod.requires.items():
-            name = canonical(asked)
             place = mod.at("requires", asked)
-            if name not in pinned:
-                also = nearest(name, pinned)
+            if canonical(asked) not in pinned:
+                also = nearest(canonical(asked), pinned)
                 said = f"{own.definition} has no {asked} that is pinned, so nobody can tell whether it is {text}"
                 yield Problem(place, f"{said}; {also}" if also else said)
-            # A version between two releases counts: 0.20.1.dev12+gabc is one that a pinned commit has.
-            elif not SpecifierSet(text).contains(pinned[name], prereleases=True):
-                yield Problem(place, f"{mod.name} holds for {asked} {text}, and {asked} {pinned[name]} is pinned")
+            elif asked in unfit:
+                yield Problem(place, f"{mod.name} holds for {asked} {text}, and {asked} {unfit[asked]} is pinned")
+
+
+def excluded(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
+    """The versions of ``pinned`` (by canonical name) that ``mod`` does not hold for, by the name that it requires."""
+    if not mod.requires:
+        return {}
+    from packaging.specifiers import SpecifierSet
+
+    known = {asked: pinned[canonical(asked)] for asked in mod.requires if canonical(asked) in pinned}
+    # A version between two releases counts: 0.20.1.dev12+gabc is one that a pinned commit has.
+    holds = {asked: SpecifierSet(mod.requires[asked]).contains(known[asked], prereleases=True) for asked in known}
+    return {asked: known[asked] for asked in known if not holds[asked]}
 
 
 def _name_and_version(package: str) -> tuple[str, str]:

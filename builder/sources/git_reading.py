@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,11 @@ def read_file(mirrors: Path, url: str, commit: str, path: str, say: Say = silent
     return mirror_use.using(mirrors, url, lambda place: _read(place, commit, path), say)
 
 
+def read_files(mirrors: Path, url: str, commit: str, paths: Collection[str], say: Say = silent) -> dict[str, bytes]:
+    """Those of ``paths`` that ``commit`` has, as they are in it; fetched together, once. Raises SourceError."""
+    return mirror_use.using(mirrors, url, lambda place: _read_all(place, commit, paths), say)
+
+
 def read_requirements(mirrors: Path, url: str, commit: str, path: str, say: Say = silent) -> tuple[str, ...]:
     """The requirements in the file ``path`` of ``commit``, then those of the files that it takes in with ``-r``, each
     once. Comments and pip's options (indexes, hashes, constraints) are left out. Raises SourceError where a file is
@@ -103,10 +109,12 @@ def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _read(place: Place, commit: str, path: str) -> bytes | None:
-    mirror.keep(place, commit)
     file = posixpath.normpath(path)
-    blob = mirror.blobs(place, commit, [file]).get(file)
-    if not blob:
-        return None
-    mirror.bring(place, [blob])
-    return must(place, ["cat-file", "blob", blob]).output
+    return _read_all(place, commit, [file]).get(file)
+
+
+def _read_all(place: Place, commit: str, paths: Collection[str]) -> dict[str, bytes]:
+    mirror.keep(place, commit)
+    blobs = mirror.blobs(place, commit, paths)
+    mirror.bring(place, blobs.values())
+    return {path: must(place, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}

@@ -6,20 +6,14 @@ patches touch are fetched.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import SourceError
-from builder.sources import mirror, mirror_use
+from builder.sources import git_apply, mirror, mirror_use
 from builder.sources.git_command import Place, Say, must, read, silent
-from builder.sources.git_faults import clean, shortened
-from builder.sources.pull_patch import place_of
 
-_FAILED = re.compile(r"error: patch failed: (?P<file>.+):(?P<line>[0-9]+)")
-_OTHERWISE = re.compile(r"error: (?P<file>.+): (?P<why>does not exist|already exists|wrong type)(?: in index)?")
-_MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
 _APPLY = ["apply", "--cached", "--whitespace=nowarn"]
 
 
@@ -67,7 +61,7 @@ def _alone(trial: _Trial, name: str, diff: bytes) -> str:
         return ""
     if not _refusal(trial, [], diff, "--reverse"):
         return f"{name} is already in {trial.commit[:7]}: drop it"
-    return f"{name} does not apply to {trial.commit[:7]}: {_where(said, diff)}"
+    return f"{name} does not apply to {trial.commit[:7]}: {git_apply.failures(said, diff)}"
 
 
 def _after(trial: _Trial, applied: Sequence[tuple[str, bytes]], name: str, diff: bytes) -> str:
@@ -82,8 +76,8 @@ def _after(trial: _Trial, applied: Sequence[tuple[str, bytes]], name: str, diff:
         if refusal and not _refusal(trial, [diff], earlier, "--reverse"):
             return f"{other} is already in {name}: drop it"
         if refusal:
-            return f"{other} and {name} conflict: {_where(refusal, diff)}"
-    return f"{name} does not apply after {', '.join(other for other, _ in applied)}: {_where(said, diff)}"
+            return f"{other} and {name} conflict: {git_apply.failures(refusal, diff)}"
+    return f"{name} does not apply after {', '.join(other for other, _ in applied)}: {git_apply.failures(said, diff)}"
 
 
 def _refusal(trial: _Trial, before: Sequence[bytes], diff: bytes, *options: str) -> str:
@@ -102,25 +96,7 @@ def _refusal(trial: _Trial, before: Sequence[bytes], diff: bytes, *options: str)
     return (answer.said or "git said nothing") if answer.status else ""
 
 
-def _where(said: str, diff: bytes) -> str:
-    found: list[str] = []
-    for line in said.splitlines():
-        failed, otherwise = _FAILED.fullmatch(line), _OTHERWISE.fullmatch(line)
-        if failed:
-            found.append(place_of(diff, failed["file"], int(failed["line"])))
-        elif otherwise:
-            found.append(f"{otherwise['file']} {otherwise['why']}")
-    return clean("; ".join(found)) or shortened(said)
-
-
 def _bring(place: Place, commit: str, patches: Sequence[tuple[str, bytes]]) -> None:
     """Fetches the contents of the files that the patches change, all at once."""
-    files: set[str] = set()
-    for name, diff in patches:
-        listed = read(place, ["apply", "--numstat", "-z"], diff)
-        if listed.status:
-            message = f"{name} is no patch that git can read: {shortened(listed.said)}"
-            raise SourceError(message, hint="was its file changed by hand, or cut off? Take it anew")
-        files |= {entry.split("\t", 2)[2] for entry in listed.output.decode("utf-8", "replace").split("\0") if entry}
-        files |= {source.decode("utf-8", "replace") for source in _MOVED_FROM.findall(diff)}
+    files = {file for name, diff in patches for file in git_apply.touched(name, diff)}
     mirror.bring(place, mirror.blobs(place, commit, files).values())

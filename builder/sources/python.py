@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
 _COMPILE += ["--no-python-downloads", "--quiet", "--color", "never"]
-_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+_FINDING_UV = threading.Lock()  # sysconfig, which it asks, answers wrongly to a second thread the first time
+MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,22 @@ def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...
 
     Raises SourceError where there is none, or an index does not answer.
     """
+    wants, platform = request.wants, request.platform
+    target = f"{MACHINES[platform]}-manylinux_{wants.glibc.replace('.', '_')}"
+    found, said = compiled(request, settings, held, ["--python-platform", target])
+    if said:
+        raise SourceError(
+            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{said}",
+            hint="change `python:` in the definition's image.yaml, or look whether the package index answers",
+        )
+    addresses = {one["name"]: one["wheels"][0]["url"] for one in found["packages"] if one.get("wheels")}
+    return Resolved(_pin(found, request.asked), addresses)
+
+
+def compiled(
+    request: Request, settings: Settings, held: tuple[LockedPackage, ...], options: list[str]
+) -> tuple[dict[str, Any], str]:
+    """What uv writes (pylock.toml, PEP 751), or else what it says against it."""
     import os
     import subprocess
     import tempfile
@@ -92,21 +110,20 @@ def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...
 
     from uv import find_uv_bin
 
-    wants, platform = request.wants, request.platform
-    machine = _MACHINES[platform]
+    with _FINDING_UV:
+        uv = find_uv_bin()
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         project = Path(folder) / "pyproject.toml"
-        project.write_text(_project(request, local_names(settings, machine)), encoding="utf-8")
+        project.write_text(_project(request, local_names(settings, MACHINES[request.platform])), encoding="utf-8")
         constraints = Path(folder) / "constraints.txt"
         constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in held), encoding="utf-8")
         lock = Path(folder) / "pylock.toml"
         if request.before:
             lock.write_text(_preferences(request.before), encoding="utf-8")
-        options = ["--output-file", str(lock), "--constraints", str(constraints)]
-        options += ["--python-version", wants.version]
-        options += ["--python-platform", f"{machine}-manylinux_{wants.glibc.replace('.', '_')}"]
+        options = [*options, "--output-file", str(lock), "--constraints", str(constraints)]
+        options += ["--python-version", request.wants.version]
         done = subprocess.run(
-            [find_uv_bin(), "pip", "compile", str(project), *_COMPILE, *options, *_index_options(settings)],
+            [uv, "pip", "compile", str(project), *_COMPILE, *options, *_index_options(settings)],
             # uv reads the overrides and indexes of a pyproject.toml only in the folder that it is run in.
             cwd=folder,
             capture_output=True,
@@ -116,14 +133,8 @@ def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...
             env={**os.environ, **({"SSL_CERT_FILE": str(settings.ca_file)} if settings.ca_file else {})},
         )
         if done.returncode:
-            said = done.stderr.strip()
-            raise SourceError(
-                f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{said}",
-                hint="change `python:` in the definition's image.yaml, or look whether the package index answers",
-            )
-        found = tomllib.loads(lock.read_text(encoding="utf-8"))
-    addresses = {one["name"]: one["wheels"][0]["url"] for one in found["packages"] if one.get("wheels")}
-    return Resolved(_pin(found, request.asked), addresses)
+            return {}, done.stderr.strip() or "uv said nothing"
+        return tomllib.loads(lock.read_text(encoding="utf-8")), ""
 
 
 def _preferences(packages: tuple[LockedPackage, ...]) -> str:

@@ -14,7 +14,9 @@ mod_below=/run/builder/below
 fail() {
     printf 'mod %s: %s\n' "$mod_name" "$1" >&2
     shift
-    for more in "$@"; do printf '  %s\n' "$more" >&2; done
+    for more in "$@"; do
+        if [ -n "$more" ]; then printf '  %s\n' "$more" >&2; fi
+    done
     exit 1
 }
 
@@ -39,7 +41,7 @@ begin() {
 
 # installed_packages: one NAME==VERSION a line
 installed_packages() {
-    python3 -I - <<'PYTHON'
+    python3 -IB - <<'PYTHON'
 import importlib.metadata as metadata
 import re
 
@@ -64,7 +66,7 @@ install_packages() {
     mod_installs=yes
     installed_packages > "$mod_work/after"
     printf '%s\n' "$@" | sed -e 's/\[[^]]*\]//' > "$mod_work/asked"
-    python3 -I - "$mod_work" <<'PYTHON' > "$mod_work/unasked"
+    python3 -IB - "$mod_work" <<'PYTHON' > "$mod_work/unasked"
 import pathlib
 import re
 import sys
@@ -106,8 +108,8 @@ git_apply() {
 apply_patch() {
     mod_patch=$mod_work/mod/$1
     command -v git > /dev/null || fail "\`patches\` needs git in the image"
-    # -I: not the mod's own folder, which may hold a folder of that name; a package that is only found is not imported.
-    mod_holder=$(python3 -I - "$2" <<'PYTHON'
+    # -I: nothing from the mod's own folder, which may hold one of that name. To find a package does not import it.
+    mod_holder=$(python3 -IB - "$2" <<'PYTHON'
 import importlib.util
 import pathlib
 import sys
@@ -137,7 +139,7 @@ PYTHON
 # refuse_patch FILE PACKAGE PINNED: names each file that does not take the patch, and the hunk
 refuse_patch() {
     cat "$mod_work/applied" >&2
-    mod_have=$(python3 -I - "$2" <<'PYTHON'
+    mod_have=$(python3 -IB - "$2" <<'PYTHON'
 import importlib.metadata as metadata
 import sys
 
@@ -150,14 +152,15 @@ except metadata.PackageNotFoundError:
     print(", ".join(f"{name} {metadata.version(name)}" for name in names) or package)
 PYTHON
     )
-    printf 'mod %s: %s does not apply to %s%s, and is not in place either\n' "$mod_name" "$1" "$mod_have" "${3:+ ($3)}" >&2
-    sed -n 's/^error: patch failed: \(.*\):\([0-9]*\)$/\2 \1/p' "$mod_work/applied" | while read -r mod_line mod_file; do
+    sed -n 's/^error: patch failed: \(.*\):\([0-9]*\)$/\2 \1/p' "$mod_work/applied" > "$mod_work/failed"
+    while read -r mod_line mod_file; do
         mod_hunk=$(grep -n -m1 "^@@ -${mod_line}[, ]" "$mod_patch" || true)
-        printf '  %s: the hunk %s (line %s of the patch)\n' "$mod_file" "${mod_hunk#*:}" "${mod_hunk%%:*}" >&2
-    done
-    sed -n 's/^error: \(.*: No such file or directory\)$/  \1/p' "$mod_work/applied" >&2
-    printf '  %s\n' "\`builder mods check $mod_name --against VERSION …\` tells which versions it fits; \`requires\` holds it to them" >&2
-    exit 1
+        printf '%s: the hunk %s (line %s of the patch)\n' "$mod_file" "${mod_hunk#*:}" "${mod_hunk%%:*}"
+    done < "$mod_work/failed" > "$mod_work/where"
+    sed -n 's/^error: \(.*: No such file or directory\)$/\1/p' "$mod_work/applied" >> "$mod_work/where"
+    fail "$1 does not apply to $mod_have${3:+ ($3)}, and is not in place either" \
+        "$(sed '2,$s/^/  /' "$mod_work/where")" \
+        "\`builder mods check $mod_name --against VERSION …\` tells which versions it fits; say so in \`requires\`."
 }
 
 # run_script FILE SECONDS network|no-network: by bash, in the private copy. Its output is kept, to be looked through.
@@ -166,10 +169,12 @@ run_script() {
     mkfifo "$mod_work/output"
     tee "$mod_work/said" < "$mod_work/output" &
     mod_tee=$!
+    mod_start=$(date +%s)
     WORKSPACE_DIR=$mod_workspace timeout -k 10 "$2" bash "$1" < /dev/null > "$mod_work/output" 2>&1 || mod_code=$?
     end_what_runs
     wait "$mod_tee"
-    if [ "$mod_code" = 124 ] || [ "$mod_code" = 137 ]; then
+    # A script that is killed for want of memory ends with 137, too.
+    if { [ "$mod_code" = 124 ] || [ "$mod_code" = 137 ]; } && [ $(($(date +%s) - mod_start)) -ge "$2" ]; then
         fail "$1 had not ended after $2 seconds and was stopped" "\`timeout: SECONDS\` in mod.yaml gives it longer"
     fi
     if [ "$mod_code" != 0 ]; then explain_failure "$1" "$3"; fi
@@ -181,13 +186,14 @@ run_script() {
 
 # explain_failure FILE network|no-network
 explain_failure() {
-    if [ "$2" = no-network ] && grep -q -i -e 'name resolution' -e 'could not resolve' -e 'name or service not known' \
-        -e 'unable to resolve' -e 'failed to lookup address' -e 'network is unreachable' -e 'dns error' "$mod_work/said"; then
+    if [ "$2" = no-network ] && grep -q -i -e 'name resolution' -e 'could not resolve' -e 'unable to resolve' \
+        -e 'name or service not known' -e 'failed to lookup address' -e 'dns error' -e 'network is unreachable' \
+        "$mod_work/said"; then
         fail "$1 ended with $mod_code: it asks for the network, and a mod with a mod.yaml has none" \
             "\`network: true\` in mod.yaml gives it one; better put the file into the mod, where nobody can change it."
     fi
-    if grep -q -i -e 'nvidia-smi: \(command \)\{0,1\}not found' -e '/dev/nvidia' -e 'libcuda\.so' -e 'libnvidia-ml' -e 'NVML' \
-        -e 'no NVIDIA driver' -e 'no CUDA-capable device' -e 'CUDA driver' "$mod_work/said"; then
+    if grep -q -i -e 'nvidia-smi: \(command \)\{0,1\}not found' -e '/dev/nvidia' -e 'libcuda\.so' -e 'libnvidia-ml' \
+        -e 'NVML' -e 'no NVIDIA driver' -e 'no CUDA-capable device' -e 'CUDA driver' "$mod_work/said"; then
         fail "$1 ended with $mod_code: it asks for a GPU, and there is none while an image is built" \
             "What needs one can only be done when vLLM starts: by the recipe's command."
     fi
@@ -237,16 +243,15 @@ refuse_rejects() {
     fi
 }
 
-# find_changed ACTION…: find's action on all that this step has changed or made, by change time, which a script cannot set
-# back.
+# find_changed ACTION…: find's action on all that this step has changed or made; by change time, which no script sets.
 #
 # On overlayfs, which starts each layer empty, a change anywhere changes every folder above it: all other folders are
 # passed over, which takes milliseconds where reading the whole tree takes a second.
 find_changed() {
     set -- -cnewer "$mod_work/began" "$@"
     if [ "$(stat -f -c %T /)" = overlayfs ]; then set -- ! -cnewer "$mod_work/began" -prune -o "$@"; fi
-    find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run/builder -o -path /etc/resolv.conf -o -path /etc/hosts \
-        -o -path /etc/ssl/certs/ca-certificates.crt -o -path /root/.cache/uv \) -prune -o "$@"
+    find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run/builder -o -path /etc/resolv.conf \
+        -o -path /etc/hosts -o -path /etc/ssl/certs/ca-certificates.crt -o -path /root/.cache/uv \) -prune -o "$@"
 }
 
 # differs PATH: whether it is another than in the image below, not only touched
@@ -285,8 +290,8 @@ look_at_changes() {
         esac
     done < "$mod_work/changed"
     if [ -n "$mod_hidden" ]; then
-        fail "it writes only where folders of the host are mounted when the image serves, so nobody would see it: $mod_hidden" \
-            "What belongs there is downloaded or made when vLLM runs, and stays on the host."
+        fail "it writes only where folders of the host are mounted when the image serves: $mod_hidden" \
+            "Nobody would see it. What belongs there is downloaded or made when vLLM runs, and stays on the host."
     fi
     if [ "$mod_other" = no ] && [ "$mod_rule" = must-change ]; then
         fail "it ended well, but changed nothing in the image" \
@@ -295,11 +300,11 @@ look_at_changes() {
 }
 
 # compile_changed: bytecode of an older layer for a source that was changed. Python would take it for the source's own
-# where size and time are the same, and all times here are. And bytecode for what `packages` has brought: uv would compile
-# all that the image has, once more.
+# where size and time are the same, and all times here are. And bytecode for what `packages` has brought: uv would
+# compile all that the image has, once more.
 compile_changed() {
     if ! command -v python3 > /dev/null || ! grep -q '\.py$' "$mod_work/changed"; then return; fi
-    python3 -I - "$mod_work" "$mod_installs" <<'PYTHON' || fail "what it changed is no Python any more"
+    python3 -IB - "$mod_work" "$mod_installs" <<'PYTHON' || fail "what it changed is no Python any more"
 import importlib.util
 import pathlib
 import py_compile
@@ -332,8 +337,8 @@ finish() {
         look_at_changes "$@"
     fi
     compile_changed
-    # One time for all, so that building it again gives the same layer. rewrite-timestamp, BuildKit's own way, is refused
-    # by engines that unpack what they build, which the docker driver does. Not every newer file may be touched: layers
-    # below hold such files, and touching one copies it into this layer.
+    # One time for all, so that building it again gives the same layer. rewrite-timestamp, BuildKit's own way, is
+    # refused by engines that unpack what they build, which the docker driver does. Not every newer file may be touched:
+    # layers below hold such files, and touching one copies it into this layer.
     find_changed -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
-import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -15,17 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import docker
 import pytest
 from docker.models.containers import Container
 
 from builder.engine import containers, images
 from builder.engine.endpoint import Endpoint, environment
-from builder.lock import reading, text
-from builder.lock.model import ImageName, Lock
+from builder.lock import reading
+from builder.lock.model import ImageName
 from builder.project import Project
 from tests import projects
-from tests.conftest import command, remove_all
+from tests.conftest import remove_all
+from tests.cpu_image import builder, project, run_in, started
 from tests.mods.fix_qwen35_enhanced_chat_template import rendering
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
@@ -67,46 +65,9 @@ CONVERSATION = [
 @pytest.fixture(scope="module")
 def cpu(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[Project]:
     """The shipped definitions, mods and recipes with the pins that are committed, under a repository of this test's."""
-    root = tmp_path_factory.mktemp("cpu")
     repository = f"builder-test-{secrets.token_hex(4)}-cpu"
-    for folder in ("dockerfiles", "mods", "recipes"):
-        shutil.copytree(projects.REPOSITORY_ROOT / folder, root / folder)
-    for file in (root / "dockerfiles/cpu/image.yaml", root / RECIPE):
-        projects.write(file, file.read_text(encoding="utf-8").replace("vllm-node-cpu", repository))
-    pins = reading.read(projects.REPOSITORY_ROOT / "images.lock").pins
-    projects.write(root / "images.lock", text.dump(Lock(pins=pins)))
-    yield Project(root)
+    yield project(tmp_path_factory.mktemp("cpu"), repository, RECIPE)
     remove_all(endpoint, repository)
-
-
-def builder(project: Project, *arguments: str) -> str:
-    done = subprocess.run(command(project, *arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@contextmanager
-def started(
-    endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str], **options: Any
-) -> Iterator[Container]:
-    """A container of ``image`` that runs ``argv``, with ``folders`` mounted; removed in every case."""
-    client = docker.DockerClient(base_url=endpoint.host, timeout=120)
-    volumes = {str(folder): {"bind": place, "mode": "rw"} for folder, place in folders.items()}
-    container = client.containers.run(image, argv, entrypoint=[], detach=True, volumes=volumes, **options)
-    try:
-        yield container
-    finally:
-        container.remove(force=True, v=True)
-        client.close()
-
-
-def run_in(endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str]) -> str:
-    """What ``argv`` printed; it must end with 0."""
-    with started(endpoint, image, argv, folders, network_mode="none") as container:
-        code = container.wait(timeout=600)["StatusCode"]
-        said = container.logs().decode()
-    assert code == 0, said
-    return said
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from builder.errors import SourceError
 from builder.sources import git, git_reading
 from builder.sources.git_reading import Between, Commit
-from tests.sources.git_server import Vllm, served_vllm
+from tests.sources.git_server import DRAFTER, Vllm, lines, served_vllm
 
 
 @pytest.fixture
@@ -101,3 +101,12 @@ c @ https://example.org/c.whl#sha256=abc
         'b[x] >= 2, < 3 ; python_version < "3.13"',
         "c @ https://example.org/c.whl#sha256=abc",
     )
+
+
+def test_several_files_come_together(vllm: Vllm) -> None:
+    old = vllm.history.v0_19_0
+    asked = ["README.md", DRAFTER, "none.txt", "vllm"]
+    found = git_reading.read_files(vllm.mirrors, vllm.url, old, asked)
+    assert found == {"README.md": b"vLLM\n", DRAFTER: lines(1, 60).encode()}
+    assert vllm.requests_of(lambda: git_reading.read_files(vllm.mirrors, vllm.url, old, asked)) == 0
+    assert git_reading.read_files(vllm.mirrors, vllm.url, old, []) == {}

@@ -107,3 +107,13 @@ def serving(folder: Path) -> Iterator[Served]:
 
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def make_simple_index(folder: Path) -> None:
+    """A simple index (PEP 503) in ``folder``/simple of the wheels that lie in ``folder``, to be served with them."""
+    for wheel in folder.glob("*.whl"):
+        page = folder / "simple" / wheel.name.split("-")[0].replace("_", "-") / "index.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        same = sorted(one for one in folder.glob("*.whl") if one.name.split("-")[0] == wheel.name.split("-")[0])
+        links = "".join(f'<a href="../../{one.name}#sha256={sha256(one)}">{one.name}</a>\n' for one in same)
+        page.write_text(f"<!DOCTYPE html><html><body>\n{links}</body></html>\n", encoding="utf-8")

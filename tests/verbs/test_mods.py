@@ -145,6 +145,9 @@ def test_a_mod_that_drops_a_file_is_one_layer_with_that_file_and_nothing_else(
     assert without is not None
     assert with_it is not None
     assert with_it.layers[:-1] == without.layers
+    ((_, size),) = mod_layers(endpoint, f"{repository}:2")
+    # Some engines count whole blocks, and those of the folders above the file.
+    assert 5000 <= size <= 5000 + 6 * 4096
     before, after = (listing(endpoint, f"{repository}:{number}") for number in (1, 2))
     assert after.pop("/workspace/vllm/qwen.jinja").startswith("f 5000 644 root 315532800")
     assert after == before
@@ -271,7 +274,6 @@ REJECTED = ["its script ended well, but a patch was rejected:", "patches:` in a 
         ),
         ("", {"f.patch": PATCH}, PATCH_MOD.replace("toy}", "vllm}"), ["f.patch: the image has no Python package vllm"]),
         ("", {"f.patch": "words\n"}, PATCH_MOD, ["f.patch does not apply to toy 1.0", "No valid patches in input"]),
-        ("", {"f.patch": PATCH.replace("b/toy", "b/../toy")}, PATCH_MOD, ["f.patch does not apply to toy 1.0"]),
         ("", {"f.patch": PATCH_OUTSIDE}, PATCH_MOD, ["f.patch does not apply to toy 1.0", "invalid path '../evil.py'"]),
         ("", {"f.patch": PATCH_BREAKS}, PATCH_MOD, ["what it changed is no Python any more", "toy/math.py"]),
         (MASKED, {"f.patch": PATCH_FOR_ANOTHER}, "", ["1 out of 1 hunk FAILED", *REJECTED]),
@@ -283,7 +285,6 @@ REJECTED = ["its script ended well, but a patch was rejected:", "patches:` in a 
         "patch of a file that is not there",
         "patch of a package that is not there",
         "no patch",
-        "patch of two names",
         "patch of what lies outside",
         "patch that breaks the source",
         "failure masked",
@@ -314,20 +315,14 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
 @pytest.mark.parametrize(
     ("script", "yaml", "said"),
     [
-        ("echo nothing to do", "", NO_CHANGE),
         ("touch here; cp /greeting /tmp/x; rm /tmp/x", "", NO_CHANGE),
         ("sed -i s/nothing-like-it/x/ /greeting", DESCRIBED, NO_CHANGE),
         ("exit 3", "", ["mod bad: run.sh ended with 3"]),
-        ("false | true; no-such-command", "", ["no-such-command: command not found", "mod bad: run.sh ended with 127"]),
-        (
-            "sleep 30",
-            f"{DESCRIBED}timeout: 1\n",
-            ["run.sh had not ended after 1 seconds and was stopped", "`timeout: SECONDS` in mod.yaml"],
-        ),
+        ("kill -KILL $$", "", ["mod bad: run.sh ended with 137"]),
         (
             "(trap '' TERM; setsid sleep 30 & wait)",
             f"{DESCRIBED}timeout: 1\n",
-            ["run.sh had not ended after 1 seconds and was stopped"],
+            ["run.sh had not ended after 1 seconds and was stopped", "`timeout: SECONDS` in mod.yaml"],
         ),
         (
             "echo x > /x; sleep 30 &",
@@ -342,12 +337,15 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
         (
             "mkdir -p /root/.cache/vllm/kernels; echo x > /root/.cache/vllm/kernels/x",
             "",
-            ["mod bad: it writes only where folders of the host are mounted", "nobody would see it: /root/.cache/vllm"],
+            [
+                "mod bad: it writes only where folders of the host are mounted",
+                "when the image serves: /root/.cache/vllm\n",
+            ],
         ),
         (
             "mkdir -p ~/.triton; sed -i s/nothing-like-it/x/ /greeting",
             "",
-            ["nobody would see it: /root/.triton"],
+            ["when the image serves: /root/.triton\n"],
         ),
         (
             "nvidia-smi --query-gpu=name > /gpu",
@@ -361,12 +359,10 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
         ),
     ],
     ids=[
-        "does nothing",
         "leaves nothing",
         "changes no text",
         "fails",
-        "calls what is not there",
-        "hangs",
+        "is killed",
         "hangs and will not end",
         "leaves a process",
         "leaves a daemon",
@@ -420,9 +416,8 @@ def test_a_script_needs_no_execute_bit_and_its_helpers_keep_theirs(small: Projec
             "needy==0.1",
             ["`packages` need further ones, which nothing pins; add them in mods/bad/mod.yaml:", "extra==0.1"],
         ),
-        ("nosuchthing-at-all==1.0", ["cannot be installed beside what the image has: nosuchthing-at-all==1.0"]),
     ],
-    ids=["moves another", "another version", "unpinned needs", "unknown"],
+    ids=["moves another", "another version", "unpinned needs"],
 )
 def test_packages_move_nothing_that_the_image_has(
     with_python: Project, builder: Command, endpoint: Endpoint, repository: str, packages: str, said: list[str]
@@ -453,7 +448,6 @@ def test_what_mods_say_of_each_other_is_heard_before_anything_is_built(small: Pr
     projects.add_mod(small.root, "a", "", {}, "description: x\nenv: {A: b}\nafter: [b]\nrequires: {vllm: '>=0.19'}\n")
     projects.add_mod(small.root, "b", "", {}, "description: x\nenv: {A: b}\nafter: [a]\nconflicts: [a]\n")
     told = bake(builder, "a", "b", code=2)
-    assert [line for line in told.splitlines() if line.startswith(("mods/", "error: mods/"))][-3:]
     for said in (
         "mods/a/mod.yaml:3:9: it goes round in a circle: a after b after a",
         "mods/a/mod.yaml:4:12: small has no vllm that is pinned, so nobody can tell whether it is >=0.19",

@@ -1,0 +1,132 @@
+"""``builder mods``: ``list``, ``check`` and ``new``."""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli import table
+from builder.cli.complete import names
+from builder.cli.context import Context, json_option, pass_context
+
+if TYPE_CHECKING:
+    from builder.mod_list import Listed
+
+
+class _SeveralRefs(click.Command):
+    """Takes all that follows ``--against``, up to the next option, as its values: click knows one value at a time."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        taking = False
+        for before, arg in pairwise(["", *args]):
+            is_option = arg.startswith("-")
+            if is_option and before == "--against":  # click would take it for the value
+                raise click.BadOptionUsage("against", "Option '--against' requires an argument.", ctx)
+            if taking and not is_option and before != "--against":
+                spread.append("--against")
+            spread.append(arg)
+            taking = arg.partition("=")[0] == "--against" if is_option else taking
+        return super().parse_args(ctx, spread)
+
+
+@click.group()
+def mods() -> None:
+    """List mods, check what they apply to, begin a new one."""
+
+
+@mods.command("list")
+@json_option
+@pass_context
+def list_(context: Context, as_json: bool) -> None:
+    """Show every mod: what it changes, what it needs, and who uses it."""
+    from builder import mod_list
+
+    found = mod_list.run(context.project)
+    if as_json:
+        from builder.cli import mods_json
+
+        click.echo(json.dumps(mods_json.listed(found), indent=1, ensure_ascii=False))
+        return
+    if not found:
+        click.echo("no mods yet: `builder mods new NAME` begins one")
+    for one in found:
+        click.echo(click.style(one.name, bold=True))
+        for line in table.lines(("", "", ""), _facts(one), table.width())[1:]:
+            click.echo(line)
+
+
+def _facts(one: Listed) -> list[tuple[str, ...]]:
+    from builder import mod_list
+
+    users = (
+        *(f"definition {name}" for name in one.definitions),
+        *(f"recipe {name}" for name in one.recipes),
+        *(f"image {name}" for name in one.images),
+    )
+    facts = [("broken", one.problem)]
+    if one.mod:
+        requires = ", ".join(f"{name} {wanted}" for name, wanted in one.mod.requires.items())
+        facts = [
+            ("", one.mod.description),
+            ("changes", "; ".join(mod_list.changes(one.mod))),
+            ("requires", requires),
+            ("conflicts", ", ".join(one.mod.conflicts)),
+            ("after", ", ".join(one.mod.after)),
+        ]
+    return [("", name, value) for name, value in (*facts, ("used by", ", ".join(users) or "nobody")) if value]
+
+
+@mods.command(cls=_SeveralRefs)
+@click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
+@click.option(
+    "--against", "refs", multiple=True, metavar="REF…", help="Versions, tags or commits to try in place of the pins."
+)
+@json_option
+@pass_context
+def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_json: bool) -> int:
+    """Tell whether patches apply, without building.
+
+    Each MOD (all where there are none) is tried on what images.lock pins for the recipes and definitions that ask for
+    it, or for those that could use it. Nothing is resolved and no engine is asked.
+
+    With --against it is tried on other versions: 0.20.0 is a released wheel of vLLM, v0.20.0, main or a commit is taken
+    from its repository, and transformers=5.1.0 means another package. All up to the next option are taken, so name the
+    mods first: builder mods check MOD --against 0.20.0 0.21.0
+
+    Ends with 1 where a mod does not apply, or requires another version than it was asked for.
+    """
+    from builder import mod_check, mod_pinned
+    from builder.cli import mods_words
+    from builder.cli.say import say
+
+    if refs:
+        verdicts = mod_check.run(context.project, mods, refs, os.environ, say)
+    else:
+        verdicts = mod_pinned.run(context.project, mods, os.environ, say)
+    if as_json:
+        from builder.cli import mods_json
+
+        click.echo(json.dumps(mods_json.checked(verdicts), indent=1, ensure_ascii=False))
+    else:
+        for line in mods_words.lines(verdicts, table.width()):
+            click.echo(line)
+    return 0 if all(verdict.holds for verdict in verdicts) else 1
+
+
+@mods.command()
+@click.argument("name")
+@pass_context
+def new(context: Context, name: str) -> None:
+    """Begin a mod: a folder mods/NAME that works as it is, every key explained, with a test."""
+    from builder import mod_skeleton
+
+    files = mod_skeleton.new(context.project, name)
+    for file in files:
+        click.echo(context.project.relative(file))
+    begun = files[0].parent.name
+    click.echo(f"next: `builder mods check {begun}`, then `builder build TARGET --mod {begun}`")

@@ -1,0 +1,126 @@
+"""The files of an importable package, as the pins of an image give them or as another version would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.definitions.image import MAKES, GitSource, PythonWants, WheelSource
+from builder.definitions.requirements import canonical
+from builder.errors import UsageError
+from builder.lock.pins import GitPin
+from builder.sources import git_reading, wheel_files, wheel_lookup
+from builder.sources.patch_trial import Patch, Tree
+from builder.sources.wheel_lookup import Wanted
+
+if TYPE_CHECKING:
+    from builder.definitions.image import ImageDefinition
+    from builder.lock.pins import Pins
+    from builder.project import Project
+    from builder.sources.environment import Settings
+
+# For a version that no definition pins: the Python files are the same in the wheels of all platforms.
+_ANY = PythonWants(version="3.12", glibc="2.39", packages=())
+_ANY_PLATFORM = "linux/arm64"
+
+
+@dataclass(frozen=True)
+class Access:
+    """How files are reached: the folders of the git mirrors and of what was read of wheels, the person's settings, and
+    who is told what takes long."""
+
+    mirrors: Path
+    wheels: Path
+    settings: Settings
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Level:
+    """One definition of a chain, its pins, and the frozen diffs that they name, by SHA-256."""
+
+    definition: ImageDefinition
+    pins: Pins
+    diffs: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package at one version. ``said`` is what people call that: ``vllm 0.20.0``."""
+
+    version: str
+    said: str
+    tree: Tree
+
+
+def access(project: Project, environ: Mapping[str, str], say: Callable[[str], None]) -> Access:
+    """The access that a project has, with the settings in ``environ``."""
+    from builder.sources import environment
+
+    return Access(project.mirrors, project.state / "wheels", environment.read(environ), say)
+
+
+def pinned(reach: Access, chain: Sequence[Level], package: str) -> Package | None:
+    """``package`` as the images of ``chain`` (the lowest first) hold it before any mod, or None where no pin says
+    anything about it. Nothing is fetched before its files are asked for."""
+    for one in reversed(chain):
+        pin, source = one.pins.sources.get(package), one.definition.sources.get(package)
+        if isinstance(pin, GitPin) and isinstance(source, GitSource):
+            pulls = tuple(Patch(f"pull request {pull.number}", one.diffs[pull.sha256]) for pull in pin.pulls)
+            with_pulls = "".join(f" with {pull.name}" for pull in pulls)
+            said = f"{package} {pin.version} ({pin.commit[:12]}){with_pulls}"
+            return Package(pin.version, said, _of_commit(reach, source.git, pin.commit, package, pulls))
+        name = source.package if isinstance(source, WheelSource) else _distribution(package)
+        for locked in one.pins.python.packages if one.pins.python else ():
+            if locked.name == name:
+                wants, platform = one.definition.python or _ANY, one.definition.platform
+                wheel = Wanted(f"{name}=={locked.version}", wants, platform, frozenset(locked.hashes))
+                return Package(locked.version, f"{name} {locked.version}", _of_wheel(reach, wheel, package))
+    return None
+
+
+def released(reach: Access, definitions: Iterable[ImageDefinition], package: str, version: str) -> Package:
+    """``package`` as the wheel of ``version`` on the person's index, or on one that a definition names for it."""
+    said = f"{_distribution(package)} {version}"
+    return Package(version, said, _of_wheel(reach, _released(definitions, package, version), package))
+
+
+def _released(definitions: Iterable[ImageDefinition], package: str, version: str) -> Wanted:
+    indexes = dict.fromkeys(index for one in definitions if one.python for index in one.python.indexes)
+    name = _distribution(package)
+    return Wanted(f"{name}=={version}", replace(_ANY, indexes=tuple(indexes)), _ANY_PLATFORM)
+
+
+def committed(reach: Access, definitions: Iterable[ImageDefinition], package: str, ref: str) -> Package:
+    """``package`` at the branch, tag or commit ``ref`` of the repository that a definition takes it from, without pull
+    requests. Raises UsageError where no definition takes it from git, SourceError where there is no such ref."""
+    from builder.sources import git
+
+    addresses = [one.git_sources[package].git for one in definitions if package in one.git_sources]
+    if not addresses:
+        raise UsageError(
+            f"`{ref}` is no version, and no definition takes {package} from git",
+            hint=f"a release of {package} is written 1.2.3, or {package}=1.2.3",
+        )
+    pin = git.resolve(reach.mirrors, addresses[0], ref, reach.say)
+    said = f"{package} {ref[:12] if ref == pin.commit else ref}"
+    return Package(pin.version, said, _of_commit(reach, addresses[0], pin.commit, package))
+
+
+def _of_wheel(reach: Access, wanted: Wanted, package: str) -> Tree:
+    def read(paths: Collection[str]) -> dict[str, bytes]:
+        wheel = wheel_lookup.find(reach.wheels, wanted, reach.settings)
+        return wheel_files.read(reach.wheels, wheel, paths, reach.settings.ca_file)
+
+    return Tree(package, read)
+
+
+def _of_commit(reach: Access, url: str, commit: str, package: str, before: tuple[Patch, ...] = ()) -> Tree:
+    return Tree(package, lambda paths: git_reading.read_files(reach.mirrors, url, commit, paths, reach.say), before)
+
+
+def _distribution(package: str) -> str:
+    """What an index calls the wheel that holds ``package``."""
+    return MAKES.get(package, (canonical(package),))[0]

@@ -1,0 +1,155 @@
+"""FlashQLA for the chunked prefill of gated delta nets (Qwen3-Next, Qwen3.5 and later).
+
+vLLM runs that prefill through one op, ``chunk_gated_delta_rule``. ``hook`` is called with its class as vLLM registers
+it, and puts FlashQLA before the kernel that vLLM chose, which still serves whatever FlashQLA cannot.
+
+Both take the same tensors: q and k ``[1, tokens, heads, 128]``, v ``[1, tokens, value heads, 128]``, the gate in log
+space and beta ``[1, tokens, value heads]``, lengths as cumulative sums. vLLM keeps its state ``[sequences, value heads,
+V, K]``, which FlashQLA calls ``state_v_first``.
+"""
+
+# What it imports is in the image, not where the types are checked.
+# mypy: disable-error-code="import-not-found, no-any-return"
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.config import get_current_vllm_config
+from vllm.logger import init_logger
+from vllm.platforms import current_platform
+
+logger = init_logger(__name__)
+
+# auto: FlashQLA where it can serve; off: never; require: an error where vLLM would be asked instead.
+VARIABLE = "FLASHQLA_PREFILL"
+HEAD_DIM = 128
+# What vLLM may pass besides: positions of chunks, which FlashQLA works out by itself, and a place for the output.
+HANDLED = frozenset({"chunk_indices", "chunk_offsets", "core_attn_out"})
+TAKEN = frozenset(
+    {"q", "k", "v", "g", "beta", "initial_state", "output_final_state", "cu_seqlens", "use_qk_l2norm_in_kernel"}
+)
+
+
+class UnfitError(RuntimeError):
+    """FlashQLA cannot serve, with the reason."""
+
+
+@dataclass
+class Kernel:
+    """FlashQLA's function, once for all layers. ``worked`` and ``broken`` say what became of its first call, in which
+    the kernels are compiled."""
+
+    function: Callable[..., Any]
+    dtypes: frozenset[torch.dtype]
+    worked: bool = False
+    broken: bool = False
+
+
+def hook(op: type) -> type:
+    """``op`` itself, whose instances ask FlashQLA first."""
+    own_init = op.__init__  # type: ignore[misc]
+
+    @functools.wraps(own_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        own_init(self, *args, **kwargs)
+        mode = os.environ.get(VARIABLE, "auto").strip().lower()
+        if mode not in ("auto", "off", "require"):
+            raise ValueError(f"{VARIABLE}={mode}: it is one of auto, off, require")
+        if mode == "off":
+            return
+        found = choice() or flash_qla()
+        if isinstance(found, Kernel):
+            logger.info_once("Using FlashQLA for the GDN prefill; its kernels are compiled when they are first used.")
+            self._forward_method = before(self._forward_method, found, strict=mode == "require")
+        elif mode == "require":
+            raise UnfitError(found)
+        else:
+            logger.warning_once("FlashQLA does not serve the GDN prefill: %s", found)
+
+    op.__init__ = init  # type: ignore[misc]
+    return op
+
+
+def choice() -> str:
+    """Why FlashQLA is not to be asked for at all, or nothing."""
+    further = get_current_vllm_config().additional_config
+    chosen = str(further.get("gdn_prefill_backend", "auto") if isinstance(further, dict) else "auto").strip().lower()
+    if chosen != "auto":
+        return f"--gdn-prefill-backend {chosen} was asked for"
+    return "" if current_platform.is_cuda() else "vLLM does not run on CUDA here"
+
+
+@functools.cache
+def flash_qla() -> Kernel | str:
+    """FlashQLA's function, or why there is none. That it has no kernels for the GPU here is told by a ValueError."""
+    try:
+        from flash_qla import chunk_gated_delta_rule
+    except (ImportError, OSError, RuntimeError, ValueError, AttributeError) as error:
+        return f"flash_qla cannot be imported: {error!r}"
+    # Its kernels for SM12x do not compile for float16 (fla-org/flash-linear-attention pull request 1094).
+    halves = {torch.bfloat16} if current_platform.has_device_capability(120) else {torch.bfloat16, torch.float16}
+    return Kernel(chunk_gated_delta_rule, frozenset(halves))
+
+
+def before(own: Callable[..., Any], kernel: Kernel, strict: bool) -> Callable[..., Any]:
+    """Asks ``kernel``, and ``own`` where that cannot serve; ``strict`` raises UnfitError instead."""
+    signature = inspect.signature(own)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        reason = "its first call failed" if kernel.broken else unfit(kernel, call.arguments)
+        if reason and strict:
+            raise UnfitError(reason)
+        if reason:
+            logger.warning_once("vLLM's own kernel serves a GDN prefill that FlashQLA cannot: %s", reason)
+            return own(*args, **kwargs)
+        try:
+            result = ask(kernel, call.arguments)
+        except Exception:
+            # Compilers raise all sorts. Once the kernels have run, a failure is one of the GPU, and not to be hidden.
+            if strict or kernel.worked:
+                raise
+            kernel.broken = True
+            logger.exception("FlashQLA failed in its first call; vLLM's own kernel serves the GDN prefill.")
+            return own(*args, **kwargs)
+        kernel.worked = True
+        return result
+
+    return forward
+
+
+def unfit(kernel: Kernel, call: Mapping[str, Any]) -> str:
+    """Why FlashQLA cannot serve this call, or nothing."""
+    q, k, v = call["q"], call["k"], call["v"]
+    unknown = [name for name, value in call.items() if value is not None and name not in TAKEN | HANDLED]
+    if unknown:
+        return f"vLLM passes {', '.join(unknown)}, which it does not know"
+    if k.shape[-1] != HEAD_DIM or v.shape[-1] != HEAD_DIM:
+        return f"heads of {k.shape[-1]} and {v.shape[-1]}, where it has kernels for {HEAD_DIM}"
+    if not q.dtype == k.dtype == v.dtype or q.dtype not in kernel.dtypes:
+        return f"tensors of {', '.join(sorted({str(each.dtype) for each in (q, k, v)}))}"
+    if v.shape[2] % k.shape[2]:
+        return f"{v.shape[2]} value heads for {k.shape[2]} key heads"
+    if call["cu_seqlens"] is not None and q.shape[0] != 1:
+        return f"a batch of {q.shape[0]} with lengths"
+    if q.is_cuda and torch.cuda.is_current_stream_capturing():
+        return "a CUDA graph is captured, in which it cannot read the lengths"
+    return ""
+
+
+def ask(kernel: Kernel, call: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Output and final state, as the op returns them; the output in ``core_attn_out`` as well, where vLLM gives one."""
+    output, state = kernel.function(**{name: call[name] for name in TAKEN}, state_v_first=True)
+    wanted = call.get("core_attn_out")
+    if wanted is not None:
+        flat = output.reshape(-1)
+        wanted.reshape(-1)[: flat.numel()].copy_(flat)
+    return output, state

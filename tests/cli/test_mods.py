@@ -1,0 +1,152 @@
+"""``builder mods`` as a person types it, and what a terminal and a program get."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder import mod_check, mod_pinned
+from builder.cli import mods_words
+from tests import projects
+from tests.verbs.mod_project import INC, NEW, RELEASES, ModProject, diff, made
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[ModProject]:
+    with made(tmp_path) as there:
+        there.add_mod("fix", 'requires: {vllm: "<0.25"}')
+        yield there
+
+
+def run(there: ModProject, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "builder", "--project", str(there.project.root), "mods", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **there.environ},
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def test_all_that_follows_against_is_tried(there: ModProject) -> None:
+    rows = {
+        "0.20.0": "applies",
+        "0.21.0": "applies (offset): 2 hunks up to 2 lines away",
+        "0.23.0": f"FAILS: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
+        "0.24.0": "in place already",
+        "0.25.0": f"excluded: it holds for vllm <0.25; FAILS: {INC} does not exist",
+    }
+    versions = (f"  vllm {version}  {said}" for version, said in rows.items())
+    expected = ["fix", "  requires     vllm <0.25", *versions]
+    assert run(there, "check", "fix", "--against", *rows, code=1).stdout.splitlines() == expected
+    assert run(there, "check", "--against", "0.20.0", "0.21.0", "--json").returncode == 0
+    same = ("check", "--against=0.20.0", "0.21.0", "--against", "0.24.0")
+    assert len(run(there, *same).stdout.splitlines()) == 5
+
+
+def test_an_option_without_its_value_is_a_mistake(there: ModProject) -> None:
+    assert "Option '--against' requires an argument" in run(there, "check", "--against", code=2).stderr
+    assert "Option '--against' requires an argument" in run(there, "check", "--against", "--json", code=2).stderr
+    assert "name the mods first" in run(there, "check", "--against", "0.20.0", "fix", code=2).stderr
+
+
+def test_a_program_gets_every_hunk(there: ModProject) -> None:
+    document = json.loads(run(there, "check", "--json", "--against", "0.22.0", "0.23.0", code=1).stdout)
+    assert document["schema_version"] == 1
+    (fix,) = document["mods"]
+    assert (fix["mod"], fix["requires"]) == ("fix", {"vllm": "<0.25"})
+    part, fails = fix["checks"]
+    (shift,) = part["patches"][0].pop("shifts")
+    line = shift.pop("line")
+    assert shift == {"file": INC, "hunk": 2, "hunks": 2, "offset": None, "context": [2, 2]}
+    assert line in range(30, 50)
+    assert part == {
+        "target": "vllm 0.22.0",
+        "state": "applies",
+        "holds": True,
+        "excluded_by": "",
+        "missing": "",
+        "patches": [
+            {"file": "a.patch", "package": "vllm", "against": "vllm 0.22.0", "state": "applies", "problem": ""}
+        ],
+    }
+    assert (fails["state"], fails["holds"]) == ("fails", False)
+    assert fails["patches"][0]["problem"].startswith(INC)
+
+
+def test_without_against_the_pins_are_checked(there: ModProject) -> None:
+    there.define("wheel", "0.23.0")
+    *_, said = run(there, "check", code=1).stdout.splitlines()
+    assert said == f"  wheel     FAILS on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)"
+
+
+@pytest.mark.parametrize("against", [tuple(RELEASES), ()])
+def test_nothing_is_wider_than_a_terminal(there: ModProject, against: tuple[str, ...]) -> None:
+    there.define("wheel", "0.22.0")
+    there.define_git("definition-with-a-long-name", "https://example.org/vllm.git")
+    yaml = 'requires: {vllm: ">=0.19,<0.23", transformers: ">=5", flashinfer: ">=0.6.7,<0.8"}'
+    ten = diff(NEW, NEW.replace("ten\n", "TEN\n"))
+    there.add_mod("a-mod-with-a-name-that-is-as-long-as-they-come", yaml, ten)
+    verb = mod_check.run(there.project, (), against, there.environ, there.report)
+    verdicts = verb if against else mod_pinned.run(there.project, (), there.environ, there.report)
+    lines = list(mods_words.lines(verdicts, 80))
+    assert max(map(len, lines)) <= 80
+    assert len(lines) > 4
+
+
+def test_the_list_tells_what_each_is(there: ModProject) -> None:
+    projects.write(there.project.mods / "broken/mod.yaml", "description: [\n")
+    there.define("wheel", "0.20.0", "[fix]")
+    said = run(there, "list").stdout.splitlines()
+    assert said[0] == "broken"
+    assert said[1].startswith("  broken   mods/broken/mod.yaml:")
+    assert said[-5:] == [
+        "fix",
+        "            A mod",
+        "  changes   1 patch to vllm",
+        "  requires  vllm <0.25",
+        "  used by   definition wheel",
+    ]
+    broken, fix = json.loads(run(there, "list", "--json").stdout)["mods"]
+    assert broken["changes"] is None
+    assert broken["problem"]
+    assert fix["changes"]["patches"] == [{"file": "a.patch", "package": "vllm", "strip": 1}]
+    assert (fix["requires"], fix["definitions"], fix["problem"]) == ({"vllm": "<0.25"}, ["wheel"], "")
+
+
+def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
+    projects.add_mod(there.project.root, "bare", "true\n", {})
+    said = run(there, "check", "bare", "--against", "0.20.0", "0.21.0").stdout
+    assert said == "bare\n  no patches to try\n"
+    yaml = 'description: x\nrun: run.sh\nrequires: {vllm: ">=0.21"}\n'
+    projects.add_mod(there.project.root, "bare", "true\n", {}, yaml)
+    said = run(there, "check", "bare", "--against", "0.20.0", "0.21.0", code=1).stdout.splitlines()
+    assert said[2:] == ["  vllm 0.20.0  excluded: it holds for vllm >=0.21", "  vllm 0.21.0  no patches to try"]
+
+
+def test_a_new_one_is_made_and_checked(there: ModProject) -> None:
+    assert run(there, "new", "my-mod").stdout.splitlines()[-2:] == [
+        "mods/my-mod/mod.yaml",
+        "next: `builder mods check my-mod`, then `builder build TARGET --mod my-mod`",
+    ]
+    assert run(there, "check", "my-mod").stdout == "my-mod\n  no patches to try\n"
+    assert "is there already" in run(there, "new", "my-mod", code=2).stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["list"]])
+def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
+    projects.make(tmp_path)
+    heavy = ("docker", "requests", "git", "jinja2", "rich", "packaging", "uv")
+    code = (
+        "import sys\nfrom builder.cli.main import run\n"
+        f"run({['mods', *arguments]!r})\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr.splitlines()[-1] == "heavy: []", done.stderr

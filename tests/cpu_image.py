@@ -1,0 +1,70 @@
+"""The real cpu image in tests: a project whose image is called like no other, and containers of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.models.containers import Container
+
+from builder.engine.endpoint import Endpoint
+from builder.lock import reading, text
+from builder.lock.model import Lock
+from builder.project import Project
+from tests import projects
+from tests.conftest import command
+
+
+def project(root: Path, repository: str, *recipes: str) -> Project:
+    """The shipped definitions, mods and recipes with the pins that are committed; the cpu image, and with it those of
+    ``recipes``, is called ``repository``."""
+    for folder in ("dockerfiles", "mods", "recipes"):
+        shutil.copytree(projects.REPOSITORY_ROOT / folder, root / folder)
+    for file in (root / "dockerfiles/cpu/image.yaml", *(root / recipe for recipe in recipes)):
+        projects.write(file, file.read_text(encoding="utf-8").replace("vllm-node-cpu", repository))
+    pins = reading.read(projects.REPOSITORY_ROOT / "images.lock").pins
+    projects.write(root / "images.lock", text.dump(Lock(pins=pins)))
+    return Project(root)
+
+
+def builder(project: Project, *arguments: str) -> str:
+    """What the command printed; it must end with 0."""
+    done = subprocess.run(command(project, *arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@contextmanager
+def started(
+    endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str], **options: Any
+) -> Iterator[Container]:
+    """A container of ``image`` that runs ``argv``, with ``folders`` mounted; removed in every case."""
+    client = docker.DockerClient(base_url=endpoint.host, timeout=120)
+    volumes = {str(folder): {"bind": place, "mode": "rw"} for folder, place in folders.items()}
+    container = client.containers.run(image, argv, entrypoint=[], detach=True, volumes=volumes, **options)
+    try:
+        yield container
+    finally:
+        container.remove(force=True, v=True)
+        client.close()
+
+
+def run_in(endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str]) -> str:
+    """What ``argv`` printed; it must end with 0."""
+    with started(endpoint, image, argv, folders, network_mode="none") as container:
+        code = container.wait(timeout=600)["StatusCode"]
+        said = container.logs().decode()
+    assert code == 0, said
+    return said
+
+
+def answer(endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str]) -> Any:
+    """The JSON object that ``argv`` printed on one line, among what vLLM says."""
+    said = run_in(endpoint, image, argv, folders)
+    return json.loads(next(line for line in reversed(said.splitlines()) if line.startswith("{")))
