@@ -56,7 +56,8 @@ def list_(context: Context, as_json: bool) -> None:
         click.echo("no mods yet: `builder mods new NAME` begins one")
     for one in found:
         click.echo(click.style(one.name, bold=True))
-        for line in table.lines(("", "", ""), _facts(one), table.width())[1:]:
+        headings = ("", "conflicts", "")  # the widest, so that the facts of all mods stand in line
+        for line in table.lines(headings, _facts(one), table.width())[1:]:
             click.echo(line)
 
 
