@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-fast check format setup engine engine-stop bench clean
+.PHONY: help quickstart test test-full test-fast check format setup engine engine-stop bench clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -11,6 +11,7 @@ BUILDER := .venv/bin/builder
 help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make test-fast    the tests that need no engine"
+	@echo "make test-full    as test, with 200 kills of each kind where it makes 10 (half an hour)"
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
@@ -39,6 +40,9 @@ quickstart: $(READY) engine
 
 test: $(READY) check
 	@scripts/test
+
+test-full: $(READY) check
+	@BUILDER_KILLS=200 scripts/test
 
 test-fast: $(READY)
 	@.venv/bin/pytest -q -m "not engine and not image"

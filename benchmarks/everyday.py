@@ -67,10 +67,12 @@ def import_tiny_image(endpoint: Endpoint, name: str) -> None:
     subprocess.run([docker, "import", "-", name], input=packed.getvalue(), env=env, check=True, capture_output=True)
 
 
-def many_images(endpoint: Endpoint, project: Project, repository: str, distinct: bool) -> None:
-    """A lock with 200 numbered images: each its own content, or all the same."""
+def many_images(
+    endpoint: Endpoint, project: Project, repository: str, distinct: bool, entries: int = ENTRIES, served: int = 20
+) -> None:
+    """A lock with numbered images, each its own content or all the same, and models that the latest of them serve."""
     numbers = {}
-    for number in range(1, ENTRIES + 1):
+    for number in range(1, entries + 1):
         name = f"{repository}:{number}"
         if distinct or number == 1:
             import_tiny_image(endpoint, name)
@@ -88,9 +90,11 @@ def many_images(endpoint: Endpoint, project: Project, repository: str, distinct:
             versions={"vllm": Version("0.19.1", "0" * 40)},
             mods={"template": f"sha256:{number:064x}"},
         )
-    images.tag(endpoint, f"{repository}:{ENTRIES}", f"{repository}:latest")
-    models = {f"Org/Model-{n}": Model(Pairing(ImageName(repository, n))) for n in range(1, ENTRIES + 1, 10)}
-    held = Repository(next=ENTRIES + 1, current=ENTRIES, previous=(ENTRIES - 1,), numbers=numbers)
+    images.tag(endpoint, f"{repository}:{entries}", f"{repository}:latest")
+    models = {
+        f"Org/Model-{n}": Model(Pairing(ImageName(repository, n))) for n in range(entries - served + 1, entries + 1)
+    }
+    held = Repository(entries + 1, entries, tuple(range(entries - 1, 0, -1)), numbers)
     project.lock.write_text(text.dump(Lock(images={repository: held}, models=models)), encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ from builder import baking, checks, frozen, record, steptimes, work
 from builder.engine import images, versions
 from builder.errors import ImageStateError
 from builder.events import WAITING, Report
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 
 if TYPE_CHECKING:
     from builder.engine.bake import Baked
@@ -168,16 +168,10 @@ def _new_layers(endpoint: Endpoint, prepared: Prepared, built: images.Details) -
 
 
 def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepared) -> Lock:
-    repository = lock.images.get(name.repository, Repository())
-    repository = Repository(
-        next=name.number + 1,
-        current=repository.current,
-        previous=repository.previous,
-        numbers={**repository.numbers, name.number: built},
-    )
+    lock = _pinned(lock.with_image(name, built), prepared)
+    repository = lock.images[name.repository]
     if prepared.request.promote or repository.current is None:
-        repository = repository.with_current(name.number)
-    lock = _pinned(lock.with_repository(name.repository, repository), prepared)
+        lock = lock.with_repository(name.repository, repository.with_current(name.number))
     return _paired(lock, name, prepared, prepared.models)
 
 

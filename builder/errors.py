@@ -78,6 +78,10 @@ class LockError(BuilderError):
     exit_code = 4
 
 
+class NewerLockError(LockError):
+    """images.lock was written by another version of this program."""
+
+
 class LockBusyError(LockError):
     """Another process has held images.lock for longer than this one would wait."""
 

@@ -67,7 +67,11 @@ class Prepared:
 
     @property
     def unpaired(self) -> tuple[str, ...]:
-        """The models of the request that no image serves yet."""
+        """The models of the request that no image serves yet; none where what is already built is marked bad."""
+        already = self.compared.already
+        image = self.lock.image(already) if already else None
+        if image and image.status == "bad":
+            return ()
         return tuple(model for model in self.models if model not in self.lock.models)
 
     @property

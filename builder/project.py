@@ -34,6 +34,10 @@ class Project:
     def builds(self) -> Path:
         return self.root / "builds"
 
+    def build_directory(self, repository: str, number: int) -> Path:
+        """Where the build directory of a number is, or would be."""
+        return self.builds / repository / str(number)
+
     @property
     def mirrors(self) -> Path:
         return self.state / "mirrors"

@@ -10,7 +10,7 @@ from builder.events import WAITING, Report
 from builder.lock import reading, writing
 
 if TYPE_CHECKING:
-    from builder.lock.model import ImageName, Lock
+    from builder.lock.model import ImageName
     from builder.project import Project
 
 
@@ -24,11 +24,5 @@ def run(project: Project, text: str, *, pinned: bool, report: Report) -> tuple[I
         _, now = names.numbered(project, transaction.lock, str(name))
         if now.pinned == pinned:
             return name, False
-        transaction.commit(_with_pinned(transaction.lock, name, pinned))
+        transaction.commit(transaction.lock.with_image(name, replace(now, pinned=pinned)))
     return name, True
-
-
-def _with_pinned(lock: Lock, name: ImageName, pinned: bool) -> Lock:
-    held = lock.images[name.repository]
-    numbers = {**held.numbers, name.number: replace(held.numbers[name.number], pinned=pinned)}
-    return lock.with_repository(name.repository, replace(held, numbers=numbers))

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import baking, names, work
+from builder import baking, names, record, work
 from builder.engine import images, versions
 from builder.errors import ImageStateError
-from builder.events import Said
+from builder.events import WAITING, Said
 from builder.lock import reading
 
 if TYPE_CHECKING:
@@ -60,6 +60,6 @@ def run(project: Project, endpoint: Endpoint, text: str, environ: Mapping[str, s
         same = fingerprint == recorded.fingerprint
         restored = same and images.inspect(endpoint, str(name)) is None
         if restored:
-            images.tag(endpoint, place.tag, str(name))
+            record.restore(project, endpoint, name, place.tag, lambda: report(WAITING))
     seconds = time.monotonic() - started
     return Rebuilt(name, same, restored, fingerprint, recorded.fingerprint, seconds, project.relative(log))

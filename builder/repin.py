@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder import chain as chains
-from builder import frozen, pinned
+from builder import frozen, pinned, places
 from builder.definitions import image
 from builder.engine import versions
 from builder.errors import SourceError
@@ -76,7 +76,7 @@ def run(
         lock = transaction.lock
         for (definition_name, platform), pins in after.items():
             lock = lock.with_pins(definition_name, platform, pins)
-        transaction.commit(lock)
+        transaction.commit(places.reserve(project, lock) if after else lock)
     return Repinned(tuple(moved), tuple(fault for one in completed.values() for fault in one.faults))
 
 

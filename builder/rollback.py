@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import names, record
+from builder import names, pointers, record
 from builder.definitions import target
-from builder.engine import images
-from builder.errors import ImageStateError, NothingToDoError, UsageError
+from builder.errors import NothingToDoError, UsageError
 from builder.events import WAITING, Report
 from builder.lock import reading
-from builder.lock.model import ImageName, Lock, Pairing
+from builder.lock.model import ImageName, Lock
+from builder.pointers import Move
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
@@ -19,21 +19,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Move:
-    """A pointer that moves: a model's pairing, or the ``latest`` of a repository."""
-
-    what: str
-    is_model: bool
-    origin: ImageName
-    to: ImageName
-
-
-@dataclass(frozen=True)
 class RolledBack:
-    """The moves, and the models that stay paired with an image that is no longer current."""
+    """The moves, the models that stay paired with an image that is no longer current, the numbers that were passed
+    over because they are pruned or marked bad, and what differs between the images."""
 
     moves: tuple[Move, ...]
     staying: tuple[str, ...]
+    passed: tuple[ImageName, ...]
+    differences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -46,14 +39,14 @@ class Subject:
 
 
 def run(
-    project: Project, endpoint: Endpoint, text: str, to: int | None, *, dry_run: bool, report: Report
+    project: Project, endpoint: Endpoint, text: str, to: int | None, *, force: bool, dry_run: bool, report: Report
 ) -> RolledBack:
     """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
 
-    A recipe moves what building it moved, ``latest`` and its model, where both are at the same image. Numbers marked
-    bad are passed over, unless named.
-    Raises NothingToDoError where there is none to go to, ImageStateError where it is no longer in the engine,
-    UsageError where ``text`` names nothing.
+    A recipe moves what building it moved, ``latest`` and its model, where both are at the same image. Numbers that are
+    marked bad or pruned are passed over.
+    Raises NothingToDoError where there is none to go to, and for a ``to`` that is marked bad, unless ``force``;
+    ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing.
     """
     lock = reading.read(project.lock)
     subject = _subject(project, lock, text)
@@ -62,15 +55,17 @@ def run(
     def change(before: Lock) -> Lock:
         nonlocal done
         done = moves(before, subject, to)
-        _require_present(endpoint, before, done)
-        return apply(before, done)
+        if not force:
+            pointers.refuse_bad(before, done)
+        pointers.require_present(endpoint, before, done)
+        return pointers.apply(before, done)
 
     if dry_run:
-        after = change(lock)
+        before, after = lock, change(lock)
     else:
-        _, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
-    left = {move.origin for move in done if not move.is_model}
-    return RolledBack(done, tuple(sorted(m for m, held in after.models.items() if held.pairing.image in left)))
+        before, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
+    passed = _passed(before, done) if to is None else ()
+    return RolledBack(done, pointers.staying(after, done), passed, pointers.differences(project, done))
 
 
 def _subject(project: Project, lock: Lock, text: str) -> Subject:
@@ -123,11 +118,11 @@ def _repository_move(lock: Lock, name: str, to: int | None) -> Move | None:
     held = lock.images.get(name)
     if held is None or held.current is None:
         return None
-    good = (n for n in held.previous if n in held.numbers and held.numbers[n].status != "bad")
-    number = next(good, None) if to is None else _existing(lock, ImageName(name, to)).number
+    usable = (n for n in held.previous if _usable(lock, ImageName(name, n)))
+    number = next(usable, None) if to is None else _existing(lock, ImageName(name, to)).number
     if number is None or number == held.current:
         return None
-    return Move(name, False, ImageName(name, held.current), ImageName(name, number))
+    return Move(name, False, ImageName(name, held.current), ImageName(name, number), back=to is None)
 
 
 def _model_move(lock: Lock, model: str, to: int | None) -> Move | None:
@@ -136,45 +131,28 @@ def _model_move(lock: Lock, model: str, to: int | None) -> Move | None:
     if to is not None:
         goal: ImageName | None = _existing(lock, ImageName(now.repository, to))
     else:
-        goal = next((p.image for p in held.previous if _usable(lock, p)), None)
-    return Move(model, True, now, goal) if goal and goal != now else None
+        goal = next((p.image for p in held.previous if p.status != "bad" and _usable(lock, p.image)), None)
+    return Move(model, True, now, goal, back=to is None) if goal and goal != now else None
 
 
-def _usable(lock: Lock, pairing: Pairing) -> bool:
-    image = lock.image(pairing.image)
-    return pairing.status != "bad" and image is not None and image.status != "bad"
+def _usable(lock: Lock, name: ImageName) -> bool:
+    image = lock.image(name)
+    return image is not None and image.status != "bad" and not image.pruned
+
+
+def _passed(lock: Lock, done: tuple[Move, ...]) -> tuple[ImageName, ...]:
+    """The images that came before the ones gone to, and were passed over."""
+    found: list[ImageName] = []
+    for move in done:
+        if move.is_model:
+            before = [pairing.image for pairing in lock.models[move.what].previous]
+        else:
+            before = [ImageName(move.what, number) for number in lock.images[move.what].previous]
+        found += before[: before.index(move.to)]
+    return tuple(dict.fromkeys(found))
 
 
 def _existing(lock: Lock, name: ImageName) -> ImageName:
     if lock.image(name) is None:
         raise UsageError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
     return name
-
-
-def _require_present(endpoint: Endpoint, lock: Lock, wanted: tuple[Move, ...]) -> None:
-    for goal in {move.to for move in wanted}:
-        details = images.inspect(endpoint, str(goal))
-        recorded = lock.image(goal)
-        if details is None:
-            raise ImageStateError(
-                f"{goal} is missing from this engine: nothing was moved",
-                hint="`--to N` goes to another number; `builder list` shows which are present",
-            )
-        if recorded and images.fingerprint(details) != recorded.fingerprint:
-            raise ImageStateError(
-                f"{goal} is not the image that images.lock records: its tag was moved. Nothing was changed",
-                hint="`builder list` shows which numbers are present; `--to N` goes to one of them",
-            )
-
-
-def apply(lock: Lock, done: tuple[Move, ...]) -> Lock:
-    """The lock after these moves."""
-    for move in done:
-        if move.is_model:
-            held = lock.models[move.what]
-            known = next((p for p in held.previous if p.image == move.to), None)
-            pairing = known or replace(held.pairing, image=move.to, status="untested", note="")
-            lock = lock.with_model(move.what, held.with_pairing(pairing))
-        else:
-            lock = lock.with_repository(move.what, lock.images[move.what].with_current(move.to.number))
-    return lock

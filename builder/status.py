@@ -1,4 +1,4 @@
-"""How the numbered images of images.lock stand in the engine: present, missing, moved."""
+"""How the numbered images of images.lock stand in the engine: present, missing, moved, or pruned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
     from builder.project import Project
 
-State = Literal["present", "missing", "moved", "unknown"]
+State = Literal["present", "missing", "moved", "pruned", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,11 @@ def states(project: Project, endpoint: Endpoint, lock: Lock) -> tuple[dict[Image
     found: dict[ImageName, State] = {}
     for name in names:
         content = fingerprints.get(tags.get(str(name), ""))
-        recorded = lock.images[name.repository].numbers[name.number].fingerprint
-        found[name] = "missing" if content is None else "present" if content == recorded else "moved"
+        image = lock.images[name.repository].numbers[name.number]
+        if content is None:
+            found[name] = "pruned" if image.pruned else "missing"
+        else:
+            found[name] = "present" if content == image.fingerprint else "moved"
     return found, tags
 
 

@@ -121,14 +121,17 @@ def _why(prepared: Prepared) -> Iterator[str]:
 
 
 def _say_already(prepared: Prepared, name: ImageName) -> None:
-    click.echo(f"already built as {name}")
     held = prepared.lock.images[name.repository]
+    bad = held.numbers[name.number].status == "bad"
+    click.echo(f"already built as {name}" + (", which is marked bad: --force builds it again" if bad else ""))
     if held.current != name.number:
         go = f"builder rollback {name.repository} --to {name.number}"
         click.echo(f"current is {name.repository}:{held.current}; `{go}` makes {name} current")
     for model in prepared.models:
         if model in prepared.unpaired:
             click.echo(f"{model} is now paired with {name}")
+        elif model not in prepared.lock.models:
+            click.echo(f"{model} is not paired with it; `builder pair {model} {name} --force` does that")
         elif (pairing := prepared.lock.models[model].pairing).image != name:
             go = f"builder rollback {model} --to {name.number}"
             click.echo(f"{model} stays paired with {pairing.image}; `{go}` moves it")

@@ -12,13 +12,13 @@ from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
-    from builder.lock.model import Lock, Model
+    from builder.lock.model import Lock, Model, Pairing
     from builder.status import Overview, Row
 
 
 @click.command("list")
 @click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
-@click.option("--models", is_flag=True, help="One row a model: its image, status and the images before.")
+@click.option("--models", is_flag=True, help="A row for each model: its image, status, note; and the images before.")
 @json_option
 @pass_context
 def list_(context: Context, target: str | None, models: bool, as_json: bool) -> None:
@@ -36,12 +36,14 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         click.echo(f"no engine answers, so states are unknown: {overview.engine_error}", err=True)
     for repository in overview.stray:
         click.echo(f"{repository}:latest is not its current number; the next build or rollback mends that", err=True)
-    if not lock.images:
+    if not overview.rows:
         click.echo("no images yet: `builder build TARGET` makes the first")
     elif models:
-        _print(("MODEL", "IMAGE", "STATUS", "BEFORE"), [_model_row(n, m) for n, m in sorted(lock.models.items())])
+        rows = [row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model)]
+        table.show(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
     else:
-        _print(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), [_image_row(row) for row in overview.rows])
+        rows = [shown for row in overview.rows for shown in _image_rows(row)]
+        table.show(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
 def document(lock: Lock, overview: Overview) -> dict[str, Any]:
@@ -53,16 +55,12 @@ def document(lock: Lock, overview: Overview) -> dict[str, Any]:
     }
 
 
-def _print(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    for number, line in enumerate(table.lines(headings, rows, table.width())):
-        click.echo(click.style(line, bold=True) if number == 0 else line)
-
-
-def _image_row(row: Row) -> tuple[str, ...]:
+def _image_rows(row: Row) -> list[tuple[str, ...]]:
+    """The image, and its note below."""
     vllm = row.image.versions.get("vllm")
     said = [row.state if row.state != "present" else "", "current" if row.current else "", row.image.status]
     said.append("pinned" if row.image.pinned else "")
-    return (
+    image = (
         str(row.name),
         words.ago(row.image.built),
         words.size(row.image.size),
@@ -70,11 +68,13 @@ def _image_row(row: Row) -> tuple[str, ...]:
         ", ".join(word for word in said if word),
         ", ".join(row.models) or "-",
     )
+    return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
 
 
-def _model_row(name: str, model: Model) -> tuple[str, ...]:
-    before = ", ".join(str(pairing.image) for pairing in model.previous)
-    return (name, str(model.pairing.image), model.pairing.status, before or "-")
+def _model_rows(name: str, model: Model) -> list[tuple[str, ...]]:
+    """The pairing now, and below it those before, the latest first."""
+    pairings = (model.pairing, *model.previous)
+    return [(name if p is model.pairing else "  before", str(p.image), p.status, p.note or "-") for p in pairings]
 
 
 def image_document(row: Row) -> dict[str, Any]:
@@ -91,6 +91,7 @@ def image_document(row: Row) -> dict[str, Any]:
         "status": image.status,
         "note": image.note,
         "built": image.built,
+        "pruned": image.pruned,
         "platform": image.platform,
         "size": image.size,
         "fingerprint": image.fingerprint,
@@ -107,13 +108,19 @@ def _version(row: Row, source: str) -> dict[str, str | None] | None:
 
 
 def _model(name: str, model: Model) -> dict[str, Any]:
-    pairing = model.pairing
     return {
         "model": name,
+        **_pairing(model.pairing),
+        "previous": [str(before.image) for before in model.previous],
+        "history": [_pairing(before) for before in model.previous],
+    }
+
+
+def _pairing(pairing: Pairing) -> dict[str, Any]:
+    return {
         "revision": pairing.revision,
         "image": str(pairing.image),
         "recipe": pairing.recipe,
         "status": pairing.status,
         "note": pairing.note,
-        "previous": [str(before.image) for before in model.previous],
     }

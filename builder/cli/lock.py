@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.complete import names
-from builder.cli.context import Context, pass_context
+from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
 
 if TYPE_CHECKING:
+    from builder.chain import Update
+    from builder.definitions.image import Overrides
     from builder.repin import Moved
 
 STALE = 4
@@ -25,35 +27,78 @@ SHOWN_COMMITS = 20
 @click.option(
     "--check", is_flag=True, help="Resolve nothing; end with 4 where images.lock does not cover what is asked."
 )
+@click.option("--recover", is_flag=True, help="Make a lost images.lock again, from build directories and images.")
+@click.option("--renumber", is_flag=True, help="After a merge: keep both images where two branches gave one number.")
+@json_option
 @pass_context
 def lock(
-    context: Context, definitions: tuple[str, ...], update: tuple[str, ...], platform: str | None, check: bool
+    context: Context,
+    definitions: tuple[str, ...],
+    update: tuple[str, ...],
+    platform: str | None,
+    check: bool,
+    recover: bool,
+    renumber: bool,
+    as_json: bool,
 ) -> int:
     """Resolve or move pins without building.
 
     Without --update only what is missing or asked for differently is resolved: a newer upstream moves nothing. What can
     be resolved is written; the rest is named at the end, and the exit code is 6.
     """
-    from builder import pinned, repin
-    from builder.cli.say import say
+    if recover or renumber:
+        if (recover and renumber) or definitions or update or check or platform:
+            raise click.UsageError("--recover and --renumber stand alone")
+        from builder.cli import mending
 
+        (mending.recover if recover else mending.renumber)(context, as_json)
+        return 0
     overrides = parse_overrides(platform, ())
     if check:
-        missing = repin.check(context.project, context.endpoint, definitions, overrides)
-        for line in missing:
-            click.echo(f"not pinned: {line}")
-        if not missing:
-            click.echo("images.lock covers all that is asked")
-        return STALE if missing else 0
-    asked = parse_update(update)
-    done = repin.run(context.project, context.endpoint, definitions, asked, overrides, os.environ, say)
-    for one in done.moved:
-        _print(one)
+        return _check(context, definitions, overrides, as_json)
+    return _resolve(context, definitions, parse_update(update), overrides, as_json)
+
+
+def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides, as_json: bool) -> int:
+    from builder import repin
+    from builder.cli.say import document
+
+    missing = repin.check(context.project, context.endpoint, definitions, overrides)
+    if as_json:
+        document({"missing": list(missing)})
+    else:
+        for line in missing or ("images.lock covers all that is asked",):
+            click.echo(f"not pinned: {line}" if missing else line)
+    return STALE if missing else 0
+
+
+def _resolve(
+    context: Context, definitions: tuple[str, ...], update: Update, overrides: Overrides, as_json: bool
+) -> int:
+    from builder import pinned, repin
+    from builder.cli.say import document, say
+
+    done = repin.run(context.project, context.endpoint, definitions, update, overrides, os.environ, say)
+    if as_json:
+        document({"moved": [_document(one) for one in done.moved]})
+    else:
+        for one in done.moved:
+            _print(one)
+        if not (done.moved or done.faults):
+            click.echo("nothing moved")
     if done.faults:
         raise pinned.error_of(done.faults)
-    if not done.moved:
-        click.echo("nothing moved")
     return 0
+
+
+def _document(moved: Moved) -> dict[str, str]:
+    return {
+        "definition": moved.definition,
+        "platform": moved.platform,
+        "name": moved.name,
+        "before": moved.before,
+        "after": moved.after,
+    }
 
 
 def _print(moved: Moved) -> None:

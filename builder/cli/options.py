@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -9,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from builder.definitions.image import Overrides
 
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 PLATFORMS = ("linux/arm64", "linux/amd64")
 
 platform_option = click.option(
@@ -20,6 +22,16 @@ set_option = click.option(
 update_option = click.option(
     "--update", multiple=True, metavar="SOURCE[=REF]", help="Resolve base, vllm, python … anew; a git source at REF."
 )
+
+
+def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
+    """``30d``, ``12h`` or ``2w`` as typed. Raises click's error for anything else."""
+    if text is None:
+        return None
+    number, unit = text[:-1], _UNITS.get(text[-1:])
+    if unit is None or not number.isdecimal() or len(number) > 5:
+        raise click.BadParameter(f"`{text}` is no length of time such as 30d, 12h or 2w")
+    return timedelta(**{unit: int(number)})
 
 
 def parse_update(texts: tuple[str, ...]) -> dict[str, str | None]:

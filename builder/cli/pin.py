@@ -5,29 +5,34 @@ from __future__ import annotations
 import click
 
 from builder.cli.complete import names
-from builder.cli.context import Context, pass_context
+from builder.cli.context import Context, json_option, pass_context
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@json_option
 @pass_context
-def pin(context: Context, image: str) -> None:
+def pin(context: Context, image: str, as_json: bool) -> None:
     """Keep an image when others are pruned."""
-    _set(context, image, pinned=True)
+    _set(context, image, as_json, pinned=True)
 
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@json_option
 @pass_context
-def unpin(context: Context, image: str) -> None:
+def unpin(context: Context, image: str, as_json: bool) -> None:
     """Let an image go when others are pruned."""
-    _set(context, image, pinned=False)
+    _set(context, image, as_json, pinned=False)
 
 
-def _set(context: Context, image: str, *, pinned: bool) -> None:
+def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
     from builder import protect
-    from builder.cli.say import say
+    from builder.cli.say import document, say
 
     name, changed = protect.run(context.project, image, pinned=pinned, report=say)
+    if as_json:
+        document({"image": str(name), "pinned": pinned, "changed": changed})
+        return
     word = "pinned" if pinned else "not pinned"
     click.echo(f"{name} is {word}" if changed else f"{name} was {word} already")

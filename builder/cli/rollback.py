@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import click
 
+from builder.cli import moves
 from builder.cli.complete import names
-from builder.cli.context import Context, pass_context
+from builder.cli.context import Context, json_option, pass_context
 
 
 @click.command()
 @click.argument("target", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
 @click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to number N instead of the one before.")
+@click.option("--force", is_flag=True, help="Go to number N even though it is marked bad.")
 @click.option("--dry-run", is_flag=True, help="Say what would move, and move nothing.")
+@json_option
 @pass_context
-def rollback(context: Context, target: str, to: int | None, dry_run: bool) -> None:
+def rollback(context: Context, target: str, to: int | None, force: bool, dry_run: bool, as_json: bool) -> None:
     """Go back to the image before, or to a number. Never builds; run twice, it returns.
+
+    Numbers that are marked bad or pruned are passed over. Ends with 1 where there is nothing to go back to.
 
     \b
     MODEL    a model's pairing moves, other models stay
@@ -22,11 +27,20 @@ def rollback(context: Context, target: str, to: int | None, dry_run: bool) -> No
              a recipe: both its image's `latest` and its model move
     """
     from builder import rollback as verb
-    from builder.cli.say import say
+    from builder.cli.say import document, say
 
-    done = verb.run(context.project, context.endpoint, target, to, dry_run=dry_run, report=say)
-    for move in done.moves:
-        what = move.what if move.is_model else f"{move.what}:latest"
-        click.echo(f"{'would move ' if dry_run else ''}{what}: {move.origin} → {move.to}")
-    for model in done.staying:
-        click.echo(f"  {model} stays; to move it too: builder rollback {model}")
+    done = verb.run(context.project, context.endpoint, target, to, force=force, dry_run=dry_run, report=say)
+    if as_json:
+        document(
+            {
+                "moved": not dry_run,
+                "moves": moves.documents(done.moves),
+                "passed_over": [str(name) for name in done.passed],
+                "differences": list(done.differences),
+                "staying": list(done.staying),
+            }
+        )
+        return
+    moves.show(done.moves, done.differences, done.staying, "would move " if dry_run else "")
+    if done.passed:
+        click.echo(f"  passed over, as bad or pruned: {', '.join(map(str, done.passed))}")

@@ -49,6 +49,7 @@ def _facts(shown: Shown, project: Project) -> list[tuple[str, str]]:
         ("image", str(row.name)),
         ("state", ", ".join([row.state, *(["current"] if row.current else []), *(["pinned"] if image.pinned else [])])),
         ("status", image.status + (f": {image.note}" if image.note else "")),
+        ("pruned", f"{image.pruned} ({words.ago(image.pruned)})" if image.pruned else ""),
         ("models", ", ".join(row.models) or "none"),
         ("recipe", image.recipe or "none"),
         ("definition", image.definition),

@@ -7,6 +7,8 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
+import click
+
 GAP = "  "
 
 
@@ -26,3 +28,9 @@ def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) 
         folded = textwrap.wrap(row[-1], room, break_on_hyphens=False) or [""]
         shown += [(start + folded[0]).rstrip(), *(" " * indent + line for line in folded[1:])]
     return shown
+
+
+def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table as wide as the terminal."""
+    for number, line in enumerate(lines(headings, rows, width())):
+        click.echo(click.style(line, bold=True) if number == 0 else line)

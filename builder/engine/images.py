@@ -98,6 +98,13 @@ def inspect(endpoint: Endpoint, reference: str) -> Details | None:
     return details(said)
 
 
+def last_tagged(endpoint: Endpoint, name: str) -> str:
+    """When the image of this tag was last given a name (RFC 3339 UTC); empty where the engine does not say."""
+    said = request(endpoint, "GET", f"/images/{quoted(name)}/json")
+    stamp = str((said.get("Metadata") or {}).get("LastTagTime") or "")
+    return stamp if stamp.endswith("Z") and not stamp.startswith("0001") else ""
+
+
 def details(said: Mapping[str, Any]) -> Details:
     """The engine's description of an image, as its API writes it, in this program's form."""
     config = said.get("Config") or {}

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 END = "..."  # the last line of every lock: YAML's own mark for the end of a document
 TAKE_BACK = "take back the committed one with `git checkout -- images.lock`, or `builder lock --recover` makes it anew"
 CORRECT = "correct these lines, or take back the committed file with `git checkout -- images.lock`"
-MERGE = (
-    "finish the merge: keep the blocks of both sides, each number once, delete the marker lines, then "
-    "`git add images.lock`; or take one side whole with `git checkout --ours images.lock` or `--theirs`"
-)
+RENUMBER = "`builder lock --renumber` keeps what both sides built and gives one of each pair the next free number"
+MERGE = f"{RENUMBER}; or take one side whole with `git checkout --ours images.lock` or `--theirs`"
 
 _MARKERS = ("<<<<<<<", "|||||||", "=======", ">>>>>>>")
 _MARKER_LINE = re.compile(r"^(?:<<<<<<<|\|\|\|\|\|\|\||=======|>>>>>>>)(?: .*|\r?)$", re.MULTILINE)
@@ -27,16 +25,11 @@ def lock_error(problems: Iterable[Problem], hint: str) -> LockError:
     return LockError("\n".join(str(problem) for problem in sorted(set(problems))), hint=hint)
 
 
-def refuse_conflict(text: str, file: str) -> None:
-    """Raises LockError with the place of every line that git left from a merge that nobody finished."""
+def conflict_marks(text: str) -> list[tuple[int, str]]:
+    """Every line, counted from 1, that git left from a merge that nobody finished, and what it says."""
     if not any(marker in text for marker in _MARKERS):
-        return
-    found = [
-        Problem(Place(file, text.count("\n", 0, match.start()) + 1), f"git conflict marker `{match[0].strip()}`")
-        for match in _MARKER_LINE.finditer(text)
-    ]
-    if found:
-        raise lock_error(found, MERGE)
+        return []
+    return [(text.count("\n", 0, match.start()) + 1, match[0].strip()) for match in _MARKER_LINE.finditer(text)]
 
 
 def refuse_cut_off(text: str, file: str) -> None:

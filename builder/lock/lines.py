@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
 
 _LINE = re.compile(rf"((?:  )*)(- )?(?:({PLAIN}|{QUOTED}):(?: (.+))?|(?<=- )(.+))")
-_COMMENT = re.compile("#[ -~]*")  # others may hold what YAML takes for a line break
+_COMMENT = re.compile(" *#[ -~]*")  # others may hold what YAML takes for a line break
 _PLAIN = re.compile(PLAIN)
 _QUOTED = re.compile(QUOTED)
 

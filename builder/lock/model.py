@@ -1,6 +1,7 @@
 """What images.lock says, as data: pins, numbered images, and the models paired with them.
 
-Numbers are positive; a number is never used twice, so ``next`` only grows. Times are RFC 3339 in UTC.
+Numbers are positive; a number is never used twice, so ``next`` only grows: what is pruned stays in the record.
+Times are RFC 3339 in UTC.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Version:
 @dataclass(frozen=True)
 class NumberedImage:
     """One build. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is in bytes
-    as the engine reports it, ``mods`` maps each baked mod to its content hash."""
+    as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it was removed from
+    the engine on purpose."""
 
     built: str
     definition: str
@@ -50,16 +52,22 @@ class NumberedImage:
     recipe: str | None = None
     versions: dict[str, Version] = field(default_factory=dict)
     mods: dict[str, str] = field(default_factory=dict)
+    pruned: str | None = None
 
 
 @dataclass(frozen=True)
 class Repository:
-    """All numbers of one repository. ``previous`` holds the numbers that were current before, the latest first."""
+    """All numbers of one repository, ``next`` above every one of them. ``previous`` holds the numbers that were current
+    before, the latest first."""
 
     next: int = 1
     current: int | None = None
     previous: tuple[int, ...] = ()
     numbers: dict[int, NumberedImage] = field(default_factory=dict)
+
+    def with_number(self, number: int, image: NumberedImage) -> Repository:
+        """The same repository with this record of a number."""
+        return replace(self, next=max(self.next, number + 1), numbers={**self.numbers, number: image})
 
     def with_current(self, number: int) -> Repository:
         """The same repository with ``number`` current and the one that was current first among the previous ones."""
@@ -67,6 +75,16 @@ class Repository:
             return self
         before = (self.current, *self.previous) if self.current is not None else self.previous
         return replace(self, current=number, previous=tuple(n for n in before if n != number))
+
+    def stepped_back_to(self, number: int) -> Repository:
+        """The same repository after a step back to ``number``, which leaves its place to the one that was current:
+        the same step again undoes this one, whatever stood between the two. Raises ValueError for a number that is not
+        among the previous ones."""
+        if self.current is None:
+            raise ValueError("nothing is current")
+        previous = list(self.previous)
+        previous[previous.index(number)] = self.current
+        return replace(self, current=number, previous=tuple(previous))
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,13 @@ class Model:
             return replace(self, pairing=pairing)
         before = (self.pairing, *self.previous)
         return Model(pairing, tuple(p for p in before if p.image != pairing.image))
+
+    def stepped_back_to(self, image: ImageName) -> Model:
+        """The same model after a step back to its pairing with ``image``, as `Repository.stepped_back_to`."""
+        previous = list(self.previous)
+        place = next(n for n, pairing in enumerate(previous) if pairing.image == image)
+        pairing, previous[place] = previous[place], self.pairing
+        return Model(pairing, tuple(previous))
 
 
 @dataclass(frozen=True)
@@ -126,23 +151,17 @@ class Lock:
     def with_repository(self, name: str, repository: Repository) -> Lock:
         return replace(self, images={**self.images, name: repository})
 
+    def with_image(self, name: ImageName, image: NumberedImage) -> Lock:
+        """The lock with this record of a numbered image."""
+        repository = self.images.get(name.repository, Repository())
+        return self.with_repository(name.repository, repository.with_number(name.number, image))
+
     def with_model(self, name: str, model: Model) -> Lock:
         return replace(self, models={**self.models, name: model})
 
+    def with_definition(self, name: str) -> Lock:
+        """The lock with a definition of which nothing is pinned yet."""
+        return replace(self, pins={**self.pins, name: {}})
+
     def with_pins(self, definition: str, platform: str, pins: Pins) -> Lock:
         return replace(self, pins={**self.pins, definition: {**self.pins.get(definition, {}), platform: pins}})
-
-    def without_image(self, name: ImageName) -> Lock:
-        """The same without the record of an image, and without it among what was current or paired before; its number
-        stays given. Raises ValueError for an image that is current, or paired with a model now."""
-        repository = self.images[name.repository]
-        if repository.current == name.number or self.models_on(name):
-            raise ValueError(f"{name} is in use")
-        numbers = {n: image for n, image in repository.numbers.items() if n != name.number}
-        previous = tuple(n for n in repository.previous if n != name.number)
-        models = {
-            m: replace(model, previous=tuple(p for p in model.previous if p.image != name))
-            for m, model in self.models.items()
-        }
-        kept = replace(repository, numbers=numbers, previous=previous)
-        return replace(self.with_repository(name.repository, kept), models=models)

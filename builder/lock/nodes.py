@@ -38,6 +38,20 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
         self.depth -= 1
 
 
+@dataclass(frozen=True)
+class Twice:
+    """A key that stands twice in its block, and where."""
+
+    path: Path
+    first: Place
+    again: Place
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a numbered image, which two branches gave."""
+        return len(self.path) == 4 and self.path[0] == "images" and self.path[2] == "numbers"
+
+
 @dataclass
 class Tree:
     """What ``file`` says, the place of each value (in a block: of its key), and what YAML allows, a lock not."""
@@ -46,6 +60,7 @@ class Tree:
     data: Data = None
     places: dict[Path, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    twice: list[Twice] = field(default_factory=list)
 
     def place(self, path: Path) -> Place:
         """The place of the value at ``path``."""
@@ -76,9 +91,9 @@ def read_tree(text: str, file: str) -> Tree:
             if not isinstance(key, yaml.ScalarNode):
                 tree.problems.append(Problem(_place(file, key.start_mark), "a key must be plain text"))
             elif key.value in block:
-                first = tree.places[*path, key.value].line
-                message = f"`{key.value}` stands twice, first in line {first}"
-                tree.problems.append(Problem(_place(file, key.start_mark), message))
+                twice = Twice((*path, key.value), tree.places[*path, key.value], _place(file, key.start_mark))
+                tree.twice.append(twice)
+                tree.problems.append(Problem(twice.again, f"`{key.value}` stands twice, first in {twice.first}"))
             else:
                 block[key.value] = data_of(value, key, (*path, key.value))
         return block

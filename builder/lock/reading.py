@@ -5,15 +5,14 @@ Unlike a file that people write, a lock that is nearly right is not worth guessi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from builder.errors import LockError, Place, Problem
+from builder.errors import LockError, NewerLockError, Place, Problem
 from builder.lock.checks import WrongError, flag, mapping, matching, optional, record, sequence, text, whole
-from builder.lock.faults import CORRECT, TAKE_BACK, lock_error, refuse_conflict, refuse_cut_off
+from builder.lock.faults import CORRECT, RENUMBER, TAKE_BACK, conflict_marks, lock_error, refuse_cut_off
 from builder.lock.lines import read_layout
 from builder.lock.model import VERSION, ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
-from builder.lock.rules import broken_rules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,9 +51,12 @@ def parse_bytes(content: bytes, file: str) -> Lock:
 
 def parse(content: str, file: str = "images.lock") -> Lock:
     """The lock that the text says; ``file`` is what errors call it. Raises LockError, with every problem found, for a
-    conflict marker, a file cut off, invalid YAML, a newer version, an unknown key, a wrong value, a key or number that
-    stands twice, and a number that is pointed at and not there."""
-    refuse_conflict(content, file)
+    conflict marker, a file cut off, invalid YAML, a newer version, an unknown key, a wrong value, and a key or number
+    that stands twice."""
+    if conflict_marks(content):
+        from builder.lock import sides
+
+        raise sides.conflict_error(content, file)
     refuse_cut_off(content, file)
     data = read_layout(content)
     if data is not None:
@@ -76,16 +78,14 @@ def _parse_yaml(content: str, file: str) -> Lock:
         found = [Problem(tree.place(path), message) for path, message in error.problems]
         raise lock_error([*tree.problems, *found], CORRECT) from None
     if tree.problems:
-        raise lock_error(tree.problems, CORRECT)
+        twice = len(tree.twice) == len(tree.problems) and all(found.is_number for found in tree.twice)
+        raise lock_error(tree.problems, RENUMBER if twice else CORRECT)
     return lock
 
 
 def _lock_of(data: Data) -> Lock:
-    lock: Lock = _LOCK(data)
-    broken = list(broken_rules(lock))
-    if broken:
-        raise WrongError(broken)
-    return lock
+    found: Lock = _LOCK(data)
+    return found
 
 
 def _refuse_other_version(tree: Tree) -> None:
@@ -93,13 +93,12 @@ def _refuse_other_version(tree: Tree) -> None:
     if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
         message = f"{tree.file} is version {version[:20]}; this builder reads {VERSION}"
         problem = Problem(tree.place(("version",)), message)
-        raise lock_error([problem], "update builder, or take back with git a lock that this one wrote")
+        raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")
 
 
 _TIME = matching(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "a time in UTC such as `2026-11-20T22:00:00Z`")
 _STATUS = matching("untested|good|bad", "`untested`, `good` or `bad`")
 _PACKAGE_LINE = matching(r"\S+( sha256:[0-9a-f]{64})*", "a version and `sha256:` hashes of 64 hex digits")
-_IMAGE_NAME = matching(r".*:[1-9][0-9]{0,17}", "a numbered image such as `vllm-node-tf5:7`")
 
 
 def _packages(data: Data) -> tuple[LockedPackage, ...]:
@@ -111,17 +110,59 @@ def _packages(data: Data) -> tuple[LockedPackage, ...]:
     return tuple(packages)
 
 
-def _image_name(data: Data) -> ImageName:
-    repository, _, number = _IMAGE_NAME(data).rpartition(":")
-    return ImageName(repository, int(number))
+class _Numbered(NamedTuple):
+    """One number's block: its record, its turn among what was current, and the pairings with it, each with its turn."""
+
+    image: NumberedImage
+    turn: int | None
+    models: dict[str, tuple[int, dict[str, Any]]]
 
 
-def _model(image: ImageName, previous: tuple[Pairing, ...] = (), **rest: Any) -> Model:
-    return Model(Pairing(image, **rest), previous)
+class _Held(NamedTuple):
+    """One repository's block."""
+
+    next: int
+    numbers: dict[int, _Numbered]
 
 
-def _lock(definitions: Any = None, images: Any = None, models: Any = None, **_: object) -> Lock:
-    return Lock(definitions or {}, images or {}, models or {})
+def _numbered(turn: int | None = None, models: Any = None, **rest: Any) -> _Numbered:
+    return _Numbered(NumberedImage(**rest), turn, models or {})
+
+
+def _pairing(turn: int, **rest: Any) -> tuple[int, dict[str, Any]]:
+    return turn, rest
+
+
+def _held(next: int = 1, numbers: Any = None) -> _Held:  # noqa: A002  # the key in the file
+    return _Held(next, numbers or {})
+
+
+def _lock(definitions: Any = None, images: Any = None, **_: object) -> Lock:
+    found: dict[str, _Held] = images or {}
+    return Lock(definitions or {}, {name: _repository(held) for name, held in found.items()}, _models(found))
+
+
+def _repository(held: _Held) -> Repository:
+    """Of two numbers with one turn, given on two branches, the higher one came later."""
+    turns = sorted(((n.turn, number) for number, n in held.numbers.items() if n.turn), reverse=True)
+    order = tuple(number for _, number in turns)
+    numbers = {number: one.image for number, one in held.numbers.items()}
+    above = max(numbers, default=0) + 1
+    return Repository(max(held.next, above), order[0] if order else None, order[1:], numbers)
+
+
+def _models(images: dict[str, _Held]) -> dict[str, Model]:
+    found: dict[str, list[tuple[int, ImageName, Pairing]]] = {}
+    for repository, held in images.items():
+        for number, one in held.numbers.items():
+            name = ImageName(repository, number)
+            for model, (turn, said) in one.models.items():
+                found.setdefault(model, []).append((turn, name, Pairing(name, **said)))
+    models = {}
+    for model in sorted(found):
+        (_, _, pairing), *before = sorted(found[model], key=lambda one: one[:2], reverse=True)
+        models[model] = Model(pairing, tuple(one for _, _, one in before))
+    return models
 
 
 _TEXT_OR_NOTHING: Check = optional(text)
@@ -156,8 +197,14 @@ _PINS = record(
     others={"base": _BASE, "sources": mapping(_source), "python": _PYTHON, "build": _PYTHON},
 )
 _VERSION = record(Version, required={"version": text}, others={"commit": _TEXT_OR_NOTHING})
+_TURN = whole(1)
+_PAIRING = record(
+    _pairing,
+    required={"turn": _TURN},
+    others={"recipe": _TEXT_OR_NOTHING, "revision": _TEXT_OR_NOTHING, "status": _STATUS, "note": text},
+)
 _IMAGE = record(
-    NumberedImage,
+    _numbered,
     required={
         "built": _TIME,
         "definition": text,
@@ -167,33 +214,20 @@ _IMAGE = record(
         "size": whole(0),
     },
     others={
+        "turn": _TURN,
         "status": _STATUS,
         "note": text,
         "pinned": flag,
+        "pruned": _TIME,
         "recipe": _TEXT_OR_NOTHING,
         "versions": mapping(_VERSION),
         "mods": mapping(text),
+        "models": mapping(_PAIRING),
     },
 )
-_REPOSITORY = record(
-    Repository,
-    required={"next": whole(1)},
-    others={
-        "current": optional(whole(1)),
-        "previous": sequence(whole(1)),
-        "numbers": mapping(_IMAGE, check_key=whole(1)),
-    },
-)
-_PAIRED: dict[str, Check] = {
-    "recipe": _TEXT_OR_NOTHING,
-    "revision": _TEXT_OR_NOTHING,
-    "status": _STATUS,
-    "note": text,
-}
-_PAIRING = record(Pairing, required={"image": _image_name}, others=_PAIRED)
-_MODEL = record(_model, required={"image": _image_name}, others={**_PAIRED, "previous": sequence(_PAIRING)})
+_REPOSITORY = record(_held, required={}, others={"next": whole(1), "numbers": mapping(_IMAGE, check_key=whole(1))})
 _LOCK = record(
     _lock,
     required={"version": matching(str(VERSION), f"`{VERSION}`")},
-    others={"definitions": mapping(mapping(_PINS)), "images": mapping(_REPOSITORY), "models": mapping(_MODEL)},
+    others={"definitions": mapping(mapping(_PINS)), "images": mapping(_REPOSITORY)},
 )

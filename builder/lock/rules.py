@@ -1,4 +1,4 @@
-"""What must hold between the parts of a lock: every number that is pointed at exists, and none is given twice."""
+"""What must hold in a lock for its text to say all of it: whatever is pointed at exists, once."""
 
 from __future__ import annotations
 
@@ -7,44 +7,34 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.lock.checks import Path
-    from builder.lock.model import Lock, Model, Repository
+    from builder.lock.model import ImageName, Lock, Model, Repository
 
 
-def broken_rules(lock: Lock) -> Iterator[tuple[Path, str]]:
-    """Where each rule is broken, as a path into the file, and what is wrong there."""
+def broken_rules(lock: Lock) -> Iterator[str]:
+    """One line for each rule that ``lock`` breaks: a mistake of this program, which a file cannot hold."""
     for name, repository in lock.images.items():
         yield from _broken_in_repository(name, repository)
     for name, model in lock.models.items():
         yield from _broken_in_model(name, model, lock)
 
 
-def _broken_in_repository(name: str, repository: Repository) -> Iterator[tuple[Path, str]]:
-    path = ("images", name)
-    for number in repository.numbers:
-        if number >= repository.next:
-            message = f"number {number} is given already, so `next` must be above it, not {repository.next}"
-            yield (*path, "numbers", str(number)), message
-    if repository.current is not None and repository.current not in repository.numbers:
-        yield (*path, "current"), f"`current` is {repository.current}, and `{name}` has no such number"
-    for index, number in enumerate(repository.previous):
-        if number not in repository.numbers:
-            yield (*path, "previous", index), f"`previous` names {number}, and `{name}` has no such number"
-        elif number == repository.current:
-            yield (*path, "previous", index), f"`previous` names {number}, which is current"
-        elif number in repository.previous[:index]:
-            yield (*path, "previous", index), f"`previous` names {number} twice"
+def _broken_in_repository(name: str, repository: Repository) -> Iterator[str]:
+    if repository.next <= max(repository.numbers, default=0):
+        yield f"`next` of {name} is {repository.next}, which is given already"
+    order = (*([repository.current] if repository.current is not None else []), *repository.previous)
+    if repository.current is None and order:
+        yield f"{name} has no current number, and numbers that were current before"
+    gone = [number for number in order if number not in repository.numbers]
+    yield from (f"{name}:{number} was current, and is not there" for number in gone)
+    if len(set(order)) < len(order):
+        yield f"{name} names a number twice among those that were current"
 
 
-def _broken_in_model(name: str, model: Model, lock: Lock) -> Iterator[tuple[Path, str]]:
-    path = ("models", name)
-    if lock.image(model.pairing.image) is None:
-        yield (*path, "image"), f"`{name}` is paired with {model.pairing.image}, which is not among the images"
-    seen = {model.pairing.image}
-    for index, pairing in enumerate(model.previous):
-        at = (*path, "previous", index, "image")
+def _broken_in_model(name: str, model: Model, lock: Lock) -> Iterator[str]:
+    seen: set[ImageName] = set()
+    for pairing in (model.pairing, *model.previous):
         if lock.image(pairing.image) is None:
-            yield at, f"`{name}` was paired with {pairing.image}, which is not among the images"
-        elif pairing.image in seen:
-            yield at, f"`{name}` names {pairing.image} twice"
+            yield f"{name} is paired with {pairing.image}, which is not among the images"
+        if pairing.image in seen:
+            yield f"{name} is paired with {pairing.image} twice"
         seen.add(pairing.image)

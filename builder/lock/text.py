@@ -1,7 +1,13 @@
 """images.lock as text: stable order, one value a line, blocks set apart by blank lines.
 
-The layout is for ``git merge`` and for people: what two branches add for different images or models stands in
-different hunks, and a diff shows only what changed.
+The layout is for ``git merge`` and for people: a diff shows only what changed, and what two branches add stands in
+different hunks. Git takes two changes for one conflict unless a line that both branches have stands between them. So
+
+- a number's place is marked by a comment before the number is given, and all that a build adds stands there;
+- what is current, and which image serves a model, is not one line that every build rewrites: each number and each
+  pairing has its ``turn``, and the highest is the one that counts;
+- within a number, what may change later stands between lines that never do.
+
 The last line ends the YAML document: a file without it was cut off.
 """
 
@@ -10,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from builder.lock.faults import END
-from builder.lock.model import VERSION, Lock, Model, NumberedImage, Pairing, Repository, Version
+from builder.lock.model import VERSION, ImageName, Lock, NumberedImage, Pairing, Repository, Version
 from builder.lock.pins import WheelPin
 from builder.lock.quoting import LONGEST_KEY, quote
 
@@ -20,23 +26,35 @@ if TYPE_CHECKING:
 HEADER = f"""\
 # images.lock: what every numbered image was built from, and which image serves which model.
 # The program writes it: `builder build`, `lock`, `rollback`, `promote`, `pair`, `mark`, `pin` and `prune` change it.
-# Read it, review it, commit it. The last line, `{END}`, shows that nothing is cut off.
+# Read it, review it, commit it. The highest `turn` is current, or serves the model. Lines such as `# 8` keep the places
+# of numbers, so that branches merge. The last line, `{END}`, shows that nothing is cut off.
 """
+_AHEAD = 6  # places after the highest number, at least
+_ROUND = 10
+
+Pairings = dict[str, tuple[int, Pairing]]
+"""The pairings of one image: by model, each with its turn."""
 
 
 class _Apart(dict[Any, Any]):
     """A mapping whose blocks are set apart by blank lines."""
 
 
+class _Numbers(dict[int, Any]):
+    """The blocks of numbers, each below the mark of its place."""
+
+
 def dump(lock: Lock) -> str:
     """``lock`` as the text of images.lock. Raises UsageError for a string that is not Unicode text."""
+    serving = _pairings(lock)
     sections = {
         "definitions": _Apart(
             (definition, _Apart((platform, _pins(pins)) for platform, pins in sorted(platforms.items())))
             for definition, platforms in sorted(lock.pins.items())
         ),
-        "images": _Apart((name, _repository(repository)) for name, repository in sorted(lock.images.items())),
-        "models": _Apart((name, _model(model)) for name, model in sorted(lock.models.items())),
+        "images": _Apart(
+            (name, _repository(name, repository, serving)) for name, repository in sorted(lock.images.items())
+        ),
     }
     out = [f"{HEADER}version: {VERSION}"]
     for name, section in sections.items():
@@ -45,6 +63,14 @@ def dump(lock: Lock) -> str:
             _emit({name: section}, "", out)
     out += ["", END, ""]
     return "\n".join(out)
+
+
+def _pairings(lock: Lock) -> dict[ImageName, Pairings]:
+    found: dict[ImageName, Pairings] = {}
+    for name, model in sorted(lock.models.items()):
+        for turn, pairing in enumerate(reversed((model.pairing, *model.previous)), start=1):
+            found.setdefault(pairing.image, {})[name] = (turn, pairing)
+    return found
 
 
 def _pins(pins: Pins) -> dict[str, Any]:
@@ -80,61 +106,53 @@ def _package(package: LockedPackage) -> str:
     return " ".join((package.version, *(f"sha256:{digest}" for digest in package.hashes)))
 
 
-def _repository(repository: Repository) -> dict[str, Any]:
-    block: dict[str, Any] = {"next": repository.next}
-    if repository.current is not None:
-        block["current"] = repository.current
-    if repository.previous:
-        block["previous"] = list(repository.previous)
-    if repository.numbers:
-        block["numbers"] = _Apart((number, _image(image)) for number, image in sorted(repository.numbers.items()))
+def _repository(name: str, repository: Repository, serving: dict[ImageName, Pairings]) -> dict[str, Any]:
+    block: dict[str, Any] = {}
+    if repository.next > max(repository.numbers, default=0) + 1:
+        block["next"] = repository.next
+    order = (*([repository.current] if repository.current else []), *repository.previous)
+    turns = {number: turn for turn, number in enumerate(reversed(order), start=1)}
+    block["numbers"] = _Numbers(
+        (number, _image(image, turns.get(number), serving.get(ImageName(name, number), {})))
+        for number, image in sorted(repository.numbers.items())
+    )
     return block
 
 
-def _image(image: NumberedImage) -> dict[str, Any]:
+def _image(image: NumberedImage, turn: int | None, pairings: Pairings) -> dict[str, Any]:
     block: dict[str, Any] = {
         "built": image.built,
+        "turn": turn,
         "definition": image.definition,
         "platform": image.platform,
+        "pinned": image.pinned or None,
         "fingerprint": image.fingerprint,
         "input_hash": image.input_hash,
+        "pruned": image.pruned,
         "size": image.size,
         "status": image.status,
+        "note": image.note or None,
+        "recipe": image.recipe,
+        "versions": {name: _version(version) for name, version in sorted(image.versions.items())} or None,
+        "mods": dict(sorted(image.mods.items())) or None,
+        "models": {model: _pairing(turn, pairing) for model, (turn, pairing) in pairings.items()} or None,
     }
-    if image.note:
-        block["note"] = image.note
-    if image.pinned:
-        block["pinned"] = True
-    if image.recipe is not None:
-        block["recipe"] = image.recipe
-    if image.versions:
-        block["versions"] = {name: _version(version) for name, version in sorted(image.versions.items())}
-    if image.mods:
-        block["mods"] = dict(sorted(image.mods.items()))
-    return block
+    return {key: value for key, value in block.items() if value is not None}
 
 
 def _version(version: Version) -> dict[str, Any]:
     return {"version": version.version, "commit": version.commit}
 
 
-def _model(model: Model) -> dict[str, Any]:
-    block = _pairing(model.pairing)
-    if model.previous:
-        block["previous"] = [_pairing(pairing) for pairing in model.previous]
-    return block
-
-
-def _pairing(pairing: Pairing) -> dict[str, Any]:
-    block: dict[str, Any] = {"image": str(pairing.image)}
-    if pairing.recipe is not None:
-        block["recipe"] = pairing.recipe
-    if pairing.revision is not None:
-        block["revision"] = pairing.revision
-    block["status"] = pairing.status
-    if pairing.note:
-        block["note"] = pairing.note
-    return block
+def _pairing(turn: int, pairing: Pairing) -> dict[str, Any]:
+    block: dict[str, Any] = {
+        "turn": turn,
+        "recipe": pairing.recipe,
+        "revision": pairing.revision,
+        "status": pairing.status,
+        "note": pairing.note or None,
+    }
+    return {key: value for key, value in block.items() if value is not None}
 
 
 def _emit(block: dict[Any, Any], indent: str, out: list[str]) -> None:
@@ -143,7 +161,10 @@ def _emit(block: dict[Any, Any], indent: str, out: list[str]) -> None:
         if apart and position:
             out.append("")
         named = _key(name, indent)
-        if isinstance(value, dict) and value:
+        if isinstance(value, _Numbers):
+            out.append(named if value else f"{named} {{}}")
+            _emit_numbers(value, indent + "  ", out)
+        elif isinstance(value, dict) and value:
             out.append(named)
             _emit(value, indent + "  ", out)
         elif isinstance(value, list) and value:
@@ -151,6 +172,27 @@ def _emit(block: dict[Any, Any], indent: str, out: list[str]) -> None:
             _emit_items(value, indent + "  ", out)
         else:
             out.append(f"{named} {_leaf(value)}")
+
+
+def _emit_numbers(numbers: dict[int, Any], indent: str, out: list[str]) -> None:
+    for place in _places(numbers):
+        out.append(f"{indent}# {place}")
+        if place in numbers:
+            _emit({place: numbers[place]}, indent, out)
+            out.append("")
+        if place % _ROUND == 0:
+            out.append(f"{indent}# after {place}")
+
+
+def _places(numbers: dict[int, Any]) -> list[int]:
+    """Every number given, and after each enough places for those that several branches will give. They end at round
+    numbers: where two branches both need more, they add the same lines, which is no conflict. A line of its own after
+    that keeps what is added there apart from the block of the round number."""
+    places = set(numbers)
+    for number in (0, *numbers):
+        end = -(-(number + _AHEAD) // _ROUND) * _ROUND
+        places.update(range(number + 1, end + 1))
+    return sorted(places)
 
 
 def _key(name: str | int, indent: str) -> str:

@@ -17,6 +17,7 @@ from builder.errors import LockError
 from builder.lock.held import held
 from builder.lock.model import Lock
 from builder.lock.reading import parse, parse_bytes, read_bytes
+from builder.lock.rules import broken_rules
 from builder.lock.text import dump
 
 if TYPE_CHECKING:
@@ -25,15 +26,17 @@ if TYPE_CHECKING:
 
     from builder.lock.held import Hold
 
+    Read = Callable[[bytes, str], Lock]
+
 
 class Transaction:
     """The right to write images.lock, from ``writing`` and until its block ends. ``lock`` is what the file says now."""
 
-    def __init__(self, path: Path, hold: Hold) -> None:
+    def __init__(self, path: Path, hold: Hold, read: Read) -> None:
         self._path = path
         self._hold = hold
         self._content = read_bytes(path)
-        self.lock = Lock() if self._content is None else parse_bytes(self._content, path.name)
+        self.lock = Lock() if self._content is None else read(self._content, path.name)
 
     def commit(self, lock: Lock) -> bool:
         """Makes images.lock say ``lock``; False where it does already and nothing was written.
@@ -43,6 +46,8 @@ class Transaction:
         """
         if self._hold.ended:
             raise ValueError("images.lock may be written only inside `with writing(…)`")
+        if broken := list(broken_rules(lock)):
+            raise ValueError("; ".join(broken))
         text = dump(lock)
         content = text.encode()
         if content == self._content:
@@ -58,10 +63,11 @@ class Transaction:
 
 @contextlib.contextmanager
 def writing(
-    path: Path, *, wait_seconds: float = 30, on_wait: Callable[[], None] | None = None
+    path: Path, *, wait_seconds: float = 30, on_wait: Callable[[], None] | None = None, read: Read = parse_bytes
 ) -> Iterator[Transaction]:
     """Holds images.lock for writing and reads it; nothing is written but by ``commit``. Keep the block short: others
-    wait. ``on_wait`` is called once when somebody else writes for longer than a moment.
+    wait. ``on_wait`` is called once when somebody else writes for longer than a moment. ``read`` makes a lock of the
+    file's bytes and its name, for who mends one that is damaged.
 
     Raises LockBusyError after ``wait_seconds``, and LockError for a lock that is damaged or in a folder that cannot be
     written. A symbolic link is followed.
@@ -71,7 +77,7 @@ def writing(
     except (OSError, RuntimeError) as error:  # a loop of links
         raise LockError(f"{path} cannot be followed: {error}", hint="make it a file") from None
     with held(real.with_name(f".{real.name}.writer"), wait_seconds=wait_seconds, on_wait=on_wait) as hold:
-        yield Transaction(real, hold)
+        yield Transaction(real, hold, read)
 
 
 def _replace(path: Path, before: bytes | None, content: bytes) -> None:

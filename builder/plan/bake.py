@@ -10,40 +10,9 @@ from builder.plan.model import StagedFile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.definitions.image import ImageDefinition
-    from builder.definitions.mod import Mod
-    from builder.definitions.recipe import Recipe
-    from builder.lock.model import Version
     from builder.lock.pins import GitPin
 
 TARGET = "image"
-
-
-def labels(
-    definition: ImageDefinition,
-    input_hash: str,
-    mods: tuple[Mod, ...],
-    versions: dict[str, Version],
-    base: str,
-    created: str,
-    recipe: Recipe | None,
-    models: tuple[str, ...],
-) -> dict[str, str]:
-    """What an image says of itself, so that a lost images.lock can be made again from the engine."""
-    said = {
-        "org.opencontainers.image.title": definition.repository,
-        "org.opencontainers.image.description": definition.description,
-        "org.opencontainers.image.created": created,
-        "org.opencontainers.image.base.name": definition.base or "",
-        "builder.definition": definition.name,
-        "builder.input-hash": input_hash,
-        "builder.base": base,
-        "builder.mods": json.dumps({mod.name: mod.content_hash for mod in mods}),
-        "builder.sources": json.dumps({name: [v.version, v.commit] for name, v in sorted(versions.items())}),
-        "builder.recipe": recipe.file if recipe else "",
-        "builder.models": json.dumps(models),
-    }
-    return {name: value for name, value in said.items() if value}
 
 
 def target(platform: str, epoch: int, sources: Mapping[str, GitPin], parent: str | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.lock.model import Version
 from builder.lock.pins import GitPin
-from builder.plan import bake, dockerfile, python, remarks
+from builder.plan import bake, dockerfile, labels, python, remarks
 from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, input_hash
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ def make(
     own = bake.target(definition.platform, epoch, git, parent.definition.name if parent else None)
     below = _targets_below(parent) if parent else {}
     all_mods = (*(parent.mods if parent else ()), *mods)
-    labels = bake.labels(definition, input_hash(steps), all_mods, all_versions, base, created, recipe, models)
-    targets = {**below, bake.TARGET: {**own, "labels": labels}}
+    all_pins = {**({plan.definition.name: plan.pins for plan in parent.chain} if parent else {}), definition.name: pins}
+    said = labels.write(definition, input_hash(steps), all_mods, all_versions, base, created, recipe, models, all_pins)
+    targets = {**below, bake.TARGET: {**own, "labels": said}}
     return Plan(
         definition=definition,
         pins=pins,

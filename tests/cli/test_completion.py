@@ -16,14 +16,11 @@ version: 1
 
 images:
   small:
-    next: 11
-    current: 10
     numbers:
 {numbers}
-models:
-  Org/Model-1B:
-    image: small:10
-    status: good
+        models:
+          Org/Model-1B:
+            turn: 1
 
 ...
 """
@@ -99,7 +96,7 @@ def test_bash_gets_only_what_comes_after_a_colon(folder: Path) -> None:
 
 
 def test_what_stands_behind_the_cursor_does_not_count(folder: Path) -> None:
-    assert tab(folder, "builder pin small:9", len("builder p")) == ["pin"]
+    assert tab(folder, "builder pin small:9", len("builder pi")) == ["pin"]
 
 
 def test_outside_a_project_and_in_a_broken_one_nothing_is_offered(folder: Path, tmp_path_factory: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
     there.define("wheel", "0.20.0", "[fix]")
     said = run(there, "list").stdout.splitlines()
     assert said[0] == "broken"
-    assert said[1].startswith("  broken   mods/broken/mod.yaml:")
+    assert said[1].startswith("  broken     mods/broken/mod.yaml:")
     assert said[-5:] == [
         "fix",
         "            A mod",

@@ -102,7 +102,7 @@ def full() -> Lock:
             versions={"vllm": Version("0.32.0"), "transformers": Version("5.0", "ab" * 20)},
             mods={"fix-qwen3.5-enhanced-chat-template": f"sha256:{6:064x}", "007": f"sha256:{7:064x}"},
         ),
-        10: image(10, status="bad", note="stürzt ab,\nbei langen Eingaben"),
+        10: image(10, status="bad", note="stürzt ab,\nbei langen Eingaben", pruned="2026-11-22T08:00:00Z"),
     }
     on_cpu = "vllm-node-cpu"
     qwen = Model(
@@ -164,6 +164,7 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         maybe,
         named(st.builds(Version, texts, maybe)),
         named(texts),
+        st.none() | times,
     )
 
     coins: st.SearchStrategy[bool] = st.booleans()
@@ -174,8 +175,9 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         before: list[int] = draw(st.permutations(list(numbers)))
         has_current = draw(coins)
         current = before.pop() if before and has_current else None
+        earlier = before[: draw(st.integers(0, 3))] if current else []
         after = draw(st.integers(1, 5))
-        return Repository(max(numbers, default=0) + after, current, tuple(before[: draw(st.integers(0, 3))]), numbers)
+        return Repository(max(numbers, default=0) + after, current, tuple(earlier), numbers)
 
     @st.composite
     def whole(draw: st.DrawFn) -> Lock:

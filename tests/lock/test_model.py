@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
-from builder.lock.reading import parse
-from builder.lock.text import dump
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CPU = "vllm-node-cpu"
 
@@ -40,15 +43,22 @@ def test_what_is_asked_of_a_lock(full: Lock) -> None:
     assert full.pins_of("cpu", "linux/arm64").base is None
 
 
-def test_an_image_goes_with_all_that_pointed_back_at_it(full: Lock) -> None:
-    left = full.without_image(ImageName(CPU, 10))
-    assert list(left.images[CPU].numbers) == [1, 2]
-    assert (left.images[CPU].next, left.images[CPU].previous) == (12, (1,))
-    assert [str(pairing.image) for pairing in left.models["Qwen/Qwen3-0.6B"].previous] == [f"{CPU}:1"]
-    assert parse(dump(left)) == left
+def test_a_number_given_raises_the_next(make_image: Callable[..., NumberedImage]) -> None:
+    first = Repository().with_number(3, make_image(3))
+    assert first.next == 4
+    assert first.with_number(1, make_image(1)).next == 4
+    assert Lock().with_image(ImageName(CPU, 3), make_image(3)) == Lock(images={CPU: first})
 
 
-@pytest.mark.parametrize("name", [ImageName(CPU, 2), ImageName("localhost:5000/vllm-node-tf5", 1)])
-def test_an_image_in_use_does_not_go(full: Lock, name: ImageName) -> None:
-    with pytest.raises(ValueError, match=f"{name} is in use"):
-        full.without_image(name)
+def test_a_step_back_is_undone_by_the_same_step() -> None:
+    repository = Repository(current=4, previous=(3, 2, 1))
+    back = repository.stepped_back_to(2)
+    assert (back.current, back.previous) == (2, (3, 4, 1))
+    assert back.stepped_back_to(4) == repository
+    pairings = [Pairing(ImageName(CPU, n)) for n in (3, 2, 1)]
+    model = Model(pairings[0], tuple(pairings[1:]))
+    there = model.stepped_back_to(ImageName(CPU, 1))
+    assert there == Model(pairings[2], (pairings[1], pairings[0]))
+    assert there.stepped_back_to(ImageName(CPU, 3)) == model
+    with pytest.raises(ValueError, match="nothing is current"):
+        Repository().stepped_back_to(1)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from hypothesis.strategies import DataObject
 
 CPU = "vllm-node-cpu"
-QWEN = "`Qwen/Qwen3-0.6B`"
-GONE = "which is not among the images"
 HERE = "▶"  # stands in a text where its fault must be reported
 
 
@@ -39,6 +37,11 @@ def places_of(text: str) -> list[str]:
         for index, character in enumerate(line)
         if character == HERE
     ]
+
+
+def line_of(text: str, line: str) -> int:
+    """The number of the one line that is ``line``."""
+    return text.split("\n").index(line) + 1
 
 
 def changed(golden: str, old: str, new: str) -> str:
@@ -62,13 +65,15 @@ def test_a_file_is_read(tmp_path: Path, full: Lock, golden: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("    next: 2\n", "    next: 2 # the next one\n"),
+        ("    next: 12\n", "    next: 12 # the next one\n"),
         ("\n          - transformers>=5\n", "\n          # why\n          -   transformers>=5\n"),
         ("        newest: 2026-11-18T09:30:00Z", "        newest: '2026-11-18T09:30:00Z'"),
         ('          version: "0.40"', "          version: 0.40"),
         ('  "1.0":', "  1.0:"),
         ("        asked: []", "        asked:\n          []"),
-        ("    next: 4", "    next: 4\n    current:\n    numbers: {}"),
+        ("    numbers: {}\n", ""),
+        ("      # 3\n", ""),
+        ("      # 3\n", "# more\n\n      # 3\n"),
         ("          commit: null", "          commit: ~"),
         ("          commit: null\n", ""),
         ("    next: 4", '    "next": "4"'),
@@ -86,13 +91,13 @@ def test_other_spellings_mean_the_same(full: Lock, golden: str, old: str, new: s
 NUMBER = "expected a whole number from 1 on"
 STATUS = "expected `untested`, `good` or `bad`"
 HASHES = "expected a version and `sha256:` hashes of 64 hex digits"
-IMAGE = "expected a numbered image such as `vllm-node-tf5:7`"
 WRONG = [
     ("    next: 4", "    ▶nxt: 4", "unknown key `nxt`: did you mean `next`?"),
     ("        pinned: true", "        ▶pined: true", "unknown key `pined`: did you mean `pinned`?"),
     ("        pinned: true", "        ▶frobnicate: true", "unknown key `frobnicate`"),
     ("        pinned: true", "        ▶pinned: yes", "`pinned`: expected `true` or `false`, found `yes`"),
-    ("\nmodels:", "\n▶modules:", "unknown key `modules`: did you mean `models`?"),
+    ("\nimages:", "\n▶pictures:", "unknown key `pictures`"),
+    ("\nimages:", "\n▶models: {}\n\nimages:", "unknown key `models`"),
     (
         '        status: bad\n        note: "st',
         '        ▶status: great\n        note: "st',
@@ -105,15 +110,20 @@ WRONG = [
     ("    next: 4", "    ▶next:", f"`next`: {NUMBER}, found nothing"),
     ("    next: 4", f"    ▶next: {'4' * 5000}", f"`next`: {NUMBER}, found `{'4' * 60}…`"),
     ("    next: 4", "    ▶next: [4]", f"`next`: {NUMBER}, found a list"),
-    ("  vllm-node-empty:\n    next: 4", "  ▶vllm-node-empty: {}", "`vllm-node-empty`: lacks `next`"),
     (
-        "  vllm-node-empty:\n    next: 4",
+        "  vllm-node-empty:\n    next: 4\n    numbers: {}",
         "  ▶vllm-node-empty: 4",
         "`vllm-node-empty`: expected a block of keys, found `4`",
     ),
-    ("    next: 4", "    next: 4\n    ▶numbers: []", "`numbers`: expected a block of keys, found a list"),
-    ("    next: 4", "    next: 4\n    ▶previous: 1", "`previous`: expected a list, found `1`"),
-    ("      - 10\n", "      - ▶ten\n", f"{NUMBER}, found `ten`"),
+    ("    numbers: {}", "    ▶numbers: []", "`numbers`: expected a block of keys, found a list"),
+    ("    next: 4", "    next: 4\n    ▶current: 1", "unknown key `current`"),
+    ("\n        turn: 2\n", "\n        ▶turn: 0\n", f"`turn`: {NUMBER}, found `0`"),
+    ("\n        turn: 2\n", "\n        ▶turn: two\n", f"`turn`: {NUMBER}, found `two`"),
+    (
+        "        pruned: 2026-11-22T08:00:00Z",
+        "        ▶pruned: true",
+        "`pruned`: expected a time in UTC such as `2026-11-20T22:00:00Z`, found `true`",
+    ),
     ("\n      10:\n", "\n      ▶ten:\n", f"`ten`: {NUMBER}, found `ten`"),
     ("        asked: debian:bookworm-slim", "        ▶asked:", "`asked`: expected text, found nothing"),
     ("        asked: debian:bookworm-slim", "        ▶asked: {a: b}", "`asked`: expected text, found a block of keys"),
@@ -124,9 +134,13 @@ WRONG = [
         "          ▶numpy: 2.4 sha256:",
         f"`numpy`: {HASHES}, found `2.4 sha256:{49 * '0'}…`",
     ),
-    ("    image: vllm-node-cpu:2", "    ▶image: vllm-node-cpu", f"`image`: {IMAGE}, found `vllm-node-cpu`"),
-    ("      - image: vllm-node-cpu:1\n        status: good", "      - ▶status: good", "lacks `image`"),
-    ("    next: 4", "    next: 4\n    ▶next: 5", "`next` stands twice, first in line 109"),
+    (
+        "          Qwen/Qwen3-0.6B:\n            turn: 2\n",
+        "          ▶Qwen/Qwen3-0.6B:\n",
+        "`Qwen/Qwen3-0.6B`: lacks `turn`",
+    ),
+    ("            turn: 2\n", "            turn: 2\n            ▶image: x:1\n", "unknown key `image`"),
+    ("    next: 4", "    next: 4\n    ▶next: 5", "`next` stands twice, first in images.lock:{line}:5"),
     ("    next: 4", "    next: 4\n    ? ▶[a]\n    : b", "a key must be plain text"),
     ("    next: 4", "    next: &x 4\n    ▶current: *x", "an alias has no place in this file"),
 ]
@@ -136,7 +150,8 @@ WRONG = [
 def test_what_does_not_belong_is_named(golden: str, old: str, new: str, message: str) -> None:
     text = changed(golden, old, new)
     lines, error = faults_of(text)
-    assert lines == [f"{places_of(text)[0]}: {message}"]
+    said = message.replace("{line}", str(text.replace(HERE, "")[: text.index(HERE)].count("\n")))
+    assert lines == [f"{places_of(text)[0]}: {said}"]
     assert error.exit_code == 4
     assert "git checkout -- images.lock" in error.hint
 
@@ -144,29 +159,26 @@ def test_what_does_not_belong_is_named(golden: str, old: str, new: str, message:
 def test_all_faults_are_reported_at_once(golden: str) -> None:
     text = changed(golden, "    next: 4", "    ▶next: four\n    ▶pevious: []")
     text = changed(text, "        resolved: local", "        ▶resolve: local")
-    text = changed(text, "    revision: c", "    ▶revision: [c]\n    ▶recipe: c")
+    text = changed(text, "            revision: c", "            ▶revision: [c]\n            ▶recipe: c")
     lines, _ = faults_of(text)
     assert [line.split(": ")[0] for line in lines] == places_of(text)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("    current: 2", "    ▶current: 3", f"`current` is 3, and `{CPU}` has no such number"),
-        ("      - 10\n", "      - ▶11\n", f"`previous` names 11, and `{CPU}` has no such number"),
-        ("      - 10\n", "      - ▶2\n", "`previous` names 2, which is current"),
-        ("      - 10\n      - 1\n", "      - 10\n      - 1\n      - ▶10\n", "`previous` names 10 twice"),
-        ("\n      10:\n", "\n      ▶12:\n", "number 12 is given already, so `next` must be above it, not 12"),
-        ("  image: vllm-node-cpu:2", "  ▶image: vllm-node-cpu:3", f"{QWEN} is paired with {CPU}:3, {GONE}"),
-        ("  image: vllm-node-cpu:2", "  ▶image: nowhere:1", f"{QWEN} is paired with nowhere:1, {GONE}"),
-        ("  - image: vllm-node-cpu:10", "  - ▶image: vllm-node-cpu:9", f"{QWEN} was paired with {CPU}:9, {GONE}"),
-        ("  - image: vllm-node-cpu:10", "  - ▶image: vllm-node-cpu:2", f"{QWEN} names {CPU}:2 twice"),
-    ],
-)
-def test_a_number_that_is_not_there_is_named(golden: str, old: str, new: str, message: str) -> None:
-    text = changed(golden, old, new)
-    lines, _ = faults_of(text)
-    assert f"{places_of(text)[0]}: {message}" in lines
+def test_the_turns_decide_whatever_their_gaps(golden: str, full: Lock) -> None:
+    text = changed(golden, "        turn: 3\n        definition", "        turn: 70\n        definition")
+    assert parse(changed(text, "            turn: 3\n", "            turn: 9\n")) == full
+
+
+def test_of_two_branches_that_built_the_higher_number_is_current(golden: str, full: Lock) -> None:
+    text = changed(golden, "        turn: 3\n        definition", "        turn: 2\n        definition")
+    text = changed(text, "            turn: 3\n", "            turn: 2\n")
+    held = parse(text)
+    assert (held.images[CPU].current, held.images[CPU].previous) == (10, (2, 1))
+    assert [pairing.image.number for pairing in held.models["Qwen/Qwen3-0.6B"].previous] == [2, 1]
+
+
+def test_a_next_below_a_number_given_means_nothing(golden: str) -> None:
+    assert parse(changed(golden, "    next: 12", "    next: 3")).images[CPU].next == 11
 
 
 def test_a_number_that_two_branches_gave_is_named(golden: str) -> None:
@@ -174,14 +186,15 @@ def test_a_number_that_two_branches_gave_is_named(golden: str) -> None:
     block = golden[start : golden.index("\n  vllm-node-empty")]
     text = golden.replace(block, block + block.replace("      10:", f"      {HERE}10:"))
     lines, _ = faults_of(text)
-    assert lines == [f"{places_of(text)[0]}: `10` stands twice, first in line 98"]
+    first = line_of(golden, "      10:")
+    assert lines == [f"{places_of(text)[0]}: `10` stands twice, first in images.lock:{first}:7"]
 
 
 @pytest.mark.parametrize(("version", "column"), [("2", 1), ("17", 1), ("0", 1)])
 def test_another_version_is_named_before_all_else(golden: str, version: str, column: int) -> None:
     text = golden.replace("version: 1\n", f"version: {version}\n").replace("    next: 4", "    later: 4")
     lines, error = faults_of(text)
-    assert lines == [f"images.lock:4:{column}: images.lock is version {version}; this builder reads 1"]
+    assert lines == [f"images.lock:5:{column}: images.lock is version {version}; this builder reads 1"]
     assert "update builder" in error.hint
 
 
@@ -193,9 +206,9 @@ def test_another_version_with_nothing_new_in_it_is_refused_too(golden: str, vers
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        ("version: one\n", "images.lock:4:1: `version`: expected `1`, found `one`"),
-        ("version:\n", "images.lock:4:1: `version`: expected `1`, found nothing"),
-        ("", "images.lock:5:1: lacks `version`"),
+        ("version: one\n", "images.lock:5:1: `version`: expected `1`, found `one`"),
+        ("version:\n", "images.lock:5:1: `version`: expected `1`, found nothing"),
+        ("", "images.lock:6:1: lacks `version`"),
     ],
 )
 def test_a_lock_must_say_its_version(golden: str, version: str, message: str) -> None:
@@ -205,14 +218,13 @@ def test_a_lock_must_say_its_version(golden: str, version: str, message: str) ->
 def test_conflict_markers_are_named_before_all_else(golden: str) -> None:
     text = changed(
         golden,
-        "    current: 2\n",
-        "▶<<<<<<< HEAD\n    current: 2\n▶||||||| 1a2b3c4\n    current: 1\n"
-        "▶=======\n    current: [\n▶>>>>>>> tf5 (next)\n",
+        "    next: 12\n",
+        "▶<<<<<<< HEAD\n    next: 12\n▶||||||| 1a2b3c4\n    next: 11\n▶=======\n    next: [\n▶>>>>>>> tf5 (next)\n",
     )
     lines, error = faults_of(text)
     marks = ["<<<<<<< HEAD", "||||||| 1a2b3c4", "=======", ">>>>>>> tf5 (next)"]
     assert lines == [f"{at}: git conflict marker `{m}`" for at, m in zip(places_of(text), marks, strict=True)]
-    assert "finish the merge" in error.hint
+    assert "builder lock --renumber" in error.hint
     with pytest.raises(LockError, match="git conflict marker `=======`"):
         parse(text.replace(HERE, "").replace("\n", "\r\n"))
 
@@ -225,10 +237,10 @@ def test_a_note_may_hold_a_conflict_marker(golden: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("    current: 2", "    current: ▶[2", "did not find expected ',' or ']'"),
-        ("    current: 2", "▶\tcurrent: 2", "found a tab character that violates indentation"),
-        ("    current: 2", "   ▶current: 2", ""),
-        ('    note: "null"', '    note: "▶null', ""),
+        ("    next: 12", "    next: ▶[2", "did not find expected ',' or ']'"),
+        ("    next: 12", "▶\tnext: 2", "found character that cannot start any token"),
+        ("    next: 12", "   ▶next: 2", ""),
+        ('            note: "null"', '            note: "▶null', ""),
         ("    next: 4", "    next: 4\n...\n▶images: {}", ""),
         ("    next: 4", "    next: 4\x00", "control characters are not allowed"),
         ("    next: 4", f"    next: {'[' * 100_000}", "blocks within blocks, too deep"),
@@ -275,13 +287,15 @@ def test_a_lock_cut_off_anywhere_is_never_read_as_a_shorter_one(full: Lock, gold
 
 def test_where_it_is_cut_off(golden: str) -> None:
     lines, error = faults_of(golden[: golden.index("    next: 4")])
-    assert lines == ["images.lock:108:1: cut off here: the last line must be `...`"]
+    last = line_of(golden, "    next: 4") - 1
+    assert lines == [f"images.lock:{last}:1: cut off here: the last line must be `...`"]
     assert "git checkout -- images.lock" in error.hint
 
 
 def test_bytes_that_are_not_text_have_their_place(golden: str) -> None:
     content = golden.encode().replace("stürzt".encode(), "stürzt".encode("latin-1"))
-    with pytest.raises(LockError, match=r"^images.lock:106:18: not UTF-8 text$"):
+    line = next(n for n, line in enumerate(golden.split("\n"), 1) if "stürzt" in line)
+    with pytest.raises(LockError, match=rf"^images.lock:{line}:18: not UTF-8 text$"):
         parse_bytes(content, "images.lock")
 
 

@@ -49,9 +49,11 @@ def test_round_trip(locks: SearchStrategy[Lock], data: DataObject) -> None:
 def test_any_yaml_reader_reads_it(locks: SearchStrategy[Lock], data: DataObject) -> None:
     lock = data.draw(locks)
     said = load(dump(lock), "x")
-    assert set(said.get("models", {})) == set(lock.models)
+    blocks = [image for held in said.get("images", {}).values() for image in held["numbers"].values()]
+    assert {model for block in blocks for model in block.get("models", {})} == set(lock.models)
     for name, repository in lock.images.items():
-        assert {int(n): i.get("note", "") for n, i in said["images"][name].get("numbers", {}).items()} == {
+        numbers = said["images"][name]["numbers"]
+        assert {int(n): i.get("note", "") for n, i in numbers.items()} == {
             number: image.note for number, image in repository.numbers.items()
         }
 

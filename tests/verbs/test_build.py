@@ -86,6 +86,7 @@ def test_rolling_a_recipe_back_moves_latest_and_its_model_and_is_its_own_undo(
     done = builder("rollback", "chat")
     assert done.stdout == (
         f"{repository}:latest: {repository}:2 → {repository}:1\nOrg/Model-1B: {repository}:2 → {repository}:1\n"
+        "  mod template: changed\n"
     )
     assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version one\n"
     lock = reading.read(small.lock)

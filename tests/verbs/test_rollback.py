@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from builder.errors import NothingToDoError, UsageError
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
-from builder.rollback import Subject, apply, moves
+from builder.lock.text import dump
+from builder.pointers import apply
+from builder.rollback import Subject, moves
 
 REPO = "vllm-node-tf5"
 
@@ -40,6 +46,30 @@ def test_only_what_was_named_moves_to_the_one_before(subject: Subject, after: tu
     there = apply(start, moves(start, subject, None))
     assert where(there) == after
     assert apply(there, moves(there, subject, None)) == start
+
+
+@given(st.data())
+def test_twice_is_the_identity(data: st.DataObject) -> None:
+    """Whatever lies between is bad or pruned, as long as the image left is neither."""
+    start = lock(*data.draw(st.lists(st.sampled_from(["good", "bad", "untested"]), min_size=1, max_size=7)), "good")
+    for number in data.draw(st.sets(st.integers(1, len(start.images[REPO].numbers) - 1))):
+        pruned = replace(start.images[REPO].numbers[number], pruned="2026-11-21T12:00:00Z")
+        start = start.with_image(ImageName(REPO, number), pruned)
+    for subject in (BOTH, MODEL, TAG):
+        try:
+            there = apply(start, moves(start, subject, None))
+        except NothingToDoError:
+            continue
+        assert there != start
+        assert apply(there, moves(there, subject, None)) == start
+        assert dump(apply(there, moves(there, subject, None))) == dump(start)
+
+
+def test_images_that_were_pruned_are_passed_over() -> None:
+    start = lock("good", "good", "good")
+    pruned = replace(start.images[REPO].numbers[2], pruned="2026-11-21T12:00:00Z")
+    start = start.with_image(ImageName(REPO, 2), pruned)
+    assert where(apply(start, moves(start, BOTH, None))) == (1, 1)
 
 
 def test_a_number_may_be_named_even_one_that_never_served_the_model() -> None:

@@ -1,0 +1,39 @@
+"""Pointers that moved, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from builder.pointers import Move
+
+SHOWN = 8
+
+
+def show(moves: Iterable[Move], differences: tuple[str, ...], staying: tuple[str, ...], would: str = "") -> None:
+    """One line a pointer, from → to; then what differs between the images, and the models that stay."""
+    for move in moves:
+        what = move.what if move.is_model else f"{move.what}:latest"
+        click.echo(f"{would}{what}: {move.origin or 'nothing'} → {move.to}")
+    for line in differences[:SHOWN]:
+        click.echo(f"  {line}")
+    if len(differences) > SHOWN:
+        click.echo(f"  … and {len(differences) - SHOWN} more; `builder diff` shows all")
+    for model in staying:
+        click.echo(f"  {model} stays; to move it too: builder rollback {model}")
+
+
+def documents(moves: Iterable[Move]) -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [
+        {
+            "what": move.what,
+            "kind": "model" if move.is_model else "repository",
+            "from": str(move.origin) if move.origin else None,
+            "to": str(move.to),
+        }
+        for move in moves
+    ]

@@ -1,0 +1,83 @@
+"""``builder pair`` and ``builder mark``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli import moves
+from builder.cli.complete import names
+from builder.cli.context import Context, json_option, pass_context
+
+if TYPE_CHECKING:
+    from builder.lock.model import Status
+
+STATUSES = ("good", "bad", "untested")
+
+
+@click.command()
+@click.argument("model", shell_complete=names("models"))
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
+@click.option("--force", is_flag=True, help="Even though the image is marked bad.")
+@json_option
+@pass_context
+def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -> None:
+    """Serve a model with an image.
+
+    Other models stay where they are. `builder rollback MODEL` returns.
+    """
+    from builder import pairings as verb
+    from builder.cli.say import document, say
+
+    done = verb.pair(context.project, context.endpoint, model, image, force=force, report=say)
+    moved = (done.move,) if done.move else ()
+    if as_json:
+        document(
+            {
+                "model": done.model,
+                "image": str(done.image),
+                "recipe": done.recipe,
+                "moves": moves.documents(moved),
+                "differences": list(done.differences),
+            }
+        )
+    elif moved:
+        moves.show(moved, done.differences, ())
+        click.echo(f"  by {done.recipe}" if done.recipe else "  no recipe: `builder build RECIPE` gives it one")
+    else:
+        click.echo(f"{done.model} was paired with {done.image} already")
+
+
+@click.command()
+@click.argument("what", metavar="MODEL|IMAGE:N", shell_complete=names("models", "numbered"))
+@click.argument("status", type=click.Choice(STATUSES))
+@click.option("--note", metavar="TEXT", help="What was seen. Without it the note of the same status stays.")
+@json_option
+@pass_context
+def mark(context: Context, what: str, status: Status, note: str | None, as_json: bool) -> None:
+    """Record how a model does on its image, or an image does.
+
+    An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
+    """
+    from builder import pairings as verb
+    from builder.cli.say import document, say
+
+    done = verb.mark(context.project, what, status, note, say)
+    if as_json:
+        document(
+            {
+                "what": done.what,
+                "image": str(done.image),
+                "status": done.status,
+                "note": done.note,
+                "changed": done.changed,
+                "pointed_at_by": list(done.pointed_at_by),
+            }
+        )
+        return
+    on = "" if done.what == str(done.image) else f" on {done.image}"
+    said = f"{done.what}{on} {'is' if done.changed else 'was'} marked {done.status}"
+    click.echo(said + ("" if done.changed else " already") + (f": {done.note}" if done.note else ""))
+    for pointer in done.pointed_at_by:
+        click.echo(f"  {pointer} still points at it; to go back: builder rollback {pointer}")

@@ -1,0 +1,38 @@
+"""``builder promote``."""
+
+from __future__ import annotations
+
+import click
+
+from builder.cli import moves
+from builder.cli.complete import names
+from builder.cli.context import Context, json_option, pass_context
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
+@click.option("--force", is_flag=True, help="Even though the image is marked bad.")
+@json_option
+@pass_context
+def promote(context: Context, image: str, force: bool, as_json: bool) -> None:
+    """Make an image the current one: what `latest` means.
+
+    Models stay with the images that they are paired with.
+    """
+    from builder import promote as verb
+    from builder.cli.say import document, say
+
+    done = verb.run(context.project, context.endpoint, image, force=force, report=say)
+    if as_json:
+        document(
+            {
+                "image": str(done.image),
+                "moves": moves.documents(done.moves),
+                "differences": list(done.differences),
+                "staying": list(done.staying),
+            }
+        )
+    elif done.moves:
+        moves.show(done.moves, done.differences, done.staying)
+    else:
+        click.echo(f"{done.image} was current already")

@@ -1,0 +1,100 @@
+"""``builder prune``."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.cli import table, words
+from builder.cli.context import Context, json_option, pass_context
+from builder.cli.options import parse_age
+
+if TYPE_CHECKING:
+    from builder.prune import Pruned, Pruning
+
+KEEP = 3
+
+
+@click.command()
+@click.option("--keep", type=click.IntRange(min=0), default=KEEP, show_default=True, metavar="N",
+              help="Keep the N newest numbers of each image.")  # fmt: skip
+@click.option(
+    "--older-than", callback=parse_age, metavar="AGE", help="Only what was built longer ago than this: 30d, 12h, 2w."
+)
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
+@json_option
+@pass_context
+def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Remove images that nobody needs, and what builds left.
+
+    What is current, pinned, paired with a model now, used by a container, among the newest, or below an image that
+    stays never goes; nor does anything that this project did not build. A number that is gone stays on record and can
+    be built again. It asks before it removes; where nobody can be asked it only shows, unless there is --yes.
+    """
+    from builder import keeping
+    from builder import prune as verb
+    from builder.cli.say import say
+
+    wish = keeping.Wish(keep, older_than or timedelta(0))
+    pruning = verb.plan(context.project, context.endpoint, wish, datetime.now(UTC))
+    if not as_json:
+        _print_plan(pruning)
+    something = bool(pruning.going or pruning.nameless)
+    done = None
+    if something and not dry_run and (yes or (not as_json and sys.stdin.isatty() and click.confirm("remove these?"))):
+        done = verb.run(context.project, context.endpoint, pruning, say)
+    if as_json:
+        _print_document(pruning, done)
+    elif done:
+        _print_done(done)
+    elif something:
+        click.echo("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
+
+
+def _print_plan(pruning: Pruning) -> None:
+    rows = [(str(kept.name), ", ".join(kept.reasons)) for kept in pruning.kept]
+    if rows:
+        table.show(("STAYS", "BECAUSE"), rows)
+    if not pruning.going and not pruning.nameless:
+        click.echo("nothing to remove")
+        return
+    click.echo()
+    going = [(str(one.name), words.ago(one.built), words.size(one.frees)) for one in pruning.going]
+    if going:
+        table.show(("GOES", "BUILT", "FREES"), going)
+    if pruning.nameless:
+        click.echo(f"and {len(pruning.nameless)} images without a name that builds of this project left")
+    click.echo(
+        f"frees {words.size(pruning.frees)}: unpacked layers, each counted once; their packed copies come on top"
+    )
+
+
+def _print_done(done: Pruned) -> None:
+    for line in done.refused:
+        click.echo(line)
+    click.echo(f"removed {len(done.gone)} images" + (f": {', '.join(map(str, done.gone))}" if done.gone else ""))
+    if done.cache:
+        click.echo(f"BuildKit let go of {words.size(done.cache)}: its own copies, packed and unpacked")
+
+
+def _print_document(pruning: Pruning, done: Pruned | None) -> None:
+    from builder.cli.say import document
+
+    content: dict[str, Any] = {
+        "going": [{"image": str(one.name), "built": one.built, "frees": one.frees} for one in pruning.going],
+        "kept": [{"image": str(one.name), "reasons": list(one.reasons)} for one in pruning.kept],
+        "nameless": list(pruning.nameless),
+        "frees": pruning.frees,
+        "removed": None,
+    }
+    if done:
+        content["removed"] = {
+            "images": [str(name) for name in done.gone],
+            "refused": list(done.refused),
+            "build_cache": done.cache,
+        }
+    document(content)

@@ -1,0 +1,104 @@
+"""What an image says of itself in its labels, and reading it back where images.lock was lost.
+
+The packages' hashes are too much for a label: the engine sends all labels with every listing. They stand in the build
+directory.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from builder.lock.model import Version
+from builder.lock.pins import BasePin, GitPin, Pins, PullPin, SourcePin, WheelPin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.definitions.image import ImageDefinition
+    from builder.definitions.mod import Mod
+    from builder.definitions.recipe import Recipe
+
+REPOSITORY = "org.opencontainers.image.title"
+INPUT_HASH = "builder.input-hash"
+
+
+@dataclass(frozen=True)
+class Said:
+    """The labels of an image, read back. ``pins`` are without Python packages, by definition."""
+
+    repository: str
+    definition: str
+    input_hash: str
+    mods: dict[str, str]
+    versions: dict[str, Version]
+    recipe: str | None
+    revision: str | None
+    models: tuple[str, ...]
+    pins: dict[str, Pins]
+
+
+def write(
+    definition: ImageDefinition,
+    input_hash: str,
+    mods: tuple[Mod, ...],
+    versions: dict[str, Version],
+    base: str,
+    created: str,
+    recipe: Recipe | None,
+    models: tuple[str, ...],
+    pins: Mapping[str, Pins],
+) -> dict[str, str]:
+    """The labels of an image; the same inputs give the same ones. ``pins`` are those of all definitions that it is
+    built from."""
+    said = {
+        REPOSITORY: definition.repository,
+        "org.opencontainers.image.description": definition.description,
+        "org.opencontainers.image.created": created,
+        "org.opencontainers.image.base.name": definition.base or "",
+        "builder.definition": definition.name,
+        INPUT_HASH: input_hash,
+        "builder.base": base,
+        "builder.mods": json.dumps({mod.name: mod.content_hash for mod in mods}),
+        "builder.sources": json.dumps({name: [v.version, v.commit] for name, v in sorted(versions.items())}),
+        "builder.pins": json.dumps({name: _said(one) for name, one in sorted(pins.items())}),
+        "builder.recipe": recipe.file if recipe else "",
+        "builder.revision": (recipe.revision if recipe else "") or "",
+        "builder.models": json.dumps(models),
+    }
+    return {name: value for name, value in said.items() if value}
+
+
+def read(labels: Mapping[str, str]) -> Said | None:
+    """What an image's labels say; None for an image that this program did not build, or that says something else."""
+    try:
+        return Said(
+            repository=labels[REPOSITORY],
+            definition=labels["builder.definition"],
+            input_hash=labels[INPUT_HASH],
+            mods=dict(json.loads(labels["builder.mods"])),
+            versions={n: Version(*said) for n, said in json.loads(labels["builder.sources"]).items()},
+            recipe=labels.get("builder.recipe"),
+            revision=labels.get("builder.revision"),
+            models=tuple(json.loads(labels["builder.models"])),
+            pins={name: _pins(said) for name, said in json.loads(labels.get("builder.pins", "{}")).items()},
+        )
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def _said(pins: Pins) -> dict[str, Any]:
+    sources = {name: asdict(pin) for name, pin in sorted(pins.sources.items())}
+    return {**({"base": asdict(pins.base)} if pins.base else {}), **({"sources": sources} if sources else {})}
+
+
+def _pins(said: Mapping[str, Any]) -> Pins:
+    base = BasePin(**said["base"]) if "base" in said else None
+    return Pins(base, {name: _source(pin) for name, pin in said.get("sources", {}).items()})
+
+
+def _source(said: Mapping[str, Any]) -> SourcePin:
+    if "git" not in said:
+        return WheelPin(**said)
+    return GitPin(**{**said, "pulls": tuple(PullPin(**pull) for pull in said["pulls"])})

@@ -1,0 +1,114 @@
+"""The pointers of images.lock: what ``latest`` means in a repository, and which image serves a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.engine import images
+from builder.errors import ImageStateError, NothingToDoError
+from builder.lock.model import ImageName, Lock, Model, Pairing
+from builder.plan import explain
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.plan.model import Step
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Move:
+    """A pointer that moves: a model's pairing, or the ``latest`` of a repository. ``origin`` is None where it pointed
+    nowhere before; ``back`` is a step to the one before, which the same step undoes."""
+
+    what: str
+    is_model: bool
+    origin: ImageName | None
+    to: ImageName
+    back: bool = False
+
+
+def apply(lock: Lock, moves: Iterable[Move]) -> Lock:
+    """The lock after these moves. A model takes its earlier pairing with the image up again where it had one."""
+    for move in moves:
+        if move.back and move.is_model:
+            lock = lock.with_model(move.what, lock.models[move.what].stepped_back_to(move.to))
+        elif move.back:
+            lock = lock.with_repository(move.what, lock.images[move.what].stepped_back_to(move.to.number))
+        elif move.is_model:
+            held = lock.models.get(move.what)
+            pairing = pairing_with(held, move.to)
+            lock = lock.with_model(move.what, held.with_pairing(pairing) if held else Model(pairing))
+        else:
+            lock = lock.with_repository(move.what, lock.images[move.what].with_current(move.to.number))
+    return lock
+
+
+def pairing_with(held: Model | None, image: ImageName) -> Pairing:
+    """A model's pairing with an image: the one it had, or an untested one by the same recipe."""
+    if held is None:
+        return Pairing(image)
+    known = next((p for p in (held.pairing, *held.previous) if p.image == image), None)
+    return known or replace(held.pairing, image=image, status="untested", note="")
+
+
+def require_present(endpoint: Endpoint, lock: Lock, wanted: Iterable[Move]) -> None:
+    """Raises ImageStateError unless the engine holds every image that a pointer moves to, with the content recorded."""
+    for name in sorted({move.to for move in wanted}):
+        details = images.inspect(endpoint, str(name))
+        recorded = lock.image(name)
+        if details is None and recorded and recorded.pruned:
+            raise ImageStateError(
+                f"{name} was pruned on {recorded.pruned[:10]}: nothing was moved",
+                hint=f"`builder pull {name}` takes it from the registry, `builder rebuild {name}` builds it again",
+            )
+        if details is None:
+            raise ImageStateError(
+                f"{name} is missing from this engine: nothing was moved",
+                hint=f"`builder pull {name}` or `builder rebuild {name}` brings it back; `builder list` shows others",
+            )
+        if recorded and images.fingerprint(details) != recorded.fingerprint:
+            raise ImageStateError(
+                f"{name} is not the image that images.lock records: its tag was moved. Nothing was changed",
+                hint="`builder list` shows which numbers are present",
+            )
+
+
+def refuse_bad(lock: Lock, wanted: Iterable[Move]) -> None:
+    """Raises NothingToDoError for a move to an image that is marked bad, for all or for the model that moves."""
+    for move in wanted:
+        image = lock.image(move.to)
+        held = lock.models.get(move.what) if move.is_model else None
+        pairing = pairing_with(held, move.to)
+        for what, marked in ((str(move.to), image), (f"{move.what} on {move.to}", pairing)):
+            if marked and marked.status == "bad":
+                raise NothingToDoError(
+                    f"{what} is marked bad" + (f": {marked.note}" if marked.note else ""),
+                    hint="--force does it nevertheless; `builder mark … untested` takes the mark away",
+                )
+
+
+def staying(lock: Lock, moves: Iterable[Move]) -> tuple[str, ...]:
+    """The models that stay paired with an image that one of these moves left as current."""
+    left = {move.origin for move in moves if not move.is_model}
+    return tuple(sorted(model for model, held in lock.models.items() if held.pairing.image in left))
+
+
+def differences(project: Project, moves: Iterable[Move]) -> tuple[str, ...]:
+    """What differs between the images that pointers move between, one line an input; empty where a build directory is
+    gone."""
+    lines: list[str] = []
+    for origin, to in dict.fromkeys((move.origin, move.to) for move in moves):
+        before, after = (_steps(project, name) if name else () for name in (origin, to))
+        if before and after:
+            lines += explain.changes(before, after)
+    return tuple(lines)
+
+
+def _steps(project: Project, name: ImageName) -> tuple[Step, ...]:
+    file = project.build_directory(name.repository, name.number) / "plan.json"
+    try:
+        return explain.read_steps(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from builder.engine import api, disk, images
+from builder.engine.endpoint import Endpoint
+from builder.engine.images import Details
+from tests.conftest import remove_all
+from tests.stock import BASE, labels, load
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def name(endpoint: Endpoint) -> Iterator[str]:
+    found = f"builder-test-{secrets.token_hex(4)}"
+    yield found
+    remove_all(endpoint, found)
+
+
+def inspected(endpoint: Endpoint, tag: str) -> Details:
+    found = images.inspect(endpoint, tag)
+    assert found
+    return found
+
+
+def test_a_layer_is_told_by_all_below_it(endpoint: Endpoint, name: str) -> None:
+    load(endpoint, f"{name}:1", (BASE, {"a": b"1" * 50_000}, {"b": b"2" * 90_000}))
+    load(endpoint, f"{name}:2", (BASE, {"b": b"2" * 90_000}))
+    one, two = (inspected(endpoint, f"{name}:{n}") for n in (1, 2))
+    assert [len(layer) for layer in disk.layers(one)] == [1, 2, 3]
+    assert set(disk.layers(one)) & set(disk.layers(two)) == {disk.layers(one)[0]}
+    sizes = disk.layer_sizes(endpoint, [one, two])
+    assert [sizes[layer] // 10_000 for layer in disk.layers(one)] == [2, 5, 9]
+    assert {one.id, two.id} <= {image.id for image in disk.every_image(endpoint)}
+
+
+@pytest.mark.parametrize(
+    ("created_by", "sizes", "layers", "expected"),
+    [
+        (["ADD x", "ENV a=b", "RUN y", "LABEL a=b"], [10, 0, 20, 0], 2, [10, 20]),
+        # The classic store says 0 of a layer that holds only a folder.
+        (["ADD x", "ENV a=b", "WORKDIR /a", "RUN y"], [10, 0, 0, 20], 3, [10, 0, 20]),
+        (["/bin/sh -c #(nop) ADD x", "/bin/sh -c #(nop)  CMD [a]", "/bin/sh -c y"], [10, 0, 0], 2, [10, 0]),
+        # An imported image, or a tool that wrote no history.
+        (["x"], [10], 3, [0, 0, 0]),
+        ([], [], 2, [0, 0]),
+    ],
+)
+def test_the_history_tells_the_sizes_where_it_can(
+    created_by: list[str], sizes: list[int], layers: int, expected: list[int]
+) -> None:
+    history = [{"CreatedBy": by, "Size": size} for by, size in zip(created_by, sizes, strict=True)]
+    assert disk._sizes(history, layers) == expected
+
+
+def test_containers_are_found_by_the_image_that_they_use(endpoint: Endpoint, name: str) -> None:
+    load(endpoint, f"{name}:1", (BASE, {"a": name.encode()}))
+    body = {"Image": f"{name}:1"}
+    made = [
+        api.request(endpoint, "POST", "/containers/create", query={"name": f"{name}-{n}"}, body=body)["Id"]
+        for n in (1, 2)
+    ]
+    try:
+        found = disk.containers_by_image(endpoint)[inspected(endpoint, f"{name}:1").id]
+        assert sorted(found) == [f"{name}-1", f"{name}-2"]
+    finally:
+        for container in made:
+            api.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
+
+
+def test_nameless_images_by_label(endpoint: Endpoint, name: str) -> None:
+    ids = []
+    for content in (b"1", b"2"):
+        load(endpoint, f"{name}:1", (BASE, {"a": content + name.encode()}), labels(name, 1))
+        ids.append(inspected(endpoint, f"{name}:1").id)
+    label = f"org.opencontainers.image.title={name}"
+    assert disk.nameless(endpoint, label) == {ids[0]}
+    assert disk.nameless(endpoint, "builder.no-such-label") == frozenset()

@@ -1,0 +1,290 @@
+"""Two branches change images.lock, and git merges them: for real, in a repository."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builder.errors import LockError
+from builder.lock import merging, sides
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.lock.pins import Pins, WheelPin
+from builder.lock.reading import parse
+from builder.lock.text import dump
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hypothesis.strategies import DataObject, SearchStrategy
+
+    MakeImage = Callable[..., NumberedImage]
+    Change = Callable[[Lock], Lock]
+
+CPU, TF5 = "vllm-node-cpu", "vllm-node-tf5"
+
+
+class Git:
+    """A repository with an images.lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run("init", "--quiet", "--initial-branch=main")
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        who = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false"]
+        argv = ["git", *who, *arguments]
+        done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def commit(self, lock: Lock) -> None:
+        (self.folder / "images.lock").write_text(dump(lock), encoding="utf-8")
+        self.run("add", "--all")
+        self.run("commit", "--quiet", "--message=x")
+
+    def merged(self, base: Lock, ours: Lock, theirs: Lock, code: int = 0) -> str:
+        """What a merge of two branches makes of the file; ``code`` 1 where it is to end in a conflict."""
+        self.commit(base)
+        self.run("checkout", "--quiet", "-b", "theirs")
+        self.commit(theirs)
+        self.run("checkout", "--quiet", "-b", "ours", "main")
+        self.commit(ours)
+        self.run("merge", "--quiet", "--no-edit", "theirs", code=code)
+        return (self.folder / "images.lock").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def git(tmp_path: Path) -> Git:
+    return Git(tmp_path)
+
+
+def built(lock: Lock, name: ImageName, image: NumberedImage, model: str | None = None) -> Lock:
+    """``lock`` after a build: a number more, current, and paired where a model is named."""
+    lock = lock.with_image(name, image)
+    lock = lock.with_repository(name.repository, lock.images[name.repository].with_current(name.number))
+    if model is None:
+        return lock
+    known = lock.models.get(model)
+    pairing = Pairing(name, recipe="recipes/x.yaml")
+    return lock.with_model(model, known.with_pairing(pairing) if known else Model(pairing))
+
+
+@pytest.fixture
+def base(make_image: MakeImage) -> Lock:
+    lock = Lock(images={CPU: Repository(), TF5: Repository()}, pins={"cpu": {}, "dflash": {}, "tf5": {}})
+    for number in (1, 2, 3):
+        lock = built(lock, ImageName(CPU, number), make_image(number), "a/small")
+        lock = built(lock, ImageName(TF5, number), make_image(50 + number), "z/large")
+    return lock
+
+
+def test_different_repositories_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
+    def one(lock: Lock) -> Lock:
+        return built(lock, ImageName(CPU, 4), make_image(4), "a/small")
+
+    def other(lock: Lock) -> Lock:
+        return built(lock, ImageName(TF5, 4), make_image(54), "z/large")
+
+    assert parse(git.merged(base, one(base), other(base))) == one(other(base))
+
+
+@pytest.mark.parametrize("model", ["a/small", "z/large", "m/new", None])
+def test_different_numbers_of_one_repository_merge(git: Git, base: Lock, make_image: MakeImage, model: str) -> None:
+    """Also next to each other, and for one model: the higher number is the later one."""
+    ours = built(base, ImageName(CPU, 4), make_image(4), "m/other")
+    theirs = built(base, ImageName(CPU, 5), make_image(5), model)
+    both = parse(git.merged(base, ours, theirs))
+    assert both == merging.union(ours, theirs)
+    assert list(both.images[CPU].numbers) == [1, 2, 3, 4, 5]
+    assert (both.images[CPU].current, both.images[CPU].previous) == (5, (4, 3, 2, 1))
+    assert both.models["m/other"].pairing.image == ImageName(CPU, 4)
+    if model:
+        assert both.models[model].pairing.image == ImageName(CPU, 5)
+
+
+def test_several_numbers_of_one_repository_each_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
+    ours, theirs = base, base
+    for number in (4, 6, 8, 10):
+        ours = built(ours, ImageName(CPU, number), make_image(number), "a/small")
+    for number in (5, 7, 9):
+        theirs = built(theirs, ImageName(CPU, number), make_image(number), f"m/{number}")
+    both = parse(git.merged(base, ours, theirs))
+    assert sorted(both.images[CPU].numbers) == list(range(1, 11))
+    assert both.images[CPU].current == 10
+
+
+def test_first_numbers_of_two_definitions_merge(git: Git, make_image: MakeImage) -> None:
+    base = Lock(images={CPU: Repository(), TF5: Repository()}, pins={"cpu": {}, "tf5": {}})
+    pins = Pins(sources={"vllm": WheelPin("vllm==1", "1")})
+    ours = built(base, ImageName(CPU, 1), make_image(1), "m/a").with_pins("cpu", "linux/amd64", pins)
+    theirs = built(base, ImageName(TF5, 1), make_image(2), "m/b").with_pins("tf5", "linux/arm64", pins)
+    both = parse(git.merged(base, ours, theirs))
+    assert both == built(ours, ImageName(TF5, 1), make_image(2), "m/b").with_pins("tf5", "linux/arm64", pins)
+
+
+def test_pins_of_different_definitions_merge(git: Git, base: Lock) -> None:
+    pins = Pins(sources={"vllm": WheelPin("vllm==1", "1")})
+    ours, theirs = (base.with_pins(name, "linux/arm64", pins) for name in ("cpu", "dflash"))
+    assert parse(git.merged(base, ours, theirs)) == ours.with_pins("dflash", "linux/arm64", pins)
+
+
+def test_a_rollback_and_a_build_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
+    back = base.with_repository(CPU, base.images[CPU].with_current(2))
+    back = back.with_model("a/small", back.models["a/small"].with_pairing(back.models["a/small"].previous[0]))
+    built_on = built(base, ImageName(CPU, 4), make_image(4), "a/small")
+    both = parse(git.merged(base, back, built_on))
+    assert (both.images[CPU].current, both.images[CPU].previous) == (4, (2, 3, 1))
+    assert [p.image.number for p in both.models["a/small"].previous] == [2, 3, 1]
+
+
+def test_a_mark_a_pin_and_a_prune_of_one_image_and_a_build_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
+    first = ImageName(CPU, 1)
+    image = base.images[CPU].numbers[1]
+    ours = base.with_image(first, replace(image, status="bad", note="loops", pinned=True))
+    theirs = base.with_image(first, replace(image, pruned="2026-11-22T08:00:00Z"))
+    theirs = built(theirs, ImageName(CPU, 4), make_image(4), "a/small")
+    found = parse(git.merged(base, ours, theirs)).images[CPU].numbers[1]
+    assert found == replace(image, status="bad", note="loops", pinned=True, pruned="2026-11-22T08:00:00Z")
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_builds_of_different_numbers_merge(
+    tmp_path_factory: pytest.TempPathFactory, make_image: MakeImage, data: DataObject
+) -> None:
+    """Whatever is there, and whichever of the next numbers each side takes."""
+    count = data.draw(st.integers(0, 12))
+    base = Lock(images={CPU: Repository()})
+    for number in range(1, count + 1):
+        base = built(base, ImageName(CPU, number), make_image(number), data.draw(st.sampled_from(["a", "b", None])))
+    taken = data.draw(st.lists(st.integers(count + 1, count + 5), min_size=2, max_size=5, unique=True))
+    split = data.draw(st.integers(1, len(taken) - 1))
+    branches = []
+    for numbers in (taken[:split], taken[split:]):
+        branch = base
+        for number in sorted(numbers):
+            model = data.draw(st.sampled_from(["a", "b", "c", None]))
+            branch = built(branch, ImageName(CPU, number), make_image(number), model)
+        branches.append(branch)
+    ours, theirs = branches
+    folder = tmp_path_factory.mktemp("git")
+    assert parse(Git(folder).merged(base, ours, theirs)) == merging.union(ours, theirs)
+
+
+def test_one_number_that_two_branches_gave_is_named_with_both_places(
+    git: Git, base: Lock, make_image: MakeImage
+) -> None:
+    ours = built(base, ImageName(CPU, 4), make_image(4, built="2026-11-21T10:00:00Z"), "a/small")
+    theirs = built(base, ImageName(CPU, 4), make_image(5, built="2026-11-21T11:00:00Z"), "a/small")
+    text = git.merged(base, ours, theirs, code=1)
+    with pytest.raises(LockError) as raised:
+        parse(text)
+    lines = text.split("\n")
+    places = [
+        f"images.lock:{1 + next(n for n, line in enumerate(lines) if stamp in line)}:9" for stamp in ("T10:", "T11:")
+    ]
+    said = f"{places[0]}: {CPU}:4 is given here, and to another image in {places[1]}"
+    assert said in raised.value.message.split("\n")
+    assert "git conflict marker `<<<<<<< HEAD`" in raised.value.message
+    assert "builder lock --renumber" in raised.value.hint
+    assert sides.locks(text, "images.lock") == (ours, theirs)
+
+
+def test_both_sides_are_read_from_a_conflict_in_a_file_that_both_added(git: Git, make_image: MakeImage) -> None:
+    ours = built(Lock(), ImageName(CPU, 1), make_image(1), "a/b")
+    theirs = built(Lock(), ImageName(TF5, 1), make_image(2), "c/d")
+    (git.folder / "other").write_text("x")
+    git.run("add", "other")
+    git.run("commit", "--quiet", "--message=x")
+    git.run("checkout", "--quiet", "-b", "theirs")
+    git.commit(theirs)
+    git.run("checkout", "--quiet", "main")
+    git.commit(ours)
+    git.run("-c", "merge.conflictStyle=diff3", "merge", "--quiet", "theirs", code=1)
+    assert sides.locks((git.folder / "images.lock").read_text(), "images.lock") == (ours, theirs)
+
+
+def test_a_number_that_stands_twice_without_markers(base: Lock, make_image: MakeImage) -> None:
+    ours = built(base, ImageName(CPU, 4), make_image(4), "a/small")
+    theirs = built(base, ImageName(CPU, 4), make_image(5), "z/large")
+    mark = "      # 5\n"
+    block = dump(theirs).split("      # 4\n", 1)[1].split(mark, 1)[0]
+    text = dump(ours).replace(mark, block + mark, 1)
+    first, second = (n for n, line in enumerate(text.split("\n"), 1) if line == "      4:")
+    with pytest.raises(LockError) as raised:
+        parse(text)
+    assert raised.value.message == f"images.lock:{second}:7: `4` stands twice, first in images.lock:{first}:7"
+    assert "--renumber" in raised.value.hint
+    one, other = sides.locks(text, "images.lock")
+    assert one == ours
+    assert other.images[CPU].numbers[4] == theirs.images[CPU].numbers[4]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<<<<<<< ours\nversion: 1\n",
+        "=======\nversion: 1\n...\n",
+        "<<<<<<< ours\n>>>>>>> theirs\nversion: 1\n...\n",
+        "version: 1\nimages:\n  x:\n    next: [\n...\n",
+    ],
+)
+def test_what_no_merge_left_is_an_error(text: str) -> None:
+    with pytest.raises(LockError):
+        sides.locks(text, "images.lock")
+
+
+def test_what_is_lost_and_what_can_be_mended(base: Lock, make_image: MakeImage) -> None:
+    text = dump(base)
+    for content, lost in [
+        (text, False),
+        (text.replace("version: 1", "version: 2"), False),
+        (f"<<<<<<< ours\n{text}", False),
+        (text[: len(text) // 2], True),
+        ("", True),
+        (text.replace("built: 2026", "built: MMXX"), True),
+    ]:
+        assert sides.is_lost(content.encode(), "images.lock") == lost
+    assert sides.is_lost(b"\xff\xfe", "images.lock")
+
+
+def test_another_number_takes_its_pairings_and_pointers_along(full: Lock) -> None:
+    moved = merging.renamed(full, ImageName(CPU, 2), 11)
+    assert moved.images[CPU].current == 11
+    assert moved.images[CPU].next == 12
+    assert moved.images[CPU].numbers[11] == full.images[CPU].numbers[2]
+    qwen = moved.models["Qwen/Qwen3-0.6B"]
+    assert qwen.pairing == replace(full.models["Qwen/Qwen3-0.6B"].pairing, image=ImageName(CPU, 11))
+    assert merging.renamed(full, ImageName(CPU, 10), 30).images[CPU].previous == (30, 1)
+    with pytest.raises(ValueError, match="is given already"):
+        merging.renamed(full, ImageName(CPU, 2), 1)
+
+
+def test_what_both_sides_say_differently_is_ours_and_said(full: Lock) -> None:
+    first = ImageName(CPU, 1)
+    image = full.images[CPU].numbers[1]
+    theirs = full.with_image(first, replace(image, note="other")).with_pins("cpu", "linux/amd64", Pins())
+    held = theirs.models["Qwen/Qwen3-0.6B"]
+    theirs = theirs.with_model("Qwen/Qwen3-0.6B", replace(held, pairing=replace(held.pairing, status="bad")))
+    assert merging.clashes(full, theirs) == ()
+    assert list(merging.chosen(full, theirs)) == [
+        "the pins of cpu on linux/amd64",
+        f"the marks of {first}",
+        f"the pairing of Qwen/Qwen3-0.6B with {CPU}:2",
+    ]
+    assert merging.union(full, theirs) == full
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_lock_united_with_itself_or_nothing_is_itself(locks: SearchStrategy[Lock], data: DataObject) -> None:
+    lock = data.draw(locks)
+    assert merging.union(lock, lock) == merging.union(lock, Lock()) == merging.union(Lock(), lock) == lock
+    assert merging.clashes(lock, lock) == ()
+    assert list(merging.chosen(lock, lock)) == []

@@ -1,0 +1,107 @@
+"""Numbered images without building them: a few files loaded into the engine, and the lock that records them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from builder.engine import images
+from builder.engine.endpoint import Endpoint, environment
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
+from builder.lock.text import dump
+from builder.project import Project
+
+Files = Mapping[str, bytes]
+
+BUILT = "2026-11-20T12:{:02}:00Z"
+BASE: Files = {"base": b"what all of them share\n" * 1000}
+
+
+def load(endpoint: Endpoint, name: str, layers: Sequence[Files], labels: Mapping[str, str] | None = None) -> None:
+    """Loads an image with one layer for each of ``layers``; the same content gives the same image."""
+    packed = [_tar(layer) for layer in layers]
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "created": "1980-01-01T00:00:00Z",
+        "config": {"Labels": dict(labels or {}), "Cmd": ["/none"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in packed]},
+        "history": [{"created_by": f"COPY {n}"} for n in range(len(packed))]
+        + [{"created_by": "LABEL x=y", "empty_layer": True}],
+    }
+    files = {f"{n}.tar": one for n, one in enumerate(packed)}
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": list(files)}]
+    archive = _tar(
+        {**files, "config.json": json.dumps(config).encode(), "manifest.json": json.dumps(manifest).encode()}
+    )
+    docker = str(Path(endpoint.buildx[0]).with_name("docker"))
+    docker = docker if Path(docker).exists() else "docker"
+    env = {**os.environ, **environment(endpoint)}
+    subprocess.run([docker, "load"], input=archive, env=env, check=True, capture_output=True)
+
+
+def _tar(files: Files) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def labels(repository: str, number: int) -> dict[str, str]:
+    """What a build would say of its image."""
+    return {
+        "org.opencontainers.image.title": repository,
+        "builder.definition": "small",
+        "builder.input-hash": f"sha256:{number:064x}",
+        "builder.mods": "{}",
+        "builder.sources": "{}",
+        "builder.models": "[]",
+    }
+
+
+def number(endpoint: Endpoint, repository: str, number: int, layers: Sequence[Files] = ()) -> NumberedImage:
+    """An image with this number in the engine, and its record."""
+    own: Files = {f"own-{repository}-{number}": f"{number}\n".encode() * 10_000}
+    name = f"{repository}:{number}"
+    load(endpoint, name, layers or (BASE, own), labels(repository, number))
+    return record(endpoint, name, number)
+
+
+def record(endpoint: Endpoint, tag: str, number: int) -> NumberedImage:
+    """The record of an image that is in the engine."""
+    found = images.inspect(endpoint, tag)
+    assert found is not None
+    return NumberedImage(
+        built=BUILT.format(number % 60),
+        definition="small",
+        platform=found.platform,
+        fingerprint=images.fingerprint(found),
+        input_hash=f"sha256:{number:064x}",
+        size=found.size,
+    )
+
+
+def stock(
+    project: Project, endpoint: Endpoint, repository: str, numbers: Iterable[int], models: Iterable[str] = ("Org/M",)
+) -> Lock:
+    """Numbers in the engine and in images.lock, as if they had been built one after another for these models."""
+    lock = Lock()
+    for one in numbers:
+        name = ImageName(repository, one)
+        lock = lock.with_image(name, number(endpoint, repository, one))
+        lock = lock.with_repository(repository, lock.images[repository].with_current(one))
+        for model in models:
+            known = lock.models.get(model)
+            lock = lock.with_model(model, known.with_pairing(Pairing(name)) if known else Model(Pairing(name)))
+        images.tag(endpoint, str(name), f"{repository}:latest")
+    project.lock.write_text(dump(lock), encoding="utf-8")
+    return lock
