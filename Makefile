@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-full test-fast check format setup engine engine-stop bench reference clean
+.PHONY: help quickstart test test-full test-fast test-fuzz check format setup engine engine-stop bench reference clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -11,7 +11,8 @@ BUILDER := .venv/bin/builder
 help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make test-fast    the tests that need no engine"
-	@echo "make test-full    as test, with 200 kills of each kind where it makes 10 (half an hour)"
+	@echo "make test-full    also what takes long: 200 kills of each kind, the CUDA wheels (40 GB of disk)"
+	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
@@ -44,9 +45,13 @@ test: $(READY) check
 
 test-full: $(READY) check
 	@BUILDER_KILLS=200 scripts/test
+	@scripts/test -m full
 
 test-fast: $(READY)
 	@.venv/bin/pytest -q -m "not engine and not image"
+
+test-fuzz: $(READY)
+	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz
 
 check: $(READY)
 	@.venv/bin/ruff check --quiet
@@ -64,6 +69,8 @@ format: $(READY)
 bench: $(READY) engine
 	@eval "$$(scripts/engine env)"; scripts/base-image
 	@.venv/bin/python benchmarks/everyday.py
+	@echo
+	@.venv/bin/python benchmarks/together.py
 
 reference: $(READY)
 	@.venv/bin/python -m docs.reference.generate

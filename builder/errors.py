@@ -41,7 +41,9 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}"
+        """One line that is safe to print: what it quotes from the file may hold line breaks and control characters."""
+        said = f"{self.place}: {self.message}"
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
 
 
 class NothingToDoError(BuilderError):

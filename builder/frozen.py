@@ -25,6 +25,15 @@ def load(project: Project, definition: str, pins: Pins, fresh: Mapping[str, byte
     }
 
 
+def faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]:
+    """What ``load`` would have to say of each file that is missing or was edited."""
+    for path, pull in _files(project, definition, pins):
+        try:
+            _read(project, path, pull)
+        except LockError as error:
+            yield error
+
+
 def keep(project: Project, definition: str, pins: Pins, diffs: Mapping[str, bytes]) -> None:
     """Writes the diffs that are not on disk yet. To be done before images.lock names them."""
     for path, pull in _files(project, definition, pins):

@@ -95,6 +95,8 @@ def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[Move, ...]:
     if subject.model:
         found.append(_model_move(lock, subject.model, to))
     real = tuple(move for move in found if move)
+    if subject.repository and subject.model and to is None and real and len({move and move.to for move in found}) > 1:
+        raise _apart_after(subject.repository, subject.model, real)
     if not real:
         raise NothingToDoError(
             f"{subject.text} has no image to go back to" if to is None else f"{subject.text} is at number {to} already",
@@ -112,6 +114,16 @@ def _require_together(lock: Lock, repository: str, model: str) -> None:
             f"{repository}:latest is number {held.current}, while {model} is paired with {paired}",
             hint=f"roll back one of them: `builder rollback {repository}` or `builder rollback {model}`",
         )
+
+
+def _apart_after(repository: str, model: str, real: tuple[Move, ...]) -> UsageError:
+    """Moves that would take a recipe's two pointers apart: its rollback could then not be undone by another one."""
+    goals = {move.what: str(move.to) for move in real}
+    of_tag, of_model = (goals.get(what, "nothing") for what in (repository, model))
+    return UsageError(
+        f"{repository}:latest would go back to {of_tag}, {model} to {of_model}",
+        hint=f"roll back one of them: `builder rollback {repository}` or `builder rollback {model}`",
+    )
 
 
 def _repository_move(lock: Lock, name: str, to: int | None) -> Move | None:

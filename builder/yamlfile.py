@@ -10,24 +10,24 @@ from typing import Any
 
 import yaml
 
+from builder import yamlcheck
 from builder.errors import FileProblemsError, Place, Problem
 
 Path = tuple[str | int, ...]
-
-_DEEPEST = 64  # far below what overflows the stack of the C parser
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _TextKeyLoader(_Loader):  # type: ignore[misc]
-    """Keeps every key as the text it was written as (``7`` stays ``"7"``) and refuses one that stands twice."""
+    """Keeps every key as the text it was written as (``7`` stays ``"7"``); its nodes are looked at by ``yamlcheck``
+    before they are made values."""
 
     depth = 0
 
     def descend_resolver(self, parent: yaml.Node | None, index: object) -> None:
         self.depth += 1
-        if self.depth > _DEEPEST:
-            raise yaml.YAMLError("blocks within blocks, too deep")
+        if self.depth > yamlcheck.DEEPEST:
+            raise yamlcheck.refused(parent, "blocks within blocks, too deep")
         super().descend_resolver(parent, index)
 
     def ascend_resolver(self) -> None:
@@ -35,16 +35,6 @@ class _TextKeyLoader(_Loader):  # type: ignore[misc]
         super().ascend_resolver()
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
-        written: set[str] = set()
-        for key, _ in node.value:
-            wrong = ""
-            if not isinstance(key, yaml.ScalarNode):
-                wrong = "a key must be plain text"
-            elif key.value in written:
-                wrong = f"the key `{key.value}` stands twice"
-            if wrong:
-                raise yaml.constructor.ConstructorError(None, None, wrong, key.start_mark)
-            written.add(key.value)
         self.flatten_mapping(node)
         return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
 
@@ -56,16 +46,34 @@ _TextKeyLoader.yaml_implicit_resolvers = {
 
 
 def load(text: str, file: str) -> Any:
-    """The value in ``text``. Raises FileProblemsError with the place that YAML could not read."""
+    """The value in ``text``: dicts with text as keys, lists, text, numbers, truth values and None.
+
+    Raises FileProblemsError with the place that YAML could not read, or that has no place in a file that people write:
+    a key that stands twice, a tag, an alias to what is around it.
+    """
+    loader = _TextKeyLoader(text)
     try:
-        return yaml.load(text, Loader=_TextKeyLoader)  # noqa: S506  # derives from SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
-        said = "; ".join(part for part in (error.context, error.problem) if part)
-        raise FileProblemsError((Problem(place, said or "not YAML"),)) from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise FileProblemsError((Problem(Place(file), str(error)),)) from None
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        yamlcheck.check(root, loader.resolve)
+        return loader.construct_document(root)
+    except yaml.YAMLError as error:
+        raise FileProblemsError((problem(error, text, file),)) from None
+    finally:
+        loader.dispose()
+
+
+def problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
+    """What YAML has to say against ``text``, and where."""
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text.encode()[: error.position].decode(errors="replace")
+        place = Place(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        return Problem(place, error.reason)
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+    said = "; ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
+    return Problem(place, said or "not YAML")
 
 
 def places(text: str, file: str) -> dict[Path, Place]:

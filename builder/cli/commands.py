@@ -21,6 +21,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "show": ("show", "show", "Show all that is in one image."),
     "recipes": ("recipes", "recipes", "Show recipes, check them, and see what they start."),
     "export": ("export", "export", "Write down what serves a recipe or a model, for other tools."),
+    "diff": ("diff", "diff", "Show what changed between two images."),
     "rollback": ("rollback", "rollback", "Go back to the image before, or to a number."),
     "promote": ("promote", "promote", "Make an image the current one: what `latest` means."),
     "pair": ("pair", "pair", "Serve a model with an image."),
@@ -32,6 +33,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "schema": ("schema", "schema", "Print the JSON Schema of a file, for editors."),
     "prune": ("prune", "prune", "Remove images that nobody needs, and what builds left."),
     "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
+    "verify": ("verify", "verify", "Compare images.lock with the engine and with the files."),
     "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),
 }
 

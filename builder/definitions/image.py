@@ -173,8 +173,8 @@ def chain(
 ) -> tuple[ImageDefinition, ...]:
     """The definition ``name`` and those that it stands on, the lowest first, with the ``overrides`` that concern each.
 
-    Raises UsageError for one that stands on itself, or on one for another platform, and for an override that concerns
-    none; as ``load`` does otherwise.
+    Raises FileProblemsError for one that stands on itself, on one for another platform or on none that is there,
+    UsageError for an override that concerns none; as ``load`` does otherwise.
     """
     found = _chain(project, name, host_platform)
     if overrides is None:
@@ -197,14 +197,24 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
 def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefinition, ...]:
     found = [load(project, name, host_platform)]
     while found[0].parent:
-        below = load(project, found[0].parent, host_platform)
-        if below.name in {one.name for one in found}:
-            raise UsageError(f"dockerfiles/{found[0].name}/image.yaml: `from: {below.name}` goes round in a circle")
-        if below.platform != found[0].platform:
-            above = found[0]
-            raise UsageError(f"{above.name} is for {above.platform}, {below.name} below it for {below.platform}")
+        above, parent = found[0], found[0].parent
+        if parent not in names(project):
+            raise _wrong_from(project, above, f"there is no definition `{parent}`")
+        if parent in {one.name for one in found}:
+            raise _wrong_from(project, above, f"`{parent}` stands on this one: they go round in a circle")
+        below = load(project, parent, host_platform)
+        if below.platform != above.platform:
+            raise _wrong_from(project, above, f"{above.name} is for {above.platform}, {parent} for {below.platform}")
         found.insert(0, below)
     return tuple(found)
+
+
+def _wrong_from(project: Project, definition: ImageDefinition, said: str) -> FileProblemsError:
+    path = project.dockerfiles / definition.name / "image.yaml"
+    file = project.relative(path)
+    known = yamlfile.places(read_text(path, file), file)
+    hint = f"definitions here: {', '.join(names(project))}"
+    return FileProblemsError((Problem(yamlfile.place_of(("from",), known, file), f"`from`: {said}"),), hint=hint)
 
 
 def repository_of(project: Project, name: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from builder import yamlcheck, yamlfile
 from builder.errors import Place, Problem
 from builder.lock.faults import TAKE_BACK, lock_error
 
@@ -29,10 +30,10 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
     def resolve(self, *_: object) -> None:
         """No types, so none of the patterns that would find one."""
 
-    def descend_resolver(self, _parent: object, _index: object) -> None:
+    def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise yaml.YAMLError("blocks within blocks, too deep")
+            raise yamlcheck.refused(parent, "blocks within blocks, too deep")
 
     def ascend_resolver(self) -> None:
         self.depth -= 1
@@ -106,16 +107,9 @@ def _compose(text: str, file: str) -> yaml.Node:
     loader = _NodeLoader(text)
     try:
         node: yaml.Node | None = loader.get_single_node()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        said = "; ".join(part for part in (error.context, error.problem) if part)
-        raise lock_error([Problem(_place(file, mark), f"not YAML: {said}")], TAKE_BACK) from None
-    except yaml.reader.ReaderError as error:
-        before = text.encode()[: error.position].decode(errors="replace")
-        place = Place(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        raise lock_error([Problem(place, f"not YAML: {error.reason}")], TAKE_BACK) from None
     except yaml.YAMLError as error:
-        raise lock_error([Problem(Place(file), f"not YAML: {error}")], TAKE_BACK) from None
+        found = yamlfile.problem(error, text, file)
+        raise lock_error([Problem(found.place, f"not YAML: {found.message}")], TAKE_BACK) from None
     finally:
         loader.dispose()
     if node is None:

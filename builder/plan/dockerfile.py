@@ -139,12 +139,13 @@ def render(wanted: Inputs) -> str:
             workspace=WORKSPACE,
         )
     except jinja2.TemplateSyntaxError as error:
-        place = Place(error.name or own, error.lineno)
+        place = Place(_file(error.name or own), error.lineno)
         raise FileProblemsError((Problem(place, f"template: {error.message}"),)) from None
     except jinja2.TemplateNotFound as error:
         raise FileProblemsError((Problem(Place(own), f"template: there is no part {error.name}"),)) from None
-    except jinja2.UndefinedError as error:
-        raise FileProblemsError((Problem(_place(error, own), f"template: {error.message}"),)) from None
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        # What a template does with the values that it gets may fail as any Python does.
+        raise FileProblemsError((Problem(_place(error, own), f"template: {error}"),)) from None
     forgotten = [mod.name for mod in wanted.mods if f"\n# mod {mod.name}\n" not in text]
     if forgotten:
         said = f"template: it does not bake {', '.join(forgotten)}; `bake` of _parts/mods.j2 does"
@@ -189,6 +190,11 @@ def _place(error: Exception, own: str) -> Place:
     trace = error.__traceback__
     while trace:
         if trace.tb_frame.f_code.co_filename.endswith(".j2"):
-            place = Place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+            place = Place(_file(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
         trace = trace.tb_next
     return place
+
+
+def _file(name: str) -> str:
+    """A template's file: the shared parts are called from the folder that all templates lie in."""
+    return name if name.startswith("dockerfiles/") else f"dockerfiles/{name}"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from builder.lock.model import Version
 from builder.lock.pins import GitPin
 from builder.plan import bake, dockerfile, labels, python, remarks
-from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, input_hash
+from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.definitions.image import ImageDefinition
+    from builder.definitions.image import ImageDefinition, Value
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lock.pins import Pins
@@ -44,20 +44,23 @@ def make(
     """The plan of one build on top of ``parent``, the plan of the image below."""
     definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
     base = parent.definition.name if parent else base_reference(pins)
-    versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
-    created = max([EARLIEST, *_dates(pins)])
+    below = parent.chain if parent else ()
+    all_pins = [*(plan.pins for plan in below), pins]
+    own_versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
+    versions = {**(parent.versions if parent else {}), **own_versions}
+    definitions = [*(plan.definition for plan in below), definition]
+    args = {name: value for one in definitions for name, value in one.args.items()}
+    created = max([EARLIEST, *(date for one in all_pins for date in _dates(one))])
     epoch = int(datetime.fromisoformat(created).timestamp())
-    all_versions = {**(parent.versions if parent else {}), **versions}
-    content = _content(ingredients, base, versions, all_versions, created)
+    content = _content(ingredients, base, versions, _metadata(base_reference(all_pins[0]), args, versions, created))
     steps = (*_steps_below(parent), *_steps(ingredients, base, content))
     files = {**content, **(_files_below(parent) if parent else {})}
     git = {name: pin for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
     own = bake.target(definition.platform, epoch, git, parent.definition.name if parent else None)
-    below = _targets_below(parent) if parent else {}
     all_mods = (*(parent.mods if parent else ()), *mods)
-    all_pins = {**({plan.definition.name: plan.pins for plan in parent.chain} if parent else {}), definition.name: pins}
-    said = labels.write(definition, input_hash(steps), all_mods, all_versions, base, created, recipe, models, all_pins)
-    targets = {**below, bake.TARGET: {**own, "labels": said}}
+    pins_by_name = {one.name: its for one, its in zip(definitions, all_pins, strict=True)}
+    said = labels.write(definition, input_hash(steps), all_mods, versions, base, created, recipe, models, pins_by_name)
+    targets = {**(_targets_below(parent) if parent else {}), bake.TARGET: {**own, "labels": said}}
     return Plan(
         definition=definition,
         pins=pins,
@@ -66,7 +69,7 @@ def make(
         steps=steps,
         files={**files, "bake.json": bake.bake_file(targets), "plan.json": steps_file(steps)},
         targets=targets,
-        versions=all_versions,
+        versions=versions,
         checks=(*(parent.checks if parent else ()), *_checks(mods)),
         epoch=epoch,
         remarks=(*(parent.remarks if parent else ()), *remarks.remarks(parent.mods if parent else (), mods, recipe)),
@@ -89,24 +92,20 @@ def steps_file(steps: tuple[Step, ...]) -> StagedFile:
 
 
 def _content(
-    ingredients: Ingredients,
-    base: str,
-    versions: dict[str, Version],
-    all_versions: dict[str, Version],
-    created: str,
+    ingredients: Ingredients, base: str, versions: dict[str, Version], metadata: StagedFile
 ) -> dict[str, StagedFile]:
     definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
     groups = python.groups(definition)
     sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
-    template = dockerfile.inputs(definition, base, mods, groups, sources, all_versions)
+    template = dockerfile.inputs(definition, base, mods, groups, sources, versions)
     script = definition.parts.get("_parts/bake-mod.sh") if mods else None
     return {
         "Dockerfile": StagedFile(ingredients.render(template).encode()),
-        "build-metadata.yaml": _metadata(definition, base, versions, created),
+        "build-metadata.yaml": metadata,
         **(python.files(pins, groups) if pins.python else {}),
         **({_BAKE_MOD: StagedFile(script.encode())} if script else {}),
         **{f"patches/{file}": StagedFile(ingredients.diffs[sha256]) for file, sha256 in _patches(pins)},
-        **{f"mods/{m.name}/{f.path}": StagedFile(f.content, f.executable) for m in mods for f in m.files},
+        **{f"mods/{mod.name}/{path}": file for mod in mods for path, file in _staged(mod).items()},
     }
 
 
@@ -171,14 +170,21 @@ def _steps(ingredients: Ingredients, base: str, content: dict[str, StagedFile]) 
         steps.append(Step(name, {**takes, **{f"pull request {p.number}": f"sha256:{p.sha256}" for p in pulls}}))
     for title, closure in (("python packages", pins.python), ("build packages", pins.build)):
         if closure:
-            # Every file's hash counts; the version alone is what a person is told.
-            hashed = {p.name: f"{p.version} {_sha256(' '.join(p.hashes).encode())[:12]}" for p in closure.packages}
-            steps.append(Step(title, hashed))
-    texts = {"text": "Dockerfile", **({"bake-mod.sh": _BAKE_MOD} if _BAKE_MOD in content else {})}
+            steps.append(Step(title, {package.name: python.identity(package) for package in closure.packages}))
+    texts = {"text": "Dockerfile", **({_BAKE_MOD: _BAKE_MOD} if _BAKE_MOD in content else {})}
     steps.append(Step("Dockerfile", {key: _sha256(content[file].content) for key, file in texts.items()}))
     steps.append(Step("build-metadata.yaml", {"text": _sha256(content["build-metadata.yaml"].content)}))
-    steps += [Step(f"mod {mod.name}", {"content": mod.content_hash}) for mod in ingredients.mods]
+    steps += [_mod_step(mod) for mod in ingredients.mods]
     return tuple(steps)
+
+
+def _mod_step(mod: Mod) -> Step:
+    """A mod, and its files apart from what its mod.yaml says: those are what a build directory holds."""
+    return Step(f"mod {mod.name}", {"content": mod.content_hash, "files": files_hash(_staged(mod))})
+
+
+def _staged(mod: Mod) -> dict[str, StagedFile]:
+    return {file.path: StagedFile(file.content, file.executable) for file in mod.files}
 
 
 def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:
@@ -190,8 +196,8 @@ def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:
     )
 
 
-def _metadata(definition: ImageDefinition, base: str, versions: dict[str, Version], created: str) -> StagedFile:
-    """The keys that existing tools read from an image; JSON strings are YAML too."""
+def _metadata(base: str, args: Mapping[str, Value], versions: Mapping[str, Version], created: str) -> StagedFile:
+    """The keys that existing tools read from an image, of all that it stands on; JSON strings are YAML too."""
     vllm = versions.get("vllm")
     flashinfer = versions.get("flashinfer")
     said = {
@@ -199,9 +205,9 @@ def _metadata(definition: ImageDefinition, base: str, versions: dict[str, Versio
         "vllm_version": vllm.version if vllm else None,
         "vllm_commit": vllm.commit if vllm else None,
         "flashinfer_commit": flashinfer.commit if flashinfer else None,
-        "gpu_arch": definition.args.get("gpu_arch"),
+        "gpu_arch": args.get("gpu_arch"),
         "base_image": base,
-        "build_args": definition.args,
+        "build_args": args,
         "workspace": WORKSPACE,
     }
     return StagedFile("".join(f"{key}: {json.dumps(value)}\n" for key, value in said.items()).encode())

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Check, Mod
     from builder.lock.model import Version
@@ -22,6 +24,15 @@ class StagedFile:
 
     content: bytes
     executable: bool = False
+
+
+def files_hash(files: Mapping[str, StagedFile]) -> str:
+    """SHA-256 over the paths, bytes and execute bits of files, in the order of their paths."""
+    digest = hashlib.sha256()
+    for path, file in sorted(files.items()):
+        head = f"{len(path)}:{path}:{int(file.executable)}:{len(file.content)}:"
+        digest.update(head.encode() + file.content)
+    return f"sha256:{digest.hexdigest()}"
 
 
 @dataclass(frozen=True)

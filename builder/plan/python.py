@@ -6,14 +6,19 @@ index and with local wheels alike.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.lock.pins import LockedPackage
 from builder.plan.model import StagedFile
 
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
-    from builder.lock.pins import LockedPackage, Pins
+    from builder.lock.pins import Pins
+
+_ENTRY = re.compile(r"(?P<name>[^=\s]+)==(?P<version>\S+)(?P<hashes>(?: \\\n    --hash=sha256:[0-9a-f]{64})*)\n")
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,26 @@ def files(pins: Pins, grouped: tuple[PackageGroup, ...]) -> dict[str, StagedFile
         # What has a file of its own is installed from that one in the build stage, too.
         lines["build.txt"] = [_line(package) for package in pins.build.packages if package.name not in file_of]
     return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
+
+
+def read(text: str) -> tuple[LockedPackage, ...]:
+    """The packages of a requirement file that ``files`` made. Raises ValueError where somebody wrote something else."""
+    packages = []
+    end = 0
+    for match in _ENTRY.finditer(text):
+        if match.start() != end:
+            break
+        end = match.end()
+        hashes = tuple(re.findall("[0-9a-f]{64}", match["hashes"]))
+        packages.append(LockedPackage(match["name"], match["version"], hashes))
+    if end != len(text):
+        raise ValueError(f"line {text.count(chr(10), 0, end) + 1} is not one that this program writes")
+    return tuple(packages)
+
+
+def identity(package: LockedPackage) -> str:
+    """What a step takes in of a package: the version, which people are told, and a digest over all its files."""
+    return f"{package.version} {hashlib.sha256(' '.join(package.hashes).encode()).hexdigest()[:12]}"
 
 
 def _line(package: LockedPackage) -> str:

@@ -30,27 +30,49 @@ class Commit:
 
 @dataclass(frozen=True)
 class Between:
-    """What a move from one commit to another brings: the newest ``commits`` of it first, ``total`` of them in all.
-    ``left`` counts those of the old commit that the new one lacks: after a force-push, or on the way back."""
+    """What a move from one commit to another brings: the newest ``commits`` of it first, ``total`` of them in all, of
+    which ``matching`` were asked for. ``left`` counts those of the old commit that the new one lacks: after a
+    force-push, or on the way back."""
 
     commits: tuple[Commit, ...]
     total: int
     left: int
+    matching: int
 
 
-def commits_between(mirrors: Path, url: str, old: str, new: str, limit: int = 200, say: Say = silent) -> Between:
-    """The commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), at most ``limit`` of
-    them in full. No network where the mirror has both. Raises SourceError."""
+@dataclass(frozen=True)
+class Wanted:
+    """Which commits to list: those that say ``grep`` in their message, in whatever case, and touch one of ``paths``;
+    at most ``limit`` of them."""
+
+    grep: str = ""
+    paths: tuple[str, ...] = ()
+    limit: int = 200
+
+    def arguments(self, commits: str) -> list[str]:
+        """What git needs to find them in the range ``commits``."""
+        grep = ["--fixed-strings", "--regexp-ignore-case", f"--grep={self.grep}"] if self.grep else []
+        return [*grep, commits, "--", *self.paths]
+
+
+ALL = Wanted()
+
+
+def commits_between(mirrors: Path, url: str, old: str, new: str, wanted: Wanted = ALL, say: Say = silent) -> Between:
+    """The commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), all counted and those
+    ``wanted`` listed. No network where the mirror has both. Raises SourceError."""
 
     def count_and_list(place: Place) -> Between:
         for commit in (old, new):
             mirror.keep(place, commit)
         counts = must(place, ["rev-list", "--count", "--left-right", f"{old}...{new}"]).text.split()
-        listing = ["log", "-z", f"--max-count={limit}", "--encoding=UTF-8", "--format=%H %ct %s", f"{old}..{new}"]
-        lines = must(place, listing).output.decode("utf-8", "replace").split("\0")
+        selected = wanted.arguments(f"{old}..{new}")
+        matching = must(place, ["rev-list", "--count", *selected]).text
+        form = ["-z", f"--max-count={wanted.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
+        lines = must(place, ["log", *form, *selected]).output.decode("utf-8", "replace").split("\0")
         commits = (line.split(" ", 2) for line in lines if line)
         found = tuple(Commit(commit, rfc3339(int(seconds)), clean(title)) for commit, seconds, title in commits)
-        return Between(found, total=int(counts[1]), left=int(counts[0]))
+        return Between(found, total=int(counts[1]), left=int(counts[0]), matching=int(matching))
 
     return mirror_use.using(mirrors, url, count_and_list, say)
 

@@ -109,10 +109,10 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
     assert said[1].startswith("  broken     mods/broken/mod.yaml:")
     assert said[-5:] == [
         "fix",
-        "            A mod",
-        "  changes   1 patch to vllm",
-        "  requires  vllm <0.25",
-        "  used by   definition wheel",
+        "             A mod",
+        "  changes    1 patch to vllm",
+        "  requires   vllm <0.25",
+        "  used by    definition wheel",
     ]
     broken, fix = json.loads(run(there, "list", "--json").stdout)["mods"]
     assert broken["changes"] is None

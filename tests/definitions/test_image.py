@@ -155,15 +155,20 @@ def test_a_chain_begins_with_the_lowest(tmp_path: Path) -> None:
     assert [one.name for one in image.chain(project, "top", "linux/arm64")] == ["small", "middle", "top"]
 
 
-def test_a_chain_that_goes_round_or_mixes_platforms_is_refused(tmp_path: Path) -> None:
+def test_a_chain_that_cannot_be_is_refused_with_the_place_of_its_from(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     write_definition(tmp_path, "a", "b")
     write_definition(tmp_path, "b", "a")
     write_definition(tmp_path, "c", "small", "linux/amd64")
-    with pytest.raises(UsageError, match="goes round in a circle"):
-        image.chain(project, "a", "linux/arm64")
-    with pytest.raises(UsageError, match="c is for linux/amd64, small below it for linux/arm64"):
-        image.chain(project, "c", "linux/arm64")
+    write_definition(tmp_path, "d", "nothing")
+    for name, said in {
+        "a": "dockerfiles/b/image.yaml:4:1: `from`: `a` stands on this one: they go round in a circle",
+        "c": "dockerfiles/c/image.yaml:4:1: `from`: c is for linux/amd64, small for linux/arm64",
+        "d": "dockerfiles/d/image.yaml:4:1: `from`: there is no definition `nothing`",
+    }.items():
+        with pytest.raises(FileProblemsError) as raised:
+            image.chain(project, name, "linux/arm64")
+        assert raised.value.message == said
 
 
 def test_a_source_may_come_from_git(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
-from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
+from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,14 +145,20 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     packages = st.lists(st.builds(LockedPackage, texts, versions, hashes), max_size=3, unique_by=lambda p: p.name).map(
         lambda found: tuple(sorted(found, key=lambda package: package.name))
     )
+    times = st.datetimes().map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
+    commits = st.integers(0, 2**160 - 1).map("{:040x}".format)
+    digests = st.integers(0, 2**256 - 1).map("{:064x}".format)
+    pulls = st.lists(st.builds(PullPin, st.integers(1, 10**9), commits, digests), max_size=2).map(tuple)
+    git = st.builds(GitPin, texts, texts, commits, texts, times, pulls)
+    closures = st.none() | st.builds(PythonPin, st.lists(texts, max_size=3).map(tuple), texts, packages)
     pins = st.builds(
         Pins,
         st.none() | st.builds(BasePin, texts, texts),
-        named(st.builds(WheelPin, texts, texts, maybe)),
-        st.none() | st.builds(PythonPin, st.lists(texts, max_size=3).map(tuple), texts, packages),
+        named(st.builds(WheelPin, texts, texts, maybe) | git),
+        closures,
+        closures,
     )
     statuses: st.SearchStrategy[Status] = st.sampled_from(["untested", "good", "bad"])
-    times = st.datetimes().map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
     images = st.builds(
         NumberedImage,
         times,

@@ -65,7 +65,6 @@ class Releases:
 
     def sites(self, root: Path, package: str, versions: Collection[str]) -> Iterator[tuple[str, Path]]:
         """For each of ``versions`` a folder like site-packages that holds those of FILES that the wheel has."""
-        packages.ask_ahead(self.reach, (), package, versions)
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda version: self._read(package, version), versions))
         for version, files in zip(versions, found, strict=True):

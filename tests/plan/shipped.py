@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 from builder.definitions import image
@@ -13,6 +14,7 @@ from builder.project import Project
 from tests import projects
 
 DIFF = b"diff --git a/vllm/x.py b/vllm/x.py\n"
+SHA256 = hashlib.sha256(DIFF).hexdigest()
 DATE = "2026-11-19T10:00:00Z"
 MODES = [
     ("cpu", "wheel"),
@@ -32,7 +34,7 @@ def plan(name: str, mode: str, platform: str) -> Plan:
     made: Plan | None = None
     for definition in image.chain(project, name, platform, Overrides(platform)):
         wanted = _as_wheels(definition) if mode == "wheel" else definition
-        made = make(Ingredients(wanted, _pins(wanted), {"d" * 64: DIFF}, ()), made)
+        made = make(Ingredients(wanted, pins(wanted), {SHA256: DIFF}, ()), made)
     assert made is not None
     return made
 
@@ -42,7 +44,7 @@ def _as_wheels(definition: ImageDefinition) -> ImageDefinition:
     return replace(definition, sources={**definition.sources, **sources})
 
 
-def _pins(definition: ImageDefinition) -> Pins:
+def pins(definition: ImageDefinition) -> Pins:
     packages = tuple(
         LockedPackage(name, "1.0", (digit * 64,))
         for name, digit in (("torch", "1"), ("transformers", "2"), ("uv", "3"), (f"for-{definition.name}", "4"))
@@ -60,5 +62,5 @@ def _source_pin(definition: ImageDefinition, name: str) -> SourcePin:
     source = definition.sources[name]
     if isinstance(source, WheelSource):
         return WheelPin(source.asked, source.requirement.partition("==")[2] or "0.6.7")
-    pulls = tuple(PullPin(number, "c" * 40, "d" * 64) for number in source.pulls)
+    pulls = tuple(PullPin(number, "c" * 40, SHA256) for number in source.pulls)
     return GitPin(source.git, source.ref, "a" * 40, "0.19.2.dev31+gaaaaaaa", DATE, pulls)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from builder.definitions import recipe as recipes
 from builder.definitions.image import ImageDefinition
 from builder.definitions.mod import Mod
 from builder.definitions.recipe import Recipe
@@ -11,6 +14,8 @@ from builder.lock.model import Version
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
 from builder.plan import labels
 from builder.plan.labels import Said
+from builder.project import Project
+from tests import projects
 
 PULL = PullPin(7, "c" * 40, "d" * 64)
 PINS = {
@@ -35,8 +40,10 @@ def write(recipe: Recipe | None, models: tuple[str, ...], mods: tuple[Mod, ...] 
     return labels.write(definition(), "sha256:1", mods, versions, "base", "2026-11-20T12:00:00Z", recipe, models, PINS)
 
 
-def test_all_of_it_comes_back_but_the_packages() -> None:
-    recipe = Recipe("recipes/q.yaml", "q", "", "Org/M", "r1", "vllm-node-dflash", (), {}, {}, "vllm serve", ())
+def test_all_of_it_comes_back_but_the_packages(tmp_path: Path) -> None:
+    text = "name: q\nmodel: Org/M\nmodel_revision: r1\ncontainer: vllm-node-dflash\ncommand: vllm serve\n"
+    projects.write(tmp_path / "recipes/q.yaml", text)
+    recipe = recipes.load(Project(tmp_path), tmp_path / "recipes/q.yaml")
     said = labels.read(write(recipe, ("Org/M", "Org/N")))
     tf5 = PINS["tf5"]
     assert said == Said(

@@ -10,7 +10,7 @@ import pytest
 
 from builder.errors import SourceError
 from builder.sources import git, git_reading
-from builder.sources.git_reading import Between, Commit
+from builder.sources.git_reading import Between, Commit, Wanted
 from tests.sources.git_server import DRAFTER, Vllm, lines, served_vllm
 
 
@@ -20,8 +20,8 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
         yield served
 
 
-def between(vllm: Vllm, old: str, new: str, limit: int = 200) -> Between:
-    return git_reading.commits_between(vllm.mirrors, vllm.url, old, new, limit)
+def between(vllm: Vllm, old: str, new: str, wanted: Wanted = git_reading.ALL) -> Between:
+    return git_reading.commits_between(vllm.mirrors, vllm.url, old, new, wanted)
 
 
 def test_the_commits_between_two_pins_are_listed_newest_first(vllm: Vllm) -> None:
@@ -34,13 +34,13 @@ def test_the_commits_between_two_pins_are_listed_newest_first(vllm: Vllm) -> Non
 
 
 def test_only_the_newest_are_listed_and_all_are_counted(vllm: Vllm) -> None:
-    found = between(vllm, vllm.history.v0_19_0, vllm.history.main, limit=2)
-    assert (len(found.commits), found.total) == (2, 7)
+    found = between(vllm, vllm.history.v0_19_0, vllm.history.main, Wanted(limit=2))
+    assert (len(found.commits), found.total, found.matching) == (2, 7, 7)
 
 
 def test_the_way_back_and_no_way_at_all(vllm: Vllm) -> None:
-    assert between(vllm, vllm.history.main, vllm.history.v0_19_1) == Between((), 0, 6)
-    assert between(vllm, vllm.history.main, vllm.history.main) == Between((), 0, 0)
+    assert between(vllm, vllm.history.main, vllm.history.v0_19_1) == Between((), 0, 6, 0)
+    assert between(vllm, vllm.history.main, vllm.history.main) == Between((), 0, 0, 0)
     aside = between(vllm, vllm.history.pull_40727, vllm.history.main)
     assert (aside.total, aside.left) == (6, 1)
 

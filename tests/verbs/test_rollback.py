@@ -111,6 +111,16 @@ def test_a_model_keeps_its_recipe_on_a_number_it_never_had() -> None:
     assert pairing == Pairing(ImageName(REPO, 1), recipe="recipes/m.yaml", status="untested")
 
 
+def test_a_recipe_whose_two_pointers_would_come_apart_is_not_guessed_at() -> None:
+    start = lock("good", "good", "good")
+    once = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 3)), (Pairing(ImageName(REPO, 1)),)))
+    with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, Org/M to {REPO}:1"):
+        moves(once, BOTH, None)
+    new = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 3))))
+    with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, Org/M to nothing"):
+        moves(new, BOTH, None)
+
+
 def test_a_recipe_whose_two_pointers_are_apart_is_not_guessed_at() -> None:
     start = lock("good", "good", "good")
     apart = apply(start, moves(start, TAG, None))

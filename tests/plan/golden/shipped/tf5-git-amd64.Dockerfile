@@ -87,7 +87,7 @@ if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL
 cd /run/builder/python
 PIP_NO_CACHE_DIR=1 python3 -m pip install --quiet --root-user-action=ignore --no-deps --require-hashes -r uv.txt
 install_locked() {
-    uv pip install --system --no-deps --require-hashes --compile-bytecode "$@"
+    uv pip install --system --no-deps --require-hashes "$@"
 }
 install_locked -r build.txt
 rm -rf /root/.cache/pip

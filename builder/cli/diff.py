@@ -1,0 +1,155 @@
+"""``builder diff``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.cli.context import Context, json_option, pass_context
+
+if TYPE_CHECKING:
+    from builder.diff import Difference, Side
+    from builder.diff_lock import LockDifference
+    from builder.lock.model import Pairing
+    from builder.texts import FileChange
+    from builder.upstream import Moved
+
+SHOWN_COMMITS = 20
+MANY = 1_000_000
+
+
+@click.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="[B]", required=False)
+@click.option("--lock", is_flag=True, help="A and B are git revisions of images.lock; without B, the file as it is.")
+@click.option("--grep", default="", metavar="TEXT", help="Only upstream commits with TEXT in their message.")
+@click.option("--path", "paths", multiple=True, metavar="PATH", help="Only upstream commits that touch PATH.")
+@click.option("--full", is_flag=True, help="Leave nothing out, however long it gets.")
+@json_option
+@pass_context
+def diff(
+    context: Context,
+    before: str,
+    after: str | None,
+    lock: bool,
+    grep: str,
+    paths: tuple[str, ...],
+    full: bool,
+    as_json: bool,
+) -> None:
+    """Show what changed between two images.
+
+    A and B are numbered images, such as tf5:6 and tf5:7; without a number, the current one. The most probable culprits
+    stand first.
+    """
+    from builder.cli import diff_text
+    from builder.cli.say import say
+    from builder.sources.git_reading import Wanted
+
+    wanted = Wanted(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
+    if lock:
+        from builder import diff_lock
+
+        between = diff_lock.run(context.project, before, after, wanted, say)
+        document, lines = _lock_document(between), diff_text.of_locks(between, full=full)
+    else:
+        from builder import diff as verb
+
+        if after is None:
+            raise click.UsageError("two images are wanted: builder diff A B")
+        found = verb.run(context.project, before, after, wanted, say)
+        document, lines = _document(found), diff_text.of_images(found, full=full)
+    if as_json:
+        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def _inside(path: str) -> str:
+    """``path`` within the sources, as git wants it. Raises click's error for one that leads out of them."""
+    from posixpath import normpath
+
+    found = normpath(path)
+    if found.startswith(("/", "../")) or found in ("..", "."):
+        raise click.BadParameter(f"`{path}`: a path within the sources is wanted", param_hint="--path")
+    return found
+
+
+def _document(found: Difference) -> dict[str, Any]:
+    """The difference between two images for programs, ``schema_version`` 1."""
+    return {
+        "schema_version": 1,
+        "before": _side(found.before),
+        "after": _side(found.after),
+        "sources": [_moved(moved) for moved in found.sources],
+        "pulls": [asdict(change) for change in found.pulls],
+        "mods": [
+            {"name": change.name, "kind": change.kind, "files": [_file(file) for file in change.files]}
+            for change in found.mods
+        ],
+        "packages": [asdict(change) for change in found.packages],
+        "build_packages": [asdict(change) for change in found.build_packages],
+        "base": asdict(found.base) if found.base else None,
+        "dockerfiles": [_file(file) for file in found.dockerfiles],
+        "args": [asdict(change) for change in found.args],
+        "unknown": list(found.unknown),
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    image = side.image
+    return {
+        "image": str(side.name),
+        "built": image.built,
+        "status": image.status,
+        "note": image.note,
+        "size": image.size,
+        "platform": image.platform,
+        "input_hash": image.input_hash,
+        "fingerprint": image.fingerprint,
+    }
+
+
+def _moved(moved: Moved) -> dict[str, Any]:
+    return {
+        **asdict(moved.change),
+        "gained": asdict(moved.gained) if moved.gained else None,
+        "lost": asdict(moved.lost) if moved.lost else None,
+        "untold": moved.untold,
+    }
+
+
+def _file(file: FileChange) -> dict[str, Any]:
+    return {"path": file.path, "kind": file.kind, "said": file.said, "diff": "\n".join(file.lines)}
+
+
+def _lock_document(found: LockDifference) -> dict[str, Any]:
+    """The difference between two revisions of images.lock for programs, ``schema_version`` 1."""
+    return {
+        "schema_version": 1,
+        "before": found.before,
+        "after": found.after,
+        "pairings": [
+            {"model": change.model, "before": _pairing(change.before), "after": _pairing(change.after)}
+            for change in found.pairings
+        ],
+        "current": [asdict(change) for change in found.current],
+        "pins": [
+            {
+                "definition": change.definition,
+                "platform": change.platform,
+                **asdict(change.changes),
+                "sources": [_moved(moved) for moved in change.sources],
+            }
+            for change in found.pins
+        ],
+        "numbers": [{**asdict(change), "image": str(change.image)} for change in found.numbers],
+    }
+
+
+def _pairing(pairing: Pairing | None) -> dict[str, Any] | None:
+    return {**asdict(pairing), "image": str(pairing.image)} if pairing else None

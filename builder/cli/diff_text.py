@@ -1,0 +1,196 @@
+"""Differences as people read them: a section for each kind, the first few lines of what is long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from builder.cli import table, words
+from builder.plan.explain import short
+
+if TYPE_CHECKING:
+    from builder.changes import PackageChange, PullChange, ValueChange
+    from builder.diff import Difference, Side
+    from builder.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
+    from builder.lock.model import Pairing, Version
+    from builder.sources.git_reading import Between
+    from builder.texts import FileChange
+    from builder.upstream import Moved
+
+SHOWN_LINES = 40
+SHOWN_PACKAGES = 20
+_PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other files": "other files"}
+
+
+def of_images(found: Difference, *, full: bool) -> Iterator[str]:
+    """What differs between two images."""
+    before, after = found.before, found.after
+    yield f"{before.name} → {after.name}"
+    yield from table.lines(("", "", "", ""), [_facts(before), _facts(after)], table.width())[1:]
+    yield from (f"not looked into: {said}" for said in found.unknown)
+    if found.nothing:
+        same = before.image.input_hash == after.image.input_hash
+        yield "both were built from the same inputs" if same else "no difference is known"
+    yield from _sources(found.sources)
+    yield from _listing("pull requests", map(_pull, found.pulls))
+    for change in found.mods:
+        yield from _section(f"mod {change.name} {change.kind}", _files(change.files, full))
+    yield from _packages("Python packages", found.packages, full)
+    yield from _packages("Python packages for building", found.build_packages, full)
+    yield from _base(found.base)
+    for file in found.dockerfiles:
+        yield from _section(f"{file.path} {file.kind}", _lines(file, full))
+    yield from _listing("args", map(_value, found.args))
+    if before.image.size != after.image.size:
+        yield from _section("size", [_size(before.image.size, after.image.size)])
+
+
+def of_locks(found: LockDifference, *, full: bool) -> Iterator[str]:
+    """What differs between two revisions of images.lock."""
+    yield f"images.lock: {found.before} → {found.after}"
+    if found.nothing:
+        yield "no difference"
+    yield from _listing("models", map(_paired, found.pairings))
+    yield from _listing("current", map(_value, found.current))
+    for change in found.pins:
+        yield from _pins(change, full)
+    yield from _listing("numbered images", (line for change in found.numbers for line in _number(change)))
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """The lines below their title, set apart."""
+    yield ""
+    yield title
+    yield from (f"  {line}" if line else "" for line in lines)
+
+
+def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """A section, where there are any lines for it."""
+    if listed := list(lines):
+        yield from _section(title, listed)
+
+
+def _facts(side: Side) -> tuple[str, ...]:
+    note = f": {side.image.note}" if side.image.note else ""
+    return (f"  {side.name.number}", words.ago(side.image.built), words.size(side.image.size), side.image.status + note)
+
+
+def _sources(moved: Sequence[Moved]) -> Iterator[str]:
+    for one in moved:
+        change = one.change
+        title = f"{change.name}  {_version(change.before)} → {_version(change.after)}"
+        said = [one.untold] if one.untold else []
+        if one.gained and not (one.lost and not one.gained.total):
+            said += _commits(one.gained, "that came")
+        if one.lost:
+            said += _commits(one.lost, "that went")
+        yield from _section(title, said)
+
+
+def _version(version: Version | None) -> str:
+    if version is None:
+        return "not there"
+    return f"{version.version} ({version.commit[:12]})" if version.commit else version.version
+
+
+def _commits(between: Between, which: str) -> Iterator[str]:
+    matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
+    yield f"{between.total} upstream commit{'' if between.total == 1 else 's'} {which}{matching}"
+    room = table.width() - 4
+    for commit in between.commits:
+        line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"
+        yield f"  {line if len(line) <= room else line[: room - 1] + '…'}"
+    if left := between.matching - len(between.commits):
+        yield f"  … and {left} more: --full lists them, --grep and --path choose some"
+
+
+def _pull(change: PullChange) -> str:
+    said = {"added": "added", "removed": "removed", "changed": "frozen anew: its diff is another one"}
+    return f"{change.source} {change.number}  {said[change.kind]}"
+
+
+def _files(files: Sequence[FileChange], full: bool) -> Iterator[str]:
+    for file in files:
+        yield f"{file.path}: {file.kind}{', ' if file.said else ''}{file.said}"
+        yield from (f"  {line}" for line in _diff(file, full))
+
+
+def _lines(file: FileChange, full: bool) -> Iterator[str]:
+    yield from [file.said] if file.said else _diff(file, full)
+
+
+def _diff(file: FileChange, full: bool) -> Iterator[str]:
+    shown = file.lines if full or len(file.lines) <= SHOWN_LINES else file.lines[:SHOWN_LINES]
+    # What another file says must not move the cursor or colour the screen.
+    yield from ("".join(c if c.isprintable() or c in "\t\n" else "?" for c in line) for line in shown)
+    if len(shown) < len(file.lines):
+        yield f"… and {len(file.lines) - len(shown)} more lines: --full shows them"
+
+
+def _packages(title: str, packages: Sequence[PackageChange], full: bool) -> Iterator[str]:
+    if not packages:
+        return
+    kinds = [change.kind for change in packages]
+    counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in _PACKAGES.items() if kind in kinds)
+    rows = [(_PACKAGES[change.kind], change.name, _versions(change)) for change in packages]
+    shown = rows if full or len(rows) <= SHOWN_PACKAGES else rows[:SHOWN_PACKAGES]
+    lines = table.lines(("", "", ""), shown, table.width() - 2)[1:]
+    if len(shown) < len(rows):
+        lines.append(f"… and {len(rows) - len(shown)} more: --full lists them")
+    yield from _section(f"{title}: {counts}", lines)
+
+
+def _versions(change: PackageChange) -> str:
+    if change.before is None or change.after is None or change.before == change.after:
+        return change.after or change.before or ""
+    return f"{change.before} → {change.after}"
+
+
+def _base(change: ValueChange | None) -> Iterator[str]:
+    if change:
+        yield from _section("base", [_image(change.before), f"→ {_image(change.after)}"])
+
+
+def _image(text: str | None) -> str:
+    """A base image with its digest cut to what people compare."""
+    return " ".join(short(word) for word in text.split(" ")) if text else "none"
+
+
+def _value(change: ValueChange) -> str:
+    return f"{change.name}: {_said(change.before)} → {_said(change.after)}"
+
+
+def _said(value: str | None) -> str:
+    return "nothing" if value is None else short(value)
+
+
+def _size(before: int, after: int) -> str:
+    sign = "+" if after > before else "-"
+    return f"{words.size(before)} → {words.size(after)} ({sign}{words.size(abs(after - before))})"
+
+
+def _paired(change: PairingChange) -> str:
+    return f"{change.model}: {_pairing(change.before)} → {_pairing(change.after)}"
+
+
+def _pairing(pairing: Pairing | None) -> str:
+    return f"{pairing.image} {pairing.status}" if pairing else "not paired"
+
+
+def _pins(change: PinChange, full: bool) -> Iterator[str]:
+    yield ""
+    yield f"pins of {change.definition} on {change.platform}"
+    for line in (
+        *_sources(change.sources),
+        *_listing("pull requests", map(_pull, change.changes.pulls)),
+        *_packages("Python packages", change.changes.packages, full),
+        *_packages("Python packages for building", change.changes.build_packages, full),
+        *_base(change.changes.base),
+    ):
+        if line:
+            yield f"  {line}"
+
+
+def _number(change: NumberChange) -> Iterator[str]:
+    yield f"{change.image}  {change.kind}"
+    yield from (f"  {_value(value)}" for value in change.values)

@@ -1,0 +1,59 @@
+"""``builder verify``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli import table
+from builder.cli.context import Context, json_option, pass_context
+from builder.errors import EngineError, ImageStateError, NothingToDoError
+
+if TYPE_CHECKING:
+    from builder.verify import Finding
+
+# The gravest first: it decides how the command ends.
+_CODES = {
+    "missing": ImageStateError.exit_code,
+    "moved": ImageStateError.exit_code,
+    "unknown": EngineError.exit_code,
+    "edited": NothingToDoError.exit_code,
+    "changed": 0,
+}
+_COLOURS = {"missing": "red", "moved": "red", "unknown": "yellow", "edited": "red", "changed": "cyan"}
+
+
+@click.command()
+@json_option
+@pass_context
+def verify(context: Context, as_json: bool) -> int:
+    """Compare images.lock with the engine and with the files.
+
+    \b
+    Ends with
+      7  where an image is missing or moved
+      5  where no engine answers
+      1  where a build directory or a frozen pull request was edited or is gone
+      0  otherwise; that a definition or a mod changed since is said, and no fault
+    """
+    from builder import verify as verb
+
+    findings = verb.run(context.project, context.endpoint)
+    if as_json:
+        document = {"schema_version": 1, "findings": [asdict(finding) for finding in findings]}
+        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    else:
+        rows = [(finding.kind, _line(finding)) for finding in findings]
+        for line in table.lines(("missing", ""), rows, table.width())[1:]:
+            word, gap, rest = line.partition(" ")
+            click.echo(click.style(word, fg=_COLOURS.get(word)) + gap + rest)
+        if not findings:
+            click.echo("all is as images.lock has it")
+    return next((code for kind, code in _CODES.items() if any(f.kind == kind for f in findings)), 0)
+
+
+def _line(finding: Finding) -> str:
+    return f"{finding.subject}: {finding.said}" + (f" → {finding.remedy}" if finding.remedy else "")

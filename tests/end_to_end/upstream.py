@@ -1,0 +1,112 @@
+"""vLLM's real source trees on a git server of our own: the sdists of releases, committed and tagged in order."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import subprocess
+import tarfile
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from tests.sources import git_server
+from tests.sources.git_server import Repository
+
+MAIN = "refs/heads/main"
+PULL = "refs/pull/40898/head"
+DRAFTER = "vllm/v1/spec_decode/dflash.py"
+# The SHA-256 of each sdist on PyPI. These two want the torch that the tests have, and packages that suit it.
+RELEASES = {
+    "0.31.0": "dde46f1efbe846e5bd0c5c4ec6ec71842c42254c7ff3d9bebb2a57028715d380",
+    "0.32.0": "d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad",
+}
+_DATE = 1_769_000_000  # seconds since 1970
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """vLLM at ``url``. ``releases`` are the commits by version, ``drafter`` is the text of DRAFTER in the last one."""
+
+    repository: Repository
+    url: str
+    releases: dict[str, str]
+    drafter: str
+
+    def commit(self, title: str, files: dict[str, str | bytes | None]) -> str:
+        """A commit on main."""
+        return self.repository.commit(MAIN, title, files)
+
+    def delete_pull(self) -> None:
+        """Takes the pull request away as if it had never been: first another commit in its place, then nothing."""
+        self.repository.git("update-ref", PULL, self.releases["0.31.0"])
+        self.repository.git("update-ref", "-d", PULL)
+        self.repository.git("prune", "--expire=now")
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Upstream]:
+    """Serves vLLM from ``folder`` until the block ends. Its commits are the same every time, for BuildKit's cache."""
+    repository = git_server.make_repository(folder / "served" / "vllm.git")
+    releases: dict[str, str] = {}
+    drafter = ""
+    for version, sha256 in RELEASES.items():
+        with tarfile.open(fileobj=io.BytesIO(_sdist(version, sha256))) as archive:
+            previous = next(reversed(releases.values()), None)
+            repository.git(
+                "-c",
+                "core.compression=1",
+                "fast-import",
+                "--quiet",
+                "--depth=0",
+                given=b"".join(_stream(archive, version, previous)),
+            )
+            drafter = _content(archive, archive.getmember(f"vllm-{version}/{DRAFTER}")).decode()
+        releases[version] = repository.git("rev-parse", f"v{version}")
+    with git_server.serve(folder / "served") as server:
+        yield Upstream(repository, f"{server.url}/vllm.git", releases, drafter)
+
+
+def _sdist(version: str, sha256: str) -> bytes:
+    with urllib.request.urlopen(_address(version), timeout=120) as answer:
+        content: bytes = answer.read()
+    assert hashlib.sha256(content).hexdigest() == sha256
+    return content
+
+
+def _address(version: str) -> str:
+    """Where the person's package index has the sdist: uv follows the person's settings, and names it in a lock."""
+    argv = [find_uv_bin(), "pip", "compile", "--quiet", "--no-deps", "--format", "pylock.toml", "--no-header", "-"]
+    done = subprocess.run(argv, input=f"vllm=={version}", check=True, capture_output=True, text=True)
+    (package,) = tomllib.loads(done.stdout)["packages"]
+    return str(package["sdist"]["url"])
+
+
+def _stream(archive: tarfile.TarFile, version: str, previous: str | None) -> Iterator[bytes]:
+    """What an sdist holds as a commit on ``previous``, and its tag, for git's fast-import: thousands of files need not
+    be written to the disk for it. Left out is what only an sdist has."""
+    title = f"Release {version}"
+    yield f"commit {MAIN}\ncommitter tests <tests@example.org> {_DATE} +0000\ndata {len(title)}\n{title}\n".encode()
+    if previous:
+        yield f"from {previous}\n".encode()
+    yield b"deleteall\n"
+    for member in archive:
+        path = member.name.partition("/")[2]
+        if not member.isdir() and path.partition("/")[0] not in {"PKG-INFO", "vllm.egg-info"}:
+            mode = "120000" if member.issym() else "100755" if member.mode & 0o100 else "100644"
+            content = _content(archive, member)
+            yield f"M {mode} inline {path}\ndata {len(content)}\n".encode() + content + b"\n"
+    yield f"reset refs/tags/v{version}\nfrom {MAIN}\n".encode()
+
+
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    if member.issym():
+        return member.linkname.encode()
+    file = archive.extractfile(member)
+    assert file is not None
+    return file.read()

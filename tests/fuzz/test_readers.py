@@ -1,0 +1,188 @@
+"""Whatever is wrong with a file that people write or merge, it is said with its place, and nothing is written.
+
+``BUILDER_FUZZ`` sets how many mutations of each kind are tried; ``make test-fuzz`` tries 10,000.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from builder import recipecheck
+from builder.definitions import command, configuration, image, mod, recipe, target
+from builder.errors import BuilderError, FileProblemsError
+from builder.lock import reading
+from builder.lock.text import dump
+from builder.plan.make import Ingredients, make
+from builder.plan.model import Plan
+from builder.project import Project
+from tests import projects
+from tests.fuzz.mutations import mutations
+from tests.plan import shipped
+
+COUNT = int(os.environ.get("BUILDER_FUZZ", "200"))
+ROOT = projects.REPOSITORY_ROOT
+CONFIGURATION = b"""\
+registry: registry.lan:5000/models
+builder: remote
+cache: true
+nodes:
+  one: ssh://user@one.lan
+  two: {engine: "tcp://two.lan:2376", models: /data/hub, address: 10.0.0.2}
+"""
+MOD = b"""\
+description: All that a mod may say
+files: [{from: hook.patch, to: .}, {from: gb10.patch, to: /etc/gb10/}]
+patches:
+  - {file: hook.patch, package: vllm, strip: 2}
+packages: [flash-qla==0.1.2]
+run: run.sh
+network: true
+timeout: 600
+may_be_empty: true
+env: {FLASHQLA: "1", NAME: a b}
+requires: {vllm: ">=0.20,<0.26", transformers: ">=5"}
+conflicts: [mods/other]
+after: [fix-qwen3.5-autoround]
+check:
+  - {file: hook.patch, contains: diff}
+  - {run: check.sh}
+"""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file: where it lies in a project, good ones to start from, and what reads it."""
+
+    path: str
+    seeds: tuple[bytes, ...]
+    read: Callable[[Project], object]
+
+
+def read_lock(project: Project) -> None:
+    found = reading.read(project.lock)
+    assert reading.parse(dump(found)) == found
+
+
+def read_image(name: str) -> Callable[[Project], None]:
+    """Reads a definition and plans its image: a value that its template cannot use is a mistake, too."""
+
+    def read(project: Project) -> None:
+        plan: Plan | None = None
+        for definition in image.chain(project, name, "linux/amd64"):
+            plan = make(Ingredients(definition, shipped.pins(definition), {shipped.SHA256: shipped.DIFF}, ()), plan)
+
+    return read
+
+
+def read_mod(project: Project) -> None:
+    """Reads a mod and plans an image with it."""
+    baked = mod.load(project, "flashqla")
+    small = image.load(project, "small", "linux/amd64")
+    assert make(Ingredients(small, shipped.pins(small), {}, (baked,))).input_hash
+
+
+def read_recipe(project: Project) -> None:
+    path = project.recipes / "chat.yaml"
+    (checked,) = recipecheck.check(project, [str(path)])
+    if checked.problems:
+        raise FileProblemsError(checked.problems)
+    assert command.render(recipe.load(project, path), {}).words
+    assert target.find(project, "chat").recipe is not None
+
+
+KINDS = {
+    "images.lock": Kind(
+        "images.lock",
+        ((ROOT / "tests/lock/golden/full.lock").read_bytes(), (ROOT / "images.lock").read_bytes()),
+        read_lock,
+    ),
+    **{
+        f"image.yaml of {name}": Kind(
+            f"dockerfiles/{name}/image.yaml",
+            ((ROOT / f"dockerfiles/{name}/image.yaml").read_bytes(),),
+            read_image(name),
+        )
+        for name in ("tf5", "cpu", "flashqla")
+    },
+    "mod.yaml": Kind(
+        "mods/flashqla/mod.yaml",
+        ((ROOT / "mods/flashqla/mod.yaml").read_bytes(), MOD),
+        read_mod,
+    ),
+    "recipe": Kind(
+        "recipes/chat.yaml",
+        tuple(path.read_bytes() for path in sorted(ROOT.glob("recipes/*.yaml"))),
+        read_recipe,
+    ),
+    "builder.yaml": Kind("builder.yaml", (CONFIGURATION,), configuration.load),
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    made = projects.make(tmp_path_factory.mktemp("fuzz"))
+    for name in ("dockerfiles/cpu", "dockerfiles/dflash", "dockerfiles/flashqla", "dockerfiles/tf5", "mods"):
+        shutil.copytree(ROOT / name, made.root / name, dirs_exist_ok=True)
+    return made
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_seeds_are_good(name: str, project: Project) -> None:
+    for seed in KINDS[name].seeds:
+        (project.root / KINDS[name].path).write_bytes(seed)
+        KINDS[name].read(project)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_is_wrong_is_said_with_its_place(name: str, project: Project) -> None:
+    kind = KINDS[name]
+    path = project.root / kind.path
+    good = path.read_bytes() if path.exists() else b""
+
+    @settings(
+        max_examples=COUNT,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    )
+    @given(mutations(kind.seeds))
+    def check(content: bytes) -> None:
+        path.write_bytes(content)
+        before = snapshot(project)
+        try:
+            kind.read(project)
+        except BuilderError as error:
+            require_places(error, kind.path, content)
+        assert snapshot(project) == before
+
+    try:
+        check()
+    finally:
+        path.write_bytes(good)
+
+
+def require_places(error: BuilderError, file: str, content: bytes) -> None:
+    """Every line of the message begins with a place that the file has."""
+    breaks = "\r\n|[\r\n\x85\u2028\u2029]"  # what YAML takes for one
+    end = len(re.split(breaks, content.decode(errors="replace"))) + 1  # behind the last line, where something lacks
+    for line in error.message.split("\n"):
+        place = re.match(rf"(?:{re.escape(file)}|dockerfiles/.*\.j2):(\d+):(\d+): \S", line)
+        assert place, error.message
+        assert place[0].startswith("dockerfiles/") or 1 <= int(place[1]) <= end, error.message
+
+
+def snapshot(project: Project) -> dict[str, tuple[int, int]]:
+    """The size and time of every file in the project."""
+    found = {}
+    for folder, _, files in os.walk(project.root):
+        for file in files:
+            said = Path(folder, file).stat()
+            found[f"{folder}/{file}"] = (said.st_size, said.st_mtime_ns)
+    return found

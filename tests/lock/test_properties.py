@@ -1,0 +1,34 @@
+"""What holds for every lock that keeps the rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from builder.lock.text import dump
+from builder.lock.writing import writing
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DataObject, SearchStrategy
+
+    from builder.lock.model import Lock
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_what_did_not_change_is_not_written_again(
+    tmp_path_factory: pytest.TempPathFactory, locks: SearchStrategy[Lock], data: DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("lock") / "images.lock"
+    lock = data.draw(locks)
+    with writing(path) as transaction:
+        transaction.commit(lock)
+    written, number = path.read_bytes(), path.stat().st_ino
+    with writing(path) as transaction:
+        assert transaction.lock == lock
+        assert not transaction.commit(transaction.lock)
+    assert (path.read_bytes(), path.stat().st_ino) == (written, number)
+    assert written == dump(lock).encode()
