@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-full test-fast test-fuzz check format setup engine engine-stop bench clean
+.PHONY: help quickstart test test-full test-fast test-fuzz check format setup engine engine-stop bench reference clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -17,6 +17,7 @@ help:
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
 	@echo "make bench        measure the everyday commands"
+	@echo "make reference    write docs/reference anew from the program"
 
 setup: $(READY)
 $(READY): pyproject.toml uv.lock scripts/setup
@@ -70,6 +71,9 @@ bench: $(READY) engine
 	@.venv/bin/python benchmarks/everyday.py
 	@echo
 	@.venv/bin/python benchmarks/together.py
+
+reference: $(READY)
+	@.venv/bin/python -m docs.reference.generate
 
 clean:
 	rm -rf .venv .builder/work .builder/logs .mypy_cache .ruff_cache .pytest_cache

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SKELETON = Path(definitions.__file__).parent / "skeleton"
 _PLACEHOLDER = "@NAME@"
+_FOR_EDITORS = "# yaml-language-server: $schema="
 
 
 def new(project: Project, asked: str) -> tuple[Path, ...]:
@@ -33,6 +34,13 @@ def new(project: Project, asked: str) -> tuple[Path, ...]:
     beginnings.mkdir(parents=True)
     for source in sorted(_SKELETON.iterdir()):
         text = source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
-        (beginnings / source.name).write_text(text, encoding="utf-8")
+        (beginnings / source.name).write_text(_without_dead_end(text, beginnings), encoding="utf-8")
     beginnings.rename(folder)
     return tuple(sorted(folder.iterdir()))
+
+
+def _without_dead_end(text: str, folder: Path) -> str:
+    """``text`` without the line that leads an editor to the schema, in a project that does not hold the schema."""
+    first, _, rest = text.partition("\n")
+    schema = first.removeprefix(_FOR_EDITORS)
+    return text if schema == first or (folder / schema).is_file() else rest

@@ -40,6 +40,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "pin": ("pin", "pin", "Keep an image when others are pruned."),
     "unpin": ("pin", "unpin", "Let an image go when others are pruned."),
     "mods": ("mods", "mods", "List mods, check what they apply to, begin a new one."),
+    "schema": ("schema", "schema", "Print the JSON Schema of a file, for editors."),
     "prune": ("prune", "prune", "Remove images that nobody needs, and what builds left."),
     "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
     "verify": ("verify", "verify", "Compare images.lock with the engine and with the files."),

@@ -47,6 +47,17 @@ def test_every_key_is_right_as_it_is_explained(tmp_path: Path) -> None:
     assert mod.load(project, "full").patches
 
 
+def test_an_editor_is_led_to_the_schema_where_the_project_has_it(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    first, _, rest = mod_skeleton.new(project, "without")[-1].read_text(encoding="utf-8").partition("\n")
+    assert first.startswith("# What this mod changes")
+    projects.write(project.root / "builder/definitions/schemas/mod.schema.json", "{}")
+    led = mod_skeleton.new(project, "within")[-1]
+    line, _, others = led.read_text(encoding="utf-8").partition("\n")
+    assert (led.parent / line.removeprefix("# yaml-language-server: $schema=")).read_text() == "{}"
+    assert others == f"{first}\n{rest}"
+
+
 @pytest.mark.parametrize("name", ["", "..", "a/b", "-a", ".a", "a b", "a$b", "mods/"])
 def test_a_name_that_no_mod_may_have_is_refused(tmp_path: Path, name: str) -> None:
     project = projects.make(tmp_path)

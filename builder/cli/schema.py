@@ -1,0 +1,30 @@
+"""``builder schema``."""
+
+from __future__ import annotations
+
+import click
+
+NAMES = ("image", "mod", "recipe", "builder", "lock")
+
+
+@click.command()
+@click.argument("name", required=False, type=click.Choice(NAMES), metavar=f"[{'|'.join(NAMES)}]")
+def schema(name: str | None) -> None:
+    """Print the JSON Schema of a file, for editors.
+
+    Without a name, tell where each schema is. An editor with a YAML language server checks and completes a file whose
+    first line is
+
+    \b
+        # yaml-language-server: $schema=PATH
+    """
+    from builder import schemas
+    from builder.cli import table
+
+    if name is not None:
+        click.echo(schemas.text(name), nl=False)
+        return
+    rows = [(known, schemas.title(known), str(schemas.FILES[known])) for known in NAMES]
+    for known, title, path in rows:
+        for line in table.lines(("builder", ""), [(known, title), ("", path)], table.width())[1:]:
+            click.echo(line)

@@ -1,0 +1,27 @@
+"""The JSON Schemas of the files that people write and of images.lock, for editors and other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builder import definitions, lock
+
+_DEFINITIONS = Path(definitions.__file__).parent / "schemas"
+
+FILES = {
+    **{name: _DEFINITIONS / f"{name}.schema.json" for name in ("image", "mod", "recipe", "builder")},
+    "lock": Path(lock.__file__).parent / "lock.schema.json",
+}
+
+
+def text(name: str) -> str:
+    """The schema called ``name``, one of FILES, as JSON."""
+    return FILES[name].read_text(encoding="utf-8")
+
+
+def title(name: str) -> str:
+    """What the schema called ``name`` describes, in one line."""
+    import json
+
+    said: str = json.loads(text(name))["title"]
+    return said

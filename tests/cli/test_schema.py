@@ -1,0 +1,78 @@
+"""``builder schema``, and the line that leads editors to it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+
+from builder import schemas
+from builder.cli.schema import NAMES
+from tests import projects
+
+ROOT = projects.REPOSITORY_ROOT
+LINE = "# yaml-language-server: $schema="
+WRITTEN = {
+    "image": sorted(ROOT.glob("dockerfiles/*/image.yaml")),
+    "mod": sorted(ROOT.glob("mods/*/mod.yaml")),
+    "recipe": sorted(ROOT.glob("recipes/*.yaml")),
+}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "builder", "schema", *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_a_schema_and_printed_as_it_is_kept(name: str) -> None:
+    printed = run(name).stdout
+    assert printed == schemas.FILES[name].read_text(encoding="utf-8")
+    jsonschema_rs.meta.validate(json.loads(printed))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_key_is_described(name: str) -> None:
+    def undescribed(node: object, path: str) -> list[str]:
+        if isinstance(node, list):
+            return [found for n, item in enumerate(node) for found in undescribed(item, f"{path}[{n}]")]
+        if not isinstance(node, dict):
+            return []
+        own = [
+            f"{path}.{key}"
+            for key, value in node.get("properties", {}).items()
+            if "description" not in value and "description" not in _target(value)
+        ]
+        return own + [found for key, value in node.items() for found in undescribed(value, f"{path}.{key}")]
+
+    whole = json.loads(schemas.text(name))
+
+    def _target(value: dict[str, str]) -> dict[str, str]:
+        reference = value.get("$ref", "").removeprefix("#/$defs/")
+        found: dict[str, str] = whole.get("$defs", {}).get(reference, {})
+        return found
+
+    assert undescribed(whole, name) == []
+
+
+def test_without_a_name_it_tells_where_each_is() -> None:
+    said = run().stdout
+    for name in NAMES:
+        assert f"{name:<7}  {schemas.title(name)}" in said
+        assert str(schemas.FILES[name]) in said
+
+
+def test_an_unknown_name_ends_with_2() -> None:
+    assert run("images").returncode == 2
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_shipped_files_lead_an_editor_to_their_schema(name: str) -> None:
+    assert WRITTEN[name]
+    for file in WRITTEN[name]:
+        first = file.read_text(encoding="utf-8").partition("\n")[0]
+        assert first.startswith(LINE), file
+        assert (file.parent / first.removeprefix(LINE)).resolve() == Path(schemas.FILES[name]).resolve()
