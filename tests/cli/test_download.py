@@ -119,7 +119,8 @@ def test_which_revision_is_meant(machine: Machine) -> None:
     third = machine.hub.add(MODEL, {"a": b"newest"})
     locks.write(machine.project, (1,), current=1, paired=1)
     lock = machine.project.lock
-    lock.write_text(lock.read_text().replace("    recipe: recipes/", f"    revision: {first}\n    recipe: recipes/"))
+    paired = "            recipe: recipes/"
+    lock.write_text(lock.read_text().replace(paired, f"            revision: {first}\n{paired}"))
     # As it was paired, where nobody says anything else; and what is loaded without asking the hub.
     machine.run("download", MODEL)
     assert [path.name for path in (machine.model / "snapshots").iterdir()] == [first]
