@@ -52,6 +52,12 @@ def changed(environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> Cha
     return Change(recipe.model, before, now)
 
 
+def remark(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
+    """What is worth saying before ``recipe`` is served: that its model is no longer at the revision it is paired at."""
+    known = reading.read(project.lock).models.get(recipe.model or "")
+    return str(changed(environ, recipe, known.pairing) or "") if known else ""
+
+
 def record(project: Project, environ: Mapping[str, str], model: str, report: Report) -> str | None:
     """Fills in the revision of a pairing that was made before the model was here; returns what was written, if any was.
 

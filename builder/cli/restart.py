@@ -25,9 +25,9 @@ from builder.cli.verbosity import verbosity_options
 def restart(
     context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **given: Any
 ) -> None:
-    """Serve anew, from the image that is paired now: after `rollback MODEL`, from the one before.
+    """Serve anew, from the image that is paired now.
 
-    With the options that it was started with, and what is given here in place of them.
+    After `rollback MODEL` that is the one before. With the options that it was started with, and what is given here in place of them.
     """
     from builder import restart as verb
     from builder.cli import waiting
@@ -36,5 +36,5 @@ def restart(
 
     request = Request(what, overrides(given), extra, nodes)
     started = verb.restart(context.project, context.endpoint, os.environ, request, say)
-    waiting.say_image(started.found)
+    waiting.say_image(context, started.found)
     waiting.finish(context, started, detach=detach)

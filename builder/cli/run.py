@@ -40,5 +40,5 @@ def run(
 
     request = wanted.Request(what, overrides(given), extra, nodes)
     prepared = wanted.prepare(context.project, context.endpoint, os.environ, request)
-    waiting.say_image(prepared.found)
+    waiting.say_image(context, prepared.found)
     waiting.finish(context, verb.start(prepared, os.environ), detach=detach)

@@ -28,7 +28,10 @@ _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
 @json_option
 @pass_context
 def status(context: Context, what: str | None, watch: bool, as_json: bool) -> None:
-    """Show how everything is that is being served: health, requests, tokens a second, speculative acceptance."""
+    """Show how everything is that is being served.
+
+    Health, restarts, requests, tokens a second and speculative acceptance, as vLLM counts them.
+    """
     from builder import serving_state
 
     while True:

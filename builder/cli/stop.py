@@ -18,9 +18,9 @@ from builder.cli.context import Context, pass_context
 )
 @pass_context
 def stop(context: Context, what: str | None, seconds: int) -> None:
-    """End what serves a model: it may finish what it is at, and is killed when its time is over.
+    """End what serves a model.
 
-    Without a name: the only one there is.
+    It may finish what it is at, and is killed when its time is over. Without a name: the only one there is.
     """
     from builder import running
     from builder import stop as verb

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli import verbosity, words
+from builder.cli.say import say
 from builder.events import Said
 from builder.phases import Phase
 
@@ -21,17 +23,18 @@ if TYPE_CHECKING:
     from builder.served import Served
 
 
-def say_image(found: Served) -> None:
-    """Says so where the image is not the model's own."""
-    from builder import served
+def say_image(context: Context, found: Served) -> None:
+    """Says so where the image is not the model's own, or the model is at another revision than it was."""
+    from builder import models, served
 
-    if (remark := served.remark(found)) and verbosity.level() != "quiet":
-        click.echo(remark, err=True)
+    for remark in (served.remark(found), models.remark(context.project, os.environ, found.recipe)):
+        if remark:
+            say(Said(remark))
 
 
 def finish(context: Context, started: Started, *, detach: bool) -> None:
     """Waits until it answers, unless told not to, and says where."""
-    from builder import readiness
+    from builder import models, readiness
 
     running = started.running
     where = f"{click.style(running.name, bold=True)} serves from {running.image}"
@@ -43,6 +46,8 @@ def finish(context: Context, started: Started, *, detach: bool) -> None:
     else:
         with _shown() as report:
             seconds = readiness.wait(context.project, started, report)
+        if model := started.found.recipe.model:
+            models.record(context.project, os.environ, model, say)
         click.echo(f"{where}, ready after {words.duration(seconds)}: {running.address}")
 
 
