@@ -27,7 +27,8 @@ def restart(
 ) -> None:
     """Serve anew, from the image that is paired now.
 
-    After `rollback MODEL` that is the one before. With the options that it was started with, and what is given here in place of them.
+    After `rollback MODEL` that is the one before. With the options that it was started with, and what is given here in
+    place of them.
     """
     from builder import restart as verb
     from builder.cli import waiting

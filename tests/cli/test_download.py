@@ -120,15 +120,10 @@ def test_which_revision_is_meant(machine: Machine) -> None:
     third = machine.hub.add(MODEL, {"a": b"newest"})
     locks.write(machine.project, (1,), current=1, paired=1)
     lock = machine.project.lock
-<<<<<<< HEAD
     held = reading.read(lock)
     known = held.models[MODEL]
     paired = replace(known, pairing=replace(known.pairing, revision=first))
     lock.write_text(text.dump(held.with_model(MODEL, paired)))
-=======
-    paired = "            recipe: recipes/"
-    lock.write_text(lock.read_text().replace(paired, f"            revision: {first}\n{paired}"))
->>>>>>> w-life
     # As it was paired, where nobody says anything else; and what is loaded without asking the hub.
     machine.run("download", MODEL)
     assert [path.name for path in (machine.model / "snapshots").iterdir()] == [first]
