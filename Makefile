@@ -58,6 +58,7 @@ check: $(READY)
 	@.venv/bin/ruff format --check --quiet
 	@.venv/bin/mypy --no-error-summary
 	@.venv/bin/lint-imports --no-logo | tail -n 1
+	@.venv/bin/vulture
 	@.venv/bin/codespell $$(git ls-files)
 	@.venv/bin/yamllint --strict $$(git ls-files '*.yaml' '*.yml' .yamllint)
 	@.venv/bin/shellcheck --external-sources $$(git grep -lE '^#!.*(bash|sh)$$' -- . ':!*.md')

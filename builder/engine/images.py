@@ -59,7 +59,6 @@ class Details:
     layers: tuple[str, ...]
     config: Mapping[str, Any]
     tags: tuple[str, ...]
-    repo_digests: tuple[str, ...]
 
 
 def tags(endpoint: Endpoint, references: Iterable[str] = (), cache: Path | None = None) -> dict[str, str]:
@@ -118,7 +117,6 @@ def details(said: Mapping[str, Any]) -> Details:
         # Stores differ in which empty values they keep.
         config={key: config[key] for key in _RUNTIME if config.get(key)},
         tags=tuple(tag for tag in said.get("RepoTags") or () if not tag.startswith("<none>")),
-        repo_digests=tuple(said.get("RepoDigests") or ()),
     )
 
 

@@ -77,11 +77,6 @@ def commits_between(mirrors: Path, url: str, old: str, new: str, wanted: Wanted 
     return mirror_use.using(mirrors, url, count_and_list, say)
 
 
-def read_file(mirrors: Path, url: str, commit: str, path: str, say: Say = silent) -> bytes | None:
-    """The file ``path`` as it is in ``commit``, or None where there is none. Fetches it once. Raises SourceError."""
-    return mirror_use.using(mirrors, url, lambda place: _read(place, commit, path), say)
-
-
 def read_files(mirrors: Path, url: str, commit: str, paths: Collection[str], say: Say = silent) -> dict[str, bytes]:
     """Those of ``paths`` that ``commit`` has, as they are in it; fetched together, once. Raises SourceError."""
     return mirror_use.using(mirrors, url, lambda place: _read_all(place, commit, paths), say)

@@ -90,7 +90,7 @@ def test_layers_and_platform_change_the_fingerprint() -> None:
 
 def test_what_is_about_an_image_changes_nothing() -> None:
     before = recorded("classic")
-    other = replace(before, id="sha256:0", size=1, created="", labels={}, tags=(), repo_digests=())
+    other = replace(before, id="sha256:0", size=1, created="", labels={}, tags=())
     assert images.fingerprint(before) == images.fingerprint(other)
 
 

@@ -112,7 +112,7 @@ def test_the_login_in_an_address_is_used_and_stands_nowhere(vllm: Vllm, capfd: p
     url = f"{vllm.server.with_login(f'me:{WRITTEN}')}/vllm.git"
     pin = git.resolve(vllm.mirrors, url, "main", vllm.said.append)
     assert pin.git == vllm.url
-    assert git_reading.read_file(vllm.mirrors, url, pin.commit, "VERSION") == b"0.19.1\n"
+    assert git_reading.read_files(vllm.mirrors, url, pin.commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
     frozen = pulls.freeze(vllm.mirrors, url, 40898, pin.commit, vllm.said.append)
     with pytest.raises(SourceError) as missing:
         git.resolve(vllm.mirrors, url, "nothing")

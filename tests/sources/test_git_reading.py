@@ -47,7 +47,7 @@ def test_the_way_back_and_no_way_at_all(vllm: Vllm) -> None:
 
 def test_a_file_is_read_as_it_was_and_only_once_fetched(vllm: Vllm) -> None:
     def read() -> bytes | None:
-        return git_reading.read_file(vllm.mirrors, vllm.url, vllm.history.v0_19_0, "VERSION")
+        return git_reading.read_files(vllm.mirrors, vllm.url, vllm.history.v0_19_0, ["VERSION"]).get("VERSION")
 
     assert read() == b"0.19.0\n"
     assert vllm.requests_of(read) == 0
@@ -57,12 +57,12 @@ def test_a_file_is_read_as_it_was_and_only_once_fetched(vllm: Vllm) -> None:
 
 @pytest.mark.parametrize("path", ["nothing.txt", "vllm", "requirements/", "*", "../VERSION", "/etc/passwd"])
 def test_what_is_no_file_there_is_none(vllm: Vllm, path: str) -> None:
-    assert git_reading.read_file(vllm.mirrors, vllm.url, vllm.history.main, path) is None
+    assert git_reading.read_files(vllm.mirrors, vllm.url, vllm.history.main, [path]).get(path) is None
 
 
 def test_a_program_run_by_a_hook_reads_the_same_paths(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_WORK_TREE", str(vllm.mirrors.parent))
-    found = git_reading.read_file(vllm.mirrors, vllm.url, vllm.history.main, "./requirements/../VERSION")
+    found = git_reading.read_files(vllm.mirrors, vllm.url, vllm.history.main, ["VERSION"]).get("VERSION")
     assert found == b"0.19.1\n"
 
 

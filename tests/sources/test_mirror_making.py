@@ -109,7 +109,7 @@ def test_a_tree_that_is_missing_is_found_when_it_is_read(vllm: Vllm) -> None:
         with moved.open("rb") as content:
             subprocess.run(["git", "-C", str(vllm.mirror), "unpack-objects", "-q"], stdin=content, check=True)
     (vllm.mirror / "objects" / tree[:2] / tree[2:]).unlink()
-    assert git_reading.read_file(vllm.mirrors, vllm.url, commit, "VERSION") == b"0.19.1\n"
+    assert git_reading.read_files(vllm.mirrors, vllm.url, commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
 
 
 def test_a_commit_that_only_the_damaged_mirror_has_is_saved_from_it(vllm: Vllm) -> None:

@@ -72,7 +72,7 @@ def test_its_head_outlives_a_force_push_and_the_branch(vllm: Vllm) -> None:
         freeze(vllm, 40898)
     shutil.rmtree(vllm.server.root)
     vllm.git("gc", "--quiet", "--prune=now")
-    content = git_reading.read_file(vllm.mirrors, vllm.url, frozen.pin.head, DRAFTER)
+    content = git_reading.read_files(vllm.mirrors, vllm.url, frozen.pin.head, [DRAFTER]).get(DRAFTER)
     assert content == lines(1, 60, line10="SLIDING", line50="fifty").encode()
 
 
