@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from builder import remote
 from builder.engine import bake as engine_bake
 from builder.errors import BuildFailedError, SourceError, TreeGoneError
 from builder.events import Said
@@ -60,6 +61,7 @@ def bake(
                 contexts={"find-links": str(first.wheels)} if staged else {},
                 # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the history.
                 args=dict(settings.proxies),
+                cache=remote.cache(project, jobs[0].definition),
                 log_path=log,
                 on_event=report,
                 environ={**environ, **_index_variables(settings)},

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import baking, checks, frozen, record, steptimes, work
+from builder import baking, checks, frozen, record, remote, steptimes, work
 from builder.engine import images, versions
 from builder.errors import ImageStateError
 from builder.events import WAITING, Report
@@ -49,6 +49,7 @@ def run(
     started = time.monotonic()
     host = versions.usable(endpoint).platform
     work.clean_up(project, endpoint)
+    remote.require_reachable_bases(endpoint, (prepared.plan for prepared in wanted))
     for prepared in wanted:
         checks.require_local_base(endpoint, prepared.plan)
     with ExitStack() as stack:
@@ -102,6 +103,7 @@ def _checked(
         recipe=prepared.recipe.file if prepared.recipe else None,
         versions=plan.versions,
         mods={mod.name: mod.content_hash for mod in plan.mods},
+        builder=endpoint.instance if endpoint.builds_elsewhere else None,
     )
 
 
@@ -178,12 +180,7 @@ def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepa
 def _paired(lock: Lock, name: ImageName, prepared: Prepared, models: tuple[str, ...]) -> Lock:
     recipe = prepared.recipe
     for model in models:
-        own = recipe is not None and recipe.model == model
-        pairing = Pairing(
-            image=name,
-            recipe=recipe.file if recipe else None,
-            revision=recipe.revision if recipe and own else None,
-        )
+        pairing = Pairing(image=name, recipe=recipe.file if recipe else None, revision=prepared.revisions.get(model))
         known = lock.models.get(model)
         lock = lock.with_model(model, known.with_pairing(pairing) if known else Model(pairing))
     return lock

@@ -116,3 +116,19 @@ class ImageStateError(BuilderError):
     """An image that images.lock records is missing from the engine, or its tag points at other content."""
 
     exit_code = 7
+
+
+class ServeFailedError(BuilderError):
+    """A server could not be started, or ended before it answered; ``log`` names the file with all that it said."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.log = log
+
+
+class TransferError(BuilderError):
+    """An image did not get to a registry or to another machine, or may not."""
+
+    exit_code = 1

@@ -13,7 +13,16 @@ class Said:
     text: str
 
 
+@dataclass(frozen=True)
+class Moved:
+    """How far something large has come, in bytes; ``what`` says what moves where."""
+
+    what: str
+    current: int
+    total: int
+
+
 WAITING = Said("waiting for another process that writes images.lock")
 
 Report = Callable[[object], None]
-"""Takes a Said, or one of the engine's progress events (``builder.engine.progress``)."""
+"""Takes a Said, a Moved, or one of the engine's progress events (``builder.engine.progress``)."""

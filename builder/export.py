@@ -47,10 +47,7 @@ def run(project: Project, request: Request, environ: Mapping[str, str]) -> Expor
     """
     found = served.find(project, reading.read(project.lock), request.text)
     rendered = command.render(found.recipe, request.overrides, request.extra)
-    remarks = []
-    if found.why == "current":
-        what = found.recipe.model or found.recipe.name
-        remarks.append(f"{what} is paired with no image; {found.image} is the current one")
+    remarks = [remark] if (remark := served.remark(found)) else []
     if request.format == "recipe":
         remarks += [f"{asked} is not in {found.image}: left for the launcher to apply" for asked in _not_baked(found)]
     return Exported(_text(project, request, environ, found, rendered), found.image, tuple(remarks))

@@ -80,7 +80,7 @@ def _moves(lock: Lock, model: str, name: ImageName) -> tuple[Move, ...]:
 
 def _recipe(project: Project, model: str, name: ImageName) -> Recipe | None:
     found = [recipes.load(project, project.recipes / f"{one}.yaml") for one in recipes.names(project)]
-    suiting = [one for one in found if one.model == model and one.container == name.repository]
+    suiting = [one for one in found if one.model == model and one.repository == name.repository]
     return suiting[0] if len(suiting) == 1 else None
 
 

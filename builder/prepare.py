@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder import chain as chains
 from builder import frozen as frozen_diffs
-from builder import mod_choice, pinned, rendered, status
+from builder import mod_choice, models, pinned, rendered, status
 from builder.definitions import image, target
 from builder.errors import UsageError
 from builder.events import Said
@@ -54,12 +54,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request thought through: the plan, the diffs frozen for it, and how it compares with what has been built."""
+    """A request thought through: the plan, the diffs frozen for it, and how it compares with what has been built.
+    ``revisions`` are those to record, by model, where they are known."""
 
     request: Request
     plan: Plan
     recipe: Recipe | None
     models: tuple[str, ...]
+    revisions: Mapping[str, str]
     lock: Lock
     frozen: Mapping[str, bytes]
     rendered: Mapping[str, str]
@@ -115,7 +117,7 @@ def prepare_all(
     found: list[Prepared] = []
     for request, one, chain, own in zip(requests, meant, wanted, mods, strict=True):
         arranged = mod_choice.arrange(project, chain, own, [completed[each.name].pins for each in chain])
-        prepared = _prepare(project, endpoint, lock, request, one, chain, completed, arranged)
+        prepared = _prepare(project, endpoint, lock, request, one, chain, completed, arranged, environ)
         _try_patches(project, prepared, environ, report)
         found.append(prepared)
         for plan in prepared.plan.chain:
@@ -141,9 +143,10 @@ def _prepare(
     chain: chains.Chain,
     completed: Mapping[str, pinned.Completed],
     mods: Sequence[tuple[Mod, ...]],
+    environ: Mapping[str, str],
 ) -> Prepared:
     recipe = meant.recipe
-    models = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
+    wanted = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
     plan: Plan | None = None
     frozen: dict[str, bytes] = {}
     fresh: dict[str, str] = {}
@@ -152,11 +155,12 @@ def _prepare(
         frozen.update(one.frozen)
         diffs = frozen_diffs.load(project, definition.name, one.pins, frozen)
         ingredients = Ingredients(definition, one.pins, diffs, baked, rendered.remembering(project, fresh))
-        plan = make(ingredients, plan, recipe if last else None, models if last else ())
+        plan = make(ingredients, plan, recipe if last else None, wanted if last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
     compared = _compare(project, endpoint, lock, plan)
-    return Prepared(request, plan, recipe, models, lock, frozen, fresh, compared)
+    revisions = {model: found for model in wanted if (found := models.to_record(environ, model, recipe))}
+    return Prepared(request, plan, recipe, wanted, revisions, lock, frozen, fresh, compared)
 
 
 def _try_patches(project: Project, prepared: Prepared, environ: Mapping[str, str], report: Report) -> None:

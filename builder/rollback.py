@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import names, pointers, record
+from builder import names, record
 from builder.definitions import target
+from builder.engine import images
 from builder.errors import NothingToDoError, UsageError
 from builder.events import WAITING, Report
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
-from builder.pointers import Move
+from builder.pointers import Move, apply, differences, refuse_bad, require_present, staying
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
@@ -44,28 +45,31 @@ def run(
     """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
 
     A recipe moves what building it moved, ``latest`` and its model, where both are at the same image. Numbers that are
-    marked bad or pruned are passed over.
+    marked bad or pruned are passed over. What was pushed and is no longer here is pulled first, where there is a
+    registry.
     Raises NothingToDoError where there is none to go to, and for a ``to`` that is marked bad, unless ``force``;
     ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing.
     """
     lock = reading.read(project.lock)
     subject = _subject(project, lock, text)
+    if not dry_run:
+        _fetch_missing(project, endpoint, lock, moves(lock, subject, to), report)
     done: tuple[Move, ...] = ()
 
     def change(before: Lock) -> Lock:
         nonlocal done
         done = moves(before, subject, to)
         if not force:
-            pointers.refuse_bad(before, done)
-        pointers.require_present(endpoint, before, done)
-        return pointers.apply(before, done)
+            refuse_bad(before, done)
+        require_present(endpoint, before, done)
+        return apply(before, done)
 
     if dry_run:
         before, after = lock, change(lock)
     else:
         before, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
     passed = _passed(before, done) if to is None else ()
-    return RolledBack(done, pointers.staying(after, done), passed, pointers.differences(project, done))
+    return RolledBack(done, staying(after, done), passed, differences(project, done))
 
 
 def _subject(project: Project, lock: Lock, text: str) -> Subject:
@@ -168,3 +172,16 @@ def _existing(lock: Lock, name: ImageName) -> ImageName:
     if lock.image(name) is None:
         raise UsageError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
     return name
+
+
+def _fetch_missing(project: Project, endpoint: Endpoint, lock: Lock, wanted: tuple[Move, ...], report: Report) -> None:
+    """Gets what was pushed and is no longer here, where a registry is set."""
+    for goal in {move.to for move in wanted}:
+        recorded = lock.image(goal)
+        if recorded is None or recorded.digest is None or images.inspect(endpoint, str(goal)) is not None:
+            continue
+        from builder import fetching
+        from builder.definitions import configuration
+
+        if address := configuration.load(project).registry:
+            fetching.fetch(project, endpoint, address, lock, goal, report)

@@ -52,6 +52,13 @@ def of_recipe(lock: Lock, recipe: Recipe) -> Served:
     return Served(recipe, name, recorded, why)
 
 
+def remark(found: Served) -> str:
+    """What is worth saying of how the image was found: nothing where it is the one paired with the model."""
+    if found.why != "current":
+        return ""
+    return f"{found.recipe.model or found.recipe.name} is paired with no image; {found.image} is the current one"
+
+
 def _recipe_of_model(project: Project, lock: Lock, model: str) -> Recipe:
     """The recipe that a model was paired by."""
     file = lock.models[model].pairing.recipe

@@ -17,6 +17,7 @@ from builder.events import Said
 
 if TYPE_CHECKING:
     from builder.build import Built
+    from builder.engine.endpoint import Endpoint
     from builder.lock.model import ImageName
     from builder.plan.model import Step
     from builder.prepare import Prepared
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--locked", is_flag=True, help="Resolve nothing: fail where images.lock does not cover what is asked.")
 @click.option("--force", is_flag=True, help="Build though nothing has changed.")
 @click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
+@click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and touch nothing.")
 @verbosity_options
 @pass_context
@@ -53,6 +55,7 @@ def build(
     locked: bool,
     force: bool,
     no_promote: bool,
+    builder: str | None,
     dry_run: bool,
 ) -> None:
     """Build a numbered image from a recipe or a definition.
@@ -60,7 +63,7 @@ def build(
     TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition; several are built in one go, what they
     share once. Where nothing has changed since a number that is still there, nothing is built.
     """
-    from builder import prepare, rendered
+    from builder import prepare, remote, rendered
     from builder.cli.say import say
 
     overrides = parse_overrides(platform, settings)
@@ -79,7 +82,7 @@ def build(
             _finish_without_building(context, prepared, prepared.compared.already)
     to_build = [prepared for prepared in wanted if force or not prepared.compared.already]
     if to_build:
-        _build(context, to_build)
+        _build(context, remote.with_instance(context.project, context.endpoint, builder), to_build)
 
 
 def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> None:
@@ -92,7 +95,7 @@ def _finish_without_building(context: Context, prepared: Prepared, name: ImageNa
     _say_already(prepared, name)
 
 
-def _build(context: Context, to_build: list[Prepared]) -> None:
+def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared]) -> None:
     from builder import build as verb
     from builder import steptimes
     from builder.cli import progress
@@ -105,7 +108,7 @@ def _build(context: Context, to_build: list[Prepared]) -> None:
     try:
         with progress.shown(steptimes.load(context.project)) as report:
             # Of several, those that are done are told also where a later one fails.
-            done.extend(verb.run(context.project, context.endpoint, to_build, os.environ, report))
+            done.extend(verb.run(context.project, endpoint, to_build, os.environ, report))
     finally:
         for built in done:
             _print_summary(built)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,12 +15,13 @@ from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
     from builder.lock.model import Lock, Model, Pairing
+    from builder.models_cache import Held
     from builder.status import Overview, Row
 
 
 @click.command("list")
 @click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
-@click.option("--models", is_flag=True, help="A row for each model: its image, status, note; and the images before.")
+@click.option("--models", is_flag=True, help="A row for each model, what the cache has of it, and the images before.")
 @json_option
 @pass_context
 def list_(context: Context, target: str | None, models: bool, as_json: bool) -> None:
@@ -27,10 +30,12 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     TARGET limits the list to a definition, a repository, a model, or the image of a recipe.
     """
     from builder import listing
+    from builder import models as of_models
 
     lock, overview = listing.run(context.project, context.endpoint, target)
     if as_json:
-        click.echo(json.dumps(document(lock, overview), indent=1, ensure_ascii=False))
+        held = of_models.held(os.environ, lock)
+        click.echo(json.dumps(document(lock, overview, held), indent=1, ensure_ascii=False))
         return
     if overview.engine_error:
         click.echo(f"no engine answers, so states are unknown: {overview.engine_error}", err=True)
@@ -39,26 +44,27 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     if not overview.rows:
         click.echo("no images yet: `builder build TARGET` makes the first")
     elif models:
-        rows = [row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model)]
+        held = of_models.held(os.environ, lock)
+        rows = [row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model, held.get(name))]
         table.show(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
     else:
         rows = [shown for row in overview.rows for shown in _image_rows(row)]
         table.show(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
-def document(lock: Lock, overview: Overview) -> dict[str, Any]:
+def document(lock: Lock, overview: Overview, held: Mapping[str, Held]) -> dict[str, Any]:
     """The list for programs, ``schema_version`` 1."""
     return {
         "schema_version": 1,
         "images": [image_document(row) for row in overview.rows],
-        "models": [_model(name, model) for name, model in sorted(lock.models.items())],
+        "models": [_model(name, model, held.get(name)) for name, model in sorted(lock.models.items())],
     }
 
 
 def _image_rows(row: Row) -> list[tuple[str, ...]]:
     """The image, and its note below."""
     vllm = row.image.versions.get("vllm")
-    said = [row.state if row.state != "present" else "", "current" if row.current else "", row.image.status]
+    said = [_where(row), "current" if row.current else "", row.image.status]
     said.append("pinned" if row.image.pinned else "")
     image = (
         str(row.name),
@@ -71,10 +77,24 @@ def _image_rows(row: Row) -> list[tuple[str, ...]]:
     return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
 
 
-def _model_rows(name: str, model: Model) -> list[tuple[str, ...]]:
-    """The pairing now, and below it those before, the latest first."""
-    pairings = (model.pairing, *model.previous)
-    return [(name if p is model.pairing else "  before", str(p.image), p.status, p.note or "-") for p in pairings]
+def _where(row: Row) -> str:
+    """Where the image is, in words; nothing is asked of the registry."""
+    if row.image.digest is None or row.state not in {"present", "missing"}:
+        return row.state if row.state != "present" else ""
+    return "pushed" if row.state == "present" else "in registry"
+
+
+def _model_rows(name: str, model: Model, held: Held | None) -> list[tuple[str, ...]]:
+    """The pairing now, below it what the cache has of the model, and those before, the latest first."""
+    now, *before = ((str(p.image), p.status, p.note or "-") for p in (model.pairing, *model.previous))
+    return [(name, *now), (_cached(held), "", "", ""), *(("  before", *one) for one in before)]
+
+
+def _cached(held: Held | None) -> str:
+    if held is None:
+        return "  not downloaded"
+    revision = f" at {held.revision[:7]}" if held.revision else ""
+    return f"  {words.size(held.size)}{revision}{', incomplete' if held.incomplete else ''}"
 
 
 def image_document(row: Row) -> dict[str, Any]:
@@ -95,6 +115,7 @@ def image_document(row: Row) -> dict[str, Any]:
         "platform": image.platform,
         "size": image.size,
         "fingerprint": image.fingerprint,
+        "digest": image.digest,
         "vllm": _version(row, "vllm"),
         "flashinfer": _version(row, "flashinfer"),
         "mods": list(image.mods),
@@ -107,12 +128,15 @@ def _version(row: Row, source: str) -> dict[str, str | None] | None:
     return {"version": found.version, "commit": found.commit} if found else None
 
 
-def _model(name: str, model: Model) -> dict[str, Any]:
+def _model(name: str, model: Model, held: Held | None) -> dict[str, Any]:
     return {
         "model": name,
         **_pairing(model.pairing),
         "previous": [str(before.image) for before in model.previous],
         "history": [_pairing(before) for before in model.previous],
+        "cached": held is not None and not held.incomplete,
+        "cached_size": held.size if held else None,
+        "cached_revision": held.revision if held else None,
     }
 
 

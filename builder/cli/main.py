@@ -13,7 +13,7 @@ import click
 
 from builder.cli.commands import Commands
 from builder.cli.context import Context
-from builder.errors import BuilderError, BuildFailedError
+from builder.errors import BuilderError, BuildFailedError, ServeFailedError
 
 INTERRUPTED = 130
 BUG = 3
@@ -61,7 +61,7 @@ def _say_error(error: BuilderError) -> None:
     click.echo(click.style("error: ", fg="red", bold=True) + first, err=True, color=_colour())
     for line in rest:
         click.echo(f"  {line}", err=True)
-    if isinstance(error, BuildFailedError) and error.log:
+    if isinstance(error, BuildFailedError | ServeFailedError) and error.log:
         click.echo(f"the whole log: {error.log}", err=True)
     if error.hint:
         click.echo(click.style("what to do: ", bold=True) + error.hint, err=True, color=_colour())

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from builder.engine.transfer import Moved
 
 _DAY = 86400
 _UNITS = (("year", 365 * _DAY), ("month", 30 * _DAY), ("week", 7 * _DAY), ("day", _DAY), ("hour", 3600), ("min", 60))
@@ -31,6 +35,12 @@ def size(count: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
+
+
+def layers(moved: Moved) -> str:
+    """Layers that moved, with their bytes where the engine said them."""
+    count = f"{moved.layers} layer{'' if moved.layers == 1 else 's'}"
+    return f"{count}, {size(moved.bytes)}" if moved.bytes else count
 
 
 def duration(seconds: float) -> str:

@@ -7,6 +7,7 @@ from itertools import pairwise, takewhile
 
 # What `vllm serve` listens on where the command does not say: https://docs.vllm.ai/en/stable/cli/serve.html
 VLLM_PORT = 8000
+LOOPBACK = "127.0.0.1"
 
 
 def option(words: Sequence[str], *names: str) -> str | None:
@@ -50,3 +51,8 @@ def port(words: Sequence[str]) -> int | None:
     if said is None:
         return VLLM_PORT
     return int(said) if said.isascii() and said.isdecimal() else None
+
+
+def reached_at(host: str | None) -> str:
+    """Where a server that listens on ``host`` is reached from its own machine."""
+    return host if host not in {None, "", "0.0.0.0", "::"} else LOOPBACK  # noqa: S104

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from builder import models_cache
+from builder.definitions import arguments
+
 if TYPE_CHECKING:
     from builder.definitions.command import ServeCommand
     from builder.definitions.recipe import Recipe
@@ -103,6 +106,7 @@ def settings(
         f"{LABEL}.model": recipe.model or command.model or "",
         f"{LABEL}.names": json.dumps(command.served),
         f"{LABEL}.port": str(command.port or ""),
+        f"{LABEL}.host": command.host or "",
     }
     return ContainerSettings(
         name=name,
@@ -118,8 +122,8 @@ def settings(
         mounts=(*_model_caches(environ), *_compile_caches(environ, repository, number)),
         labels={key: value for key, value in labels.items() if value},
         health=_health(command),
-        # Loaders pin memory, and open every file of a large model at once.
-        ulimits={"memlock": -1, "nofile": 65536},
+        # Loaders pin memory for the GPU. vLLM itself raises the number of open files, as far as the engine lets it.
+        ulimits={"memlock": -1} if serving.gpus == "all" else {},
     )
 
 
@@ -138,11 +142,9 @@ def _cache_home(environ: Mapping[str, str]) -> str:
 
 
 def _model_caches(environ: Mapping[str, str]) -> tuple[Mount, ...]:
-    """https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables says where models lie."""
-    home = environ.get("HF_HOME") or str(PurePosixPath(_cache_home(environ), "huggingface"))
-    hub = environ.get("HF_HUB_CACHE")
+    home, hub = models_cache.home(environ), models_cache.hub(environ)
     inside = f"{HOME}/.cache/huggingface"
-    return (Mount(home, inside), *((Mount(hub, f"{inside}/hub"),) if hub else ()))
+    return (Mount(str(home), inside), *((Mount(str(hub), f"{inside}/hub"),) if hub != home / "hub" else ()))
 
 
 def _compile_caches(environ: Mapping[str, str], repository: str, number: int) -> tuple[Mount, ...]:
@@ -153,5 +155,5 @@ def _compile_caches(environ: Mapping[str, str], repository: str, number: int) ->
 def _health(command: ServeCommand) -> Health | None:
     if command.port is None:
         return None
-    host = command.host if command.host not in {None, "0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104
+    host = arguments.reached_at(command.host)
     return Health(("python3", "-ISc", _PROBE.format(host=host, port=command.port)))

@@ -13,7 +13,7 @@ from builder.engine import faults, wire
 from builder.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from builder.engine.endpoint import Endpoint
 
@@ -63,6 +63,29 @@ def raw(
     if status >= 400:
         raise faults.RefusedError(status, _said(data) or f"status {status} for {method} {path}")
     return data
+
+
+def stream(
+    endpoint: Endpoint,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    timeout: float = 60,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    idle: float | None = None,
+) -> Iterator[bytes]:
+    """The body of the answer as it comes, for as long as the engine goes on; it has to begin within ``timeout``
+    seconds, and with ``idle`` it may not be silent for longer. Raises as `request` does."""
+    refused = b""
+    target = path + ("?" + urlencode(query) if query else "")
+    for status, piece in wire.streaming(endpoint, target, timeout, method=method, headers=headers, idle=idle):
+        if status < 400:
+            yield piece
+            continue
+        refused += piece
+    if refused:
+        raise faults.RefusedError(status, _said(refused) or f"status {status} for {method} {path}")
 
 
 def quoted(reference: str) -> str:

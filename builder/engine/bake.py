@@ -26,6 +26,8 @@ BAKE_FILE = "bake.json"
 # Exporting with zstd takes half the time of gzip, BuildKit's default, and unpacking a fifth; layers of the base image
 # stay as they are. rewrite-timestamp is no choice: an engine always unpacks what it built, which BuildKit then refuses.
 _OUTPUT = "type=image,compression=zstd"
+# Another BuildKit than the engine's own sends the image over, and buildx loads it.
+_LOADED = "type=docker"
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,13 @@ def bake_targets(
     log_path: Path,
     on_event: Callable[[Event], None],
     environ: Mapping[str, str],
+    cache: Mapping[str, str] | None = None,
 ) -> dict[str, Baked]:
     """Builds targets of ``directory``/bake.json in one go, each tagged with its name in ``names``.
 
     ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` are given to
-    every target, over what the bake file says. ``environ`` is the whole environment of the build. ``log_path`` gets the
+    every target, over what the bake file says. ``cache`` is where the build cache comes from and goes to (``from``,
+    ``to``: as buildx writes them). ``environ`` is the whole environment of the build. ``log_path`` gets the
     readable log while the build runs, ``on_event`` every event.
 
     Raises BuildFailedError, and EngineError where the engine went away. The names are temporary: after a failure or an
@@ -83,8 +87,9 @@ def bake_targets(
     metadata = log_path.absolute().with_name(f"{log_path.name}.metadata.json")
     # Nor does buildx delete an old one.
     metadata.unlink(missing_ok=True)
+    output = _LOADED if endpoint.builds_elsewhere else _OUTPUT
     try:
-        arguments = _arguments(names, secrets, contexts, args, metadata)
+        arguments = _arguments(names, secrets, contexts, args, metadata, output, cache or {})
         progress = buildx.run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
         said = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
@@ -105,10 +110,14 @@ def _arguments(
     contexts: Mapping[str, str],
     args: Mapping[str, str],
     metadata: Path,
+    output: str,
+    cache: Mapping[str, str],
 ) -> list[str]:
     arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
     for target, name in names.items():
-        arguments += ["--set", f"{target}.output={_OUTPUT},name={name}"]
+        arguments += ["--set", f"{target}.output={output},name={name}"]
+        for kind, place in cache.items():
+            arguments += ["--set", f"{target}.cache-{kind}={place}"]
     for secret in secrets:
         source = f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"
         arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from builder.engine import logins
 from builder.engine.api import quoted, request
 from builder.engine.faults import RefusedError, SlowError
 from builder.engine.images import fingerprint, inspect
@@ -28,7 +29,7 @@ def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = 
     """
     try:
         path = f"/distribution/{quoted(reference)}/json"
-        said = request(endpoint, "GET", path, headers=_credentials(reference), timeout=wait)
+        said = request(endpoint, "GET", path, headers=logins.headers(reference), timeout=wait)
     except RefusedError as error:
         why = error.said
     except SlowError:
@@ -43,19 +44,6 @@ def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = 
             hint="check its name and the network, or `docker pull` or import it so that the engine has it",
         )
     return LOCAL + local
-
-
-def _credentials(reference: str) -> dict[str, str]:
-    """The person's login for the registry of ``reference``, from Docker's own configuration and credential helpers."""
-    from docker import auth
-    from docker.errors import DockerException
-
-    try:
-        registry, _ = auth.resolve_repository_name(reference)
-        login = auth.load_config().resolve_authconfig(registry)
-    except DockerException as error:
-        raise SourceError(f"the login for the registry of {reference} cannot be read: {error}") from None
-    return {"X-Registry-Auth": auth.encode_header(login).decode()} if login else {}
 
 
 def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") -> str | None:

@@ -42,7 +42,7 @@ def run(
     with log_path.open("w", encoding="utf-8", errors="replace") as file:
         log = Log(file)
         process = subprocess.Popen(
-            [*_dying_with_us(), _program(endpoint), *endpoint.buildx[1:], *arguments],
+            [*dying_with_us(), _program(endpoint), *endpoint.buildx[1:], *arguments],
             cwd=directory,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
@@ -79,10 +79,10 @@ def _program(endpoint: Endpoint) -> str:
     raise EngineError(f"there is no {endpoint.buildx[0]}, which builds images", hint=START_HINT)
 
 
-def _dying_with_us() -> list[str]:
-    """A prefix that makes the kernel end buildx when this process is killed.
+def dying_with_us() -> list[str]:
+    """A prefix that makes the kernel end a process such as buildx when this one is killed.
 
-    Otherwise it would go on until it next writes to the closed pipe: at the end of a step that may take an hour.
+    Otherwise buildx would go on until it next writes to the closed pipe: at the end of a step that may take an hour.
     setpriv is part of util-linux, which Debian and Ubuntu always have.
     """
     from shutil import which

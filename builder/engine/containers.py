@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from builder.engine import frames
 from builder.engine.api import raw, request
 from builder.engine.faults import RefusedError, SlowError
 from builder.errors import BuildFailedError, ImageStateError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _NOT_FOUND = 404
 _BEING_REMOVED = 409
-_FRAME_HEAD = 8
 # A container whose builder was killed ends by itself, and is then removed by the engine.
 _LONGEST_LIFE = 6 * 3600
 
@@ -43,23 +43,31 @@ class Box:
 
         Raises BuildFailedError when the time is over: the container is then killed, and with it everything in it.
         """
-        body = {
-            "Cmd": list(argv),
-            "Env": [f"{key}={value}" for key, value in (env or {}).items()],
-            "AttachStdout": True,
-            "AttachStderr": True,
-        }
-        exec_id = request(self.endpoint, "POST", f"/containers/{self.id}/exec", body=body)["Id"]
         try:
-            output = raw(self.endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": False}, timeout=timeout)
+            return execute(self.endpoint, self.id, argv, timeout, env)
         except SlowError as error:
             _kill(self.endpoint, self.id)
-            said = _text(error.partial).rstrip()
+            said = frames.text(error.partial).rstrip()
             raise BuildFailedError(
                 f"`{' '.join(argv)}` had not ended after {timeout:g} seconds and was stopped" + (said and f"\n{said}")
             ) from None
-        code = request(self.endpoint, "GET", f"/exec/{exec_id}/json")["ExitCode"]
-        return Ran(int(code), _text(output))
+
+
+def execute(
+    endpoint: Endpoint, container: str, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None
+) -> Ran:
+    """Runs a command in a running container. Raises faults.SlowError when ``timeout`` seconds are over: the command may
+    then go on, as the container does."""
+    body = {
+        "Cmd": list(argv),
+        "Env": [f"{key}={value}" for key, value in (env or {}).items()],
+        "AttachStdout": True,
+        "AttachStderr": True,
+    }
+    exec_id = request(endpoint, "POST", f"/containers/{container}/exec", body=body)["Id"]
+    output = raw(endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": False}, timeout=timeout)
+    code = request(endpoint, "GET", f"/exec/{exec_id}/json")["ExitCode"]
+    return Ran(int(code), frames.text(output))
 
 
 @contextmanager
@@ -97,15 +105,29 @@ def running(
         request(endpoint, "POST", f"/containers/{container}/start")
         yield Box(endpoint, container)
     finally:
-        _remove(endpoint, container)
+        remove(endpoint, container)
+
+
+def labelled(endpoint: Endpoint, label: str) -> list[dict[str, Any]]:
+    """Every container with this label (``key`` or ``key=value``), running or not, as the engine lists it."""
+    filters = json.dumps({"label": [label]})
+    return request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}) or []
+
+
+def output(endpoint: Endpoint, container: str) -> str:
+    """The last lines that a container wrote; empty where it is gone."""
+    query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
+    try:
+        return frames.text(raw(endpoint, "GET", f"/containers/{container}/logs", query=query))
+    except RefusedError:
+        return ""
 
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
     """Removes every container with this label (``key`` or ``key=value``), running or not; returns how many."""
-    filters = json.dumps({"label": [label]})
-    found = request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters})
+    found = labelled(endpoint, label)
     for container in found:
-        _remove(endpoint, container["Id"])
+        remove(endpoint, container["Id"])
     return len(found)
 
 
@@ -115,7 +137,8 @@ def _kill(endpoint: Endpoint, container: str) -> None:
         request(endpoint, "POST", f"/containers/{container}/kill")
 
 
-def _remove(endpoint: Endpoint, container: str) -> None:
+def remove(endpoint: Endpoint, container: str) -> None:
+    """Ends a container at once, and removes it; nothing happens where it is gone."""
     try:
         request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1, "v": 1})
     except RefusedError as error:
@@ -132,14 +155,3 @@ def _await_removal(endpoint: Endpoint, container: str) -> None:
     except RefusedError as error:
         if error.status != _NOT_FOUND:
             raise
-
-
-def _text(stream: bytes) -> str:
-    """The text in the engine's frames: one byte for the stream, three empty, four for the length, then the content."""
-    pieces: list[bytes] = []
-    at = 0
-    while at + _FRAME_HEAD <= len(stream):
-        size = int.from_bytes(stream[at + 4 : at + _FRAME_HEAD])
-        pieces.append(stream[at + _FRAME_HEAD : at + _FRAME_HEAD + size])
-        at += _FRAME_HEAD + size
-    return b"".join(pieces).decode(errors="replace")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 _PLUGIN = ("docker", "buildx")
+OWN_BUILDER = "default"
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Endpoint:
 
     ``host`` is an address as DOCKER_HOST takes it (unix://, tcp://, ssh://); ``buildx`` is the argument vector that
     starts buildx; ``origin`` says in words where the address came from, for messages. ``tls`` is the folder of
-    ca.pem, cert.pem and key.pem, empty for a connection without TLS.
+    ca.pem, cert.pem and key.pem, empty for a connection without TLS. ``instance`` is the buildx instance that builds:
+    the engine's own, or another, which may be another machine's.
     """
 
     host: str
@@ -29,6 +31,12 @@ class Endpoint:
     origin: str
     tls: str = ""
     tls_verify: bool = True
+    instance: str = OWN_BUILDER
+
+    @property
+    def builds_elsewhere(self) -> bool:
+        """Whether another BuildKit than the engine's own builds: one that does not see the engine's images."""
+        return self.instance != OWN_BUILDER
 
 
 def find(environ: Mapping[str, str]) -> Endpoint:
@@ -65,12 +73,13 @@ def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
 
 
 def environment(endpoint: Endpoint) -> dict[str, str]:
-    """The variables to lay over a buildx process's environment, so that it builds in this engine and no other.
+    """The variables to lay over a buildx process's environment, so that it builds in this engine and no other, or where
+    ``instance`` says.
 
     A person may have made another builder (a container, a cluster) the current one: images built there are not in the
     engine, and local base images are not seen. With DOCKER_HOST set, the builder ``default`` is the engine's own.
     """
-    found = {"DOCKER_HOST": endpoint.host, "BUILDX_BUILDER": "default"}
+    found = {"DOCKER_HOST": endpoint.host, "BUILDX_BUILDER": endpoint.instance}
     if endpoint.tls:
         found |= {"DOCKER_CERT_PATH": endpoint.tls, "DOCKER_TLS": "1"}
         if endpoint.tls_verify:

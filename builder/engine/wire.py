@@ -12,6 +12,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from builder.engine import ssh
 from builder.engine.faults import foreign, slow, unreachable
 from builder.errors import EngineError
 
@@ -31,21 +32,64 @@ def exchange(
     """The status and the body that the engine answers, within ``timeout`` seconds for the whole of it."""
     request = _request(method, target, sent, headers)
     try:
-        if endpoint.host.startswith("ssh://"):
-            with _through_ssh(endpoint) as (connection, complaint):
-                answer = _ask(endpoint, connection, request, timeout)
-                if not answer:
-                    raise foreign(endpoint, complaint())
-        else:
-            with _connect(endpoint, timeout) as connection:
-                answer = _ask(endpoint, connection, request, timeout)
+        with _connected(endpoint, timeout) as (connection, complaint):
+            answer = _ask(endpoint, connection, request, timeout)
+            if not answer:
+                raise foreign(endpoint, complaint())
     except OSError as error:
         raise unreachable(endpoint, error) from None
     head, body = _split(answer)
+    return _status(endpoint, head), body
+
+
+def streaming(
+    endpoint: Endpoint,
+    target: str,
+    timeout: float,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    idle: float | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """The status that the engine answers within ``timeout`` seconds, with each piece of the body as it comes, for as
+    long as the engine goes on and is not silent for ``idle`` seconds. Leaving early ends what the engine does."""
+    try:
+        with _connected(endpoint, timeout) as (connection, complaint):
+            connection.settimeout(timeout)
+            connection.sendall(_request(method, target, b"", headers or {}))
+            begun = b""
+            while b"\r\n\r\n" not in begun and (piece := connection.recv(_CHUNK)):
+                begun += piece
+            if not begun:
+                raise foreign(endpoint, complaint())
+            head, piece = _split(begun)
+            status = _status(endpoint, head)
+            connection.settimeout(idle)
+            yield status, piece
+            while piece := connection.recv(_CHUNK):
+                yield status, piece
+    except TimeoutError:
+        raise slow(endpoint, timeout if idle is None else idle) from None
+    except OSError as error:
+        raise unreachable(endpoint, error) from None
+
+
+def _status(endpoint: Endpoint, head: bytes) -> int:
     words = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise foreign(endpoint)
-    return int(words[1]), body
+    return int(words[1])
+
+
+@contextmanager
+def _connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
+    """A connection, and what the way to the engine complains of where nothing comes back."""
+    if endpoint.host.startswith("ssh://"):
+        with _through_ssh(endpoint) as found:
+            yield found
+    else:
+        with _connect(endpoint, timeout) as connection:
+            yield connection, str
 
 
 def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
@@ -125,15 +169,8 @@ def _split(answer: bytes) -> tuple[bytes, bytes]:
 def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
     """A connection to the engine of another machine, made as the docker command makes it; and what ssh complains of."""
     import subprocess
-    from urllib.parse import urlsplit
 
-    place = urlsplit(endpoint.host)
-    argv = ["ssh", "-T"]
-    if place.username:
-        argv += ["-l", place.username]
-    if place.port:
-        argv += ["-p", str(place.port)]
-    argv += ["--", place.hostname or "", "docker system dial-stdio"]
+    argv = ssh.argv(endpoint.host, ["-T"], ["docker system dial-stdio"])
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:

@@ -38,7 +38,8 @@ class Version:
 class NumberedImage:
     """One build. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is in bytes
     as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it was removed from
-    the engine on purpose."""
+    the engine on purpose, ``digest`` the manifest's in the registry, None where it was never pushed. ``builder`` names
+    the buildx instance, None for the engine's own."""
 
     built: str
     definition: str
@@ -53,6 +54,8 @@ class NumberedImage:
     versions: dict[str, Version] = field(default_factory=dict)
     mods: dict[str, str] = field(default_factory=dict)
     pruned: str | None = None
+    digest: str | None = None
+    builder: str | None = None
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ def _refuse_other_version(tree: Tree) -> None:
 
 
 _TIME = matching(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "a time in UTC such as `2026-11-20T22:00:00Z`")
+_DIGEST = matching("sha256:[0-9a-f]{64}", "a digest such as `sha256:` and 64 hex digits")
 _STATUS = matching("untested|good|bad", "`untested`, `good` or `bad`")
 _PACKAGE_LINE = matching(r"\S+( sha256:[0-9a-f]{64})*", "a version and `sha256:` hashes of 64 hex digits")
 
@@ -220,6 +221,8 @@ _IMAGE = record(
         "pinned": flag,
         "pruned": _TIME,
         "recipe": _TEXT_OR_NOTHING,
+        "digest": _DIGEST,
+        "builder": text,
         "versions": mapping(_VERSION),
         "mods": mapping(text),
         "models": mapping(_PAIRING),

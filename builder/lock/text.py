@@ -133,6 +133,8 @@ def _image(image: NumberedImage, turn: int | None, pairings: Pairings) -> dict[s
         "status": image.status,
         "note": image.note or None,
         "recipe": image.recipe,
+        "digest": image.digest,
+        "builder": image.builder,
         "versions": {name: _version(version) for name, version in sorted(image.versions.items())} or None,
         "mods": dict(sorted(image.mods.items())) or None,
         "models": {model: _pairing(turn, pairing) for model, (turn, pairing) in pairings.items()} or None,

@@ -1,4 +1,4 @@
-"""tf5 from vLLM's CUDA wheels as PyPI has them, and the kernels on it: some 10 GB, on a Debian base, without a GPU."""
+"""tf5-wheel, from vLLM's CUDA wheels as PyPI has them, and FlashQLA on it: 10 GB, on a Debian base, without a GPU."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from tests.end_to_end.running import answer, layers
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(5400)]
 
-# The version of FlashInfer is the one that vLLM's wheel asks for.
-WHEELS = {"vllm": {"wheel": "vllm==0.32.0"}, "flashinfer": {"wheel": "flashinfer-python==0.7.0.post1"}}
+HERE = {"version": "3.11", "glibc": "2.36"}
+# What goes with the vLLM of tf5-wheel; the shipped one goes with that of dflash.
+FLASHQLA = {"from": "tf5-wheel", "mods": [], "python": {**HERE, "packages": ["flash-qla==0.1.3"]}}
 IMPORTS = """\
 import importlib.metadata as metadata, json
 import flashinfer, transformers, vllm
@@ -45,31 +46,33 @@ def project(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Ite
     made = Project(tmp_path_factory.mktemp("cuda"))
     shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles", made.dockerfiles)
     prefix = f"builder-test-{secrets.token_hex(4)}"
-    own = {"tf5": {"base": BASE, "sources": WHEELS}, "flashqla": {"from": "tf5"}}
-    for name, changes in own.items():
+    for name in ("tf5-wheel", "flashqla"):
         file = made.dockerfiles / name / "image.yaml"
         shipped = yaml.safe_load(file.read_text(encoding="utf-8"))
-        python = {**shipped["python"], "version": "3.11", "glibc": "2.36"}
-        python.pop("build", None)
-        here = {"repository": f"{prefix}-{name}", "platform": "host", "python": python}
-        projects.write(file, yaml.safe_dump({**shipped, **here, **changes}))
+        changes = FLASHQLA if name == "flashqla" else {"base": BASE, "python": {**shipped["python"], **HERE}}
+        changes = {"repository": f"{prefix}-{name}", "platform": "host", **changes}
+        projects.write(file, yaml.safe_dump({**shipped, **changes}))
     with pytest.MonkeyPatch.context() as patch:
         # A torch without CUDA among the person's wheels would count as newer than PyPI's of the same version.
         for variable in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
             patch.delenv(variable, raising=False)
         yield made
-    for name in own:
+    for name in ("tf5-wheel", "flashqla"):
         remove_all(endpoint, f"{prefix}-{name}")
 
 
 def test_what_was_locked_can_be_imported(project: Project, endpoint: Endpoint) -> None:
-    builder(project, "build", "tf5", "flashqla")
-    tf5, flashqla = (f"{image.repository_of(project, name)}:1" for name in ("tf5", "flashqla"))
-    (pins,) = reading.read(project.lock).pins["tf5"].values()
+    builder(project, "build", "tf5-wheel", "flashqla")
+    tf5, flashqla = (f"{image.repository_of(project, name)}:1" for name in ("tf5-wheel", "flashqla"))
+    (pins,) = reading.read(project.lock).pins["tf5-wheel"].values()
     assert pins.python is not None
     locked = {package.name: package.version for package in pins.python.packages}
     found = answer(endpoint, tf5, IMPORTS)
     assert found == {name: locked[name] for name in found}
-    assert pins.sources["vllm"].version == found["vllm"]
-    assert layers(endpoint, flashqla)[: len(layers(endpoint, tf5))] == layers(endpoint, tf5)
+    assert {name: pin.version for name, pin in pins.sources.items()} == {
+        "vllm": found["vllm"],
+        "flashinfer": found["flashinfer-python"],
+    }
+    below, above = layers(endpoint, tf5), layers(endpoint, flashqla)
+    assert above[: len(below)] == below
     assert answer(endpoint, flashqla, KERNELS).startswith("Found no NVIDIA driver on your system.")

@@ -23,11 +23,13 @@ from tests.conftest import BASE, remove_all
 from tests.cpu_image import builder, run_in
 from tests.end_to_end import upstream
 from tests.end_to_end.running import answer, layers
-from tests.end_to_end.upstream import DRAFTER, MAIN, PULL, Upstream
+from tests.end_to_end.upstream import MAIN, Upstream
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
 
 SITE = "/usr/local/lib/python3.11/dist-packages"
+PULL = "refs/pull/40898/head"
+DRAFTER = "vllm/v1/spec_decode/dflash.py"
 CHANGED = ("logger = init_logger(__name__)\n", "logger = init_logger(__name__)\n\nSLIDING_WINDOW = 4096\n")
 PYTHON = {
     "version": "3.11",
@@ -36,8 +38,10 @@ PYTHON = {
     "without": ["torchaudio", "torchcodec", "torchvision", "triton"],
     "indexes": [{"url": "https://download.pytorch.org/whl/cpu", "packages": ["torch"]}],
 }
-# vLLM limits setuptools on later Pythons only; the newest TileLang takes no newer apache-tvm-ffi than this.
-PACKAGES = ["torch==2.13.0+cpu", "transformers>=5", "setuptools>=78.1.1,<81", "apache-tvm-ffi>=0.1.11,<0.1.13"]
+# vLLM limits setuptools on later Pythons only.
+PACKAGES = ["torch==2.13.0+cpu", "transformers>=5", "setuptools>=78.1.1,<81"]
+# What vLLM 0.21.0 wants for CUDA, and so has flashqla.
+PACKAGES_OF = {"tf5": [], "dflash": ["apache-tvm-ffi==0.1.9"]}
 VERSIONS = """\
 import importlib.metadata, importlib.util, json, pathlib, vllm, vllm._version
 said = [importlib.metadata.version("vllm"), vllm.__version__, vllm._version.commit_id]
@@ -54,42 +58,35 @@ print(json.dumps([found, importlib.metadata.version("flash-qla"), importlib.meta
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
     with upstream.served(tmp_path_factory.mktemp("upstream")) as served:
-        changed = served.drafter.replace(*CHANGED)
-        assert changed != served.drafter
-        parent = served.releases["0.32.0"]
-        served.repository.commit(PULL, "[Spec Decode] Sliding windows", {DRAFTER: changed}, parent)
         yield served
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, vllm: Upstream) -> Iterator[Project]:
-    root = tmp_path_factory.mktemp("gpu")
-    shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles", root / "dockerfiles")
-    shutil.rmtree(root / "dockerfiles/cpu")
-    made = Project(root)
+    made = Project(tmp_path_factory.mktemp("gpu"))
+    shutil.copytree(projects.REPOSITORY_ROOT / "mods", made.mods)
+    shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles/_parts", made.dockerfiles / "_parts")
     prefix = f"builder-test-{secrets.token_hex(4)}"
     for name in ("tf5", "dflash", "flashqla"):
+        shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles" / name, made.dockerfiles / name)
         file = made.dockerfiles / name / "image.yaml"
-        wanted = yaml.safe_load(file.read_text(encoding="utf-8"))
-        projects.write(file, yaml.safe_dump(without_kernels(wanted, f"{prefix}-{name}", vllm.url)))
+        shipped = yaml.safe_load(file.read_text(encoding="utf-8"))
+        projects.write(file, yaml.safe_dump(without_kernels(name, shipped, f"{prefix}-{name}", vllm.url)))
     yield made
     for name in ("tf5", "dflash", "flashqla"):
         remove_all(endpoint, f"{prefix}-{name}")
 
 
-def without_kernels(shipped: dict[str, Any], repository: str, url: str) -> dict[str, Any]:
+def without_kernels(name: str, shipped: dict[str, Any], repository: str, url: str) -> dict[str, Any]:
     """A shipped definition as this machine can build it."""
-    python = {**shipped["python"], **PYTHON}
+    here = {**shipped, "repository": repository, "platform": "host", "python": {**shipped["python"], **PYTHON}}
     if "from" in shipped:
-        return {**shipped, "repository": repository, "platform": "host", "python": python}
-    source = {**shipped["sources"]["vllm"], "git": url, "requirements": ["requirements/common.txt"]}
+        return here
     return {
-        **shipped,
-        "repository": repository,
-        "platform": "host",
+        **here,
         "base": BASE,
-        "sources": {"vllm": {**source, "ref": "v0.32.0"} if "pulls" in source else source},
-        "python": {**python, "packages": PACKAGES},
+        "sources": {"vllm": {**shipped["sources"]["vllm"], "git": url, "requirements": ["requirements/common.txt"]}},
+        "python": {**here["python"], "packages": [*PACKAGES, *PACKAGES_OF[name]]},
         "args": {"build_jobs": 16, "target_device": "empty"},
     }
 
@@ -157,17 +154,20 @@ def test_a_commit_upstream_changes_nothing_until_it_is_asked_for(
 def test_a_frozen_pull_request_outlives_its_branch_and_the_kernels_stand_on_it(
     project: Project, endpoint: Endpoint, vllm: Upstream
 ) -> None:
+    before = vllm.text("0.21.0", DRAFTER)
+    after = before.replace(*CHANGED)
+    assert after != before
+    vllm.repository.commit(PULL, "[Spec Decode] Sliding windows", {DRAFTER: after}, vllm.releases["0.21.0"])
     builder(project, "lock", "flashqla")
-    (pull,) = vllm_pin(project, "dflash").pulls
-    assert pull.number == 40898
-    vllm.delete_pull()
+    pin = vllm_pin(project, "dflash")
+    assert (pin.version, [pull.number for pull in pin.pulls]) == ("0.21.0", [40898])
+    vllm.force_push_and_delete(PULL)
 
     builder(project, "build", "dflash", "flashqla", "--locked")
     dflash, flashqla = (f"{image.repository_of(project, name)}:1" for name in ("dflash", "flashqla"))
-    assert vllm_pin(project, "dflash").pulls == (pull,)
+    assert vllm_pin(project, "dflash") == pin
     for name in (dflash, flashqla):
-        installed = run_in(endpoint, name, ["cat", f"{SITE}/{DRAFTER}"], {})
-        assert installed == vllm.drafter.replace(*CHANGED)
+        assert run_in(endpoint, name, ["cat", f"{SITE}/{DRAFTER}"], {}) == after
 
     below, above = layers(endpoint, dflash), layers(endpoint, flashqla)
     assert above[: len(below)] == below
@@ -175,5 +175,7 @@ def test_a_frozen_pull_request_outlives_its_branch_and_the_kernels_stand_on_it(
     # Importing them ends the process: TileLang, which they are written in, wants a torch with CUDA.
     found, kernels, tilelang = answer(endpoint, flashqla, KERNELS)
     assert found == [True, True, True]
-    locked = {package.name: package.version for package in pins_of(project, "flashqla").python.packages}
+    own = pins_of(project, "flashqla").python
+    assert own is not None
+    locked = {package.name: package.version for package in own.packages}
     assert (kernels, tilelang) == (locked["flash-qla"], locked["tilelang"])

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from docker.models.containers import Container
 
-from builder.engine import containers, images
+from builder import metrics
+from builder.definitions.container import LABEL
+from builder.engine import containers, images, services
 from builder.engine.endpoint import Endpoint, environment
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
 from tests import projects
-from tests.conftest import remove_all
-from tests.cpu_image import builder, project, run_in, started
+from tests.conftest import SCRIPTS, remove_all
+from tests.cpu_image import builder, project, run_in
 from tests.mods.fix_qwen35_enhanced_chat_template import rendering
+from tests.verbs.serving import free_port
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
 
@@ -34,11 +37,9 @@ MOD = "fix-qwen3.5-enhanced-chat-template"
 TEMPLATE = "qwen3.5-enhanced.jinja"
 HERE = Path(__file__).parent
 MOD_TESTS = projects.REPOSITORY_ROOT / "tests/mods/fix_qwen35_enhanced_chat_template"
-SERVE = [
-    *("vllm", "serve", "/model", "--served-model-name", "tiny", "--port", "8000"),
-    *("--enforce-eager", "--max-model-len", "4096", "--max-num-seqs", "2"),
-    *("--chat-template", TEMPLATE, "--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder"),
-]
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+# What the tiny model and two cores take, in place of what the recipe says for the real one.
+SMALL = ["--max-model-len", "4096", "--", "--enforce-eager"]
 TOOLS = [
     {
         "type": "function",
@@ -78,51 +79,49 @@ def first(cpu: Project) -> ImageName:
 
 
 @pytest.fixture(scope="module")
-def model(endpoint: Endpoint, first: ImageName, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random Qwen3, made inside the image."""
-    folder = tmp_path_factory.mktemp("model")
+def hub(endpoint: Endpoint, first: ImageName, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Hugging Face cache that holds, in place of the recipe's model, a tiny random one, made inside the image."""
+    home = tmp_path_factory.mktemp("huggingface")
+    model = home / f"hub/models--{MODEL.replace('/', '--')}"
+    projects.write(model / "refs/main", REVISION)
+    folder = model / "snapshots" / REVISION
+    folder.mkdir(parents=True)
     run_in(endpoint, str(first), ["python3", "/here/tiny_model.py", "/model"], {HERE: "/here", folder: "/model"})
-    return folder
+    return home
 
 
-Post = Callable[[str, dict[str, Any]], Any]
+def post(port: int, path: str, body: dict[str, Any]) -> Any:
+    content = json.dumps({"model": "qwen3-0.6b", **body}).encode()
+    address = f"http://127.0.0.1:{port}{path}"
+    request = urllib.request.Request(address, content, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{path}: {error.code} {error.read().decode()}") from None
 
 
-@contextmanager
-def serving(endpoint: Endpoint, image: str, model: Path) -> Iterator[Post]:
-    """A real ``vllm serve`` that answers; gives a function that posts to it."""
-    variables = {"VLLM_CPU_KVCACHE_SPACE": "1"}
-    options = {"ports": {"8000/tcp": ("127.0.0.1", None)}, "environment": variables, "shm_size": "1g"}
-    with started(endpoint, image, SERVE, {model: "/model"}, **options) as container:
-        container.reload()
-        base = f"http://127.0.0.1:{container.ports['8000/tcp'][0]['HostPort']}"
-        await_healthy(container, base)
-
-        def post(path: str, body: dict[str, Any]) -> Any:
-            request = urllib.request.Request(
-                base + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
-            )
-            try:
-                with urllib.request.urlopen(request, timeout=120) as answer:
-                    return json.load(answer)
-            except urllib.error.HTTPError as error:
-                said = container.logs().decode()[-6000:]
-                raise AssertionError(f"{path}: {error.code} {error.read().decode()}\n{said}") from None
-
-        yield post
+def chat(port: int) -> str:
+    """What the model answers in the middle of a conversation with tools: always the same."""
+    question = {"messages": CONVERSATION, "tools": TOOLS, "max_tokens": 8, "temperature": 0}
+    answer = post(port, "/v1/chat/completions", question)
+    assert answer["object"] == "chat.completion"
+    assert 1 <= answer["usage"]["completion_tokens"] <= 8
+    (choice,) = answer["choices"]
+    assert choice["message"]["role"] == "assistant"
+    return json.dumps(choice["message"]["content"])
 
 
-def await_healthy(container: Container, base: str) -> None:
-    end = time.monotonic() + 600
-    while time.monotonic() < end:
-        container.reload()
-        assert container.status == "running", container.logs().decode()[-4000:]
-        try:
-            with urllib.request.urlopen(f"{base}/health", timeout=5):
-                return
-        except (urllib.error.URLError, ConnectionError):
-            time.sleep(1)
-    raise AssertionError(f"not healthy after 600 s:\n{container.logs().decode()[-4000:]}")
+def prompt(port: int) -> str:
+    """The conversation as the server puts it before the model."""
+    tokens = post(port, "/tokenize", {"messages": CONVERSATION, "tools": TOOLS})["tokens"]
+    found: str = post(port, "/detokenize", {"tokens": tokens})["prompt"]
+    return found
+
+
+def status(project: Project) -> dict[str, Any]:
+    (found,) = json.loads(builder(project, "status", MODEL, "--json"))["services"]
+    return dict(found)
 
 
 def baked_template(endpoint: Endpoint, image: str) -> str:
@@ -135,22 +134,6 @@ def test_the_parser_reads_back_every_call_that_the_template_renders(endpoint: En
     said = run_in(endpoint, str(first), argv, {MOD_TESTS: "/here"})
     summary = json.loads(said[said.index("{\n") if "{\n" in said else said.rindex("\n{") :])
     assert summary
-
-
-def test_the_served_model_uses_the_baked_template(endpoint: Endpoint, first: ImageName, model: Path) -> None:
-    with serving(endpoint, str(first), model) as post:
-        question = {"model": "tiny", "messages": CONVERSATION, "tools": TOOLS, "max_tokens": 8, "temperature": 0}
-        answer = post("/v1/chat/completions", question)
-        assert answer["object"] == "chat.completion"
-        assert answer["choices"][0]["message"]["role"] == "assistant"
-        assert 1 <= answer["usage"]["completion_tokens"] <= 8
-
-        tokens = post("/tokenize", {"model": "tiny", "messages": CONVERSATION, "tools": TOOLS})["tokens"]
-        prompt = post("/detokenize", {"model": "tiny", "tokens": tokens})["prompt"]
-    # vLLM reads the arguments' JSON before it renders.
-    said = json.loads(json.dumps(CONVERSATION))
-    said[1]["tool_calls"][0]["function"]["arguments"] = {"city": "Bern"}
-    assert prompt == rendering.render(said, tools=TOOLS, add_generation_prompt=True)
 
 
 def test_a_changed_template_is_a_new_layer_and_rolls_back(cpu: Project, endpoint: Endpoint, first: ImageName) -> None:
@@ -180,6 +163,80 @@ def test_a_changed_template_is_a_new_layer_and_rolls_back(cpu: Project, endpoint
     assert latest.id == one.id
     projects.write(file, original)
     assert builder(cpu, "build", RECIPE) == f"already built as {first}\n"
+
+
+@pytest.fixture
+def served(
+    cpu: Project, endpoint: Endpoint, first: ImageName, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """What the recipe's server is called; the tiny model is where a person has theirs. Gone when the test ends."""
+    monkeypatch.setenv("HF_HOME", str(hub))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = cpu.root / RECIPE
+    name = f"{first.repository}-served"
+    text = file.read_text(encoding="utf-8").replace("name: Qwen3-0.6B-cpu", f"name: {name}")
+    projects.write(file, text.replace("\nenv:\n", "\nenv:\n  HF_HUB_OFFLINE: 1\n"))
+    yield name
+    containers.remove_labelled(endpoint, f"{LABEL}={name}")
+
+
+def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, served: str, tmp_path: Path) -> None:
+    port = free_port()
+    builder(cpu, "rollback", MODEL, "--to", "2")
+    said = builder(cpu, "run", MODEL, "--port", str(port), *SMALL)
+    assert said.startswith(f"{served} serves from {first.repository}:2, ready after ")
+    answer = chat(port)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+        counted = metrics.read(page.read().decode())
+    now = status(cpu)
+    assert counted is not None
+    assert counted.generated_tokens > 0
+    assert (now["state"], now["restarts"], now["image"]) == ("healthy", 0, f"{first.repository}:2")
+    assert (now["requests_running"], now["requests_waiting"]) == (counted.running, counted.waiting)
+    assert (now["prompt_tokens"], now["generated_tokens"]) == (counted.prompt_tokens, counted.generated_tokens)
+
+    kill = ["sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
+    assert containers.execute(endpoint, served, kill, 30).code == 0
+    now = restarted(cpu)
+    assert (now["restarts"], now["requests_running"]) == (1, None)
+
+    builder(cpu, "rollback", MODEL)
+    said = builder(cpu, "restart", served)
+    assert f"{served} serves from {first}, ready after " in said
+    now = status(cpu)
+    assert (now["state"], now["restarts"], now["image"]) == ("healthy", 0, str(first))
+    inside = containers.execute(endpoint, served, ["cat", TEMPLATE], 30).output
+    assert not inside.startswith("{#- changed -#}")
+    assert chat(port) == answer
+    # vLLM reads the arguments' JSON before it renders.
+    conversation = json.loads(json.dumps(CONVERSATION))
+    conversation[1]["tool_calls"][0]["function"]["arguments"] = {"city": "Bern"}
+    assert prompt(port) == rendering.render(conversation, tools=TOOLS, add_generation_prompt=True)
+
+    file = tmp_path / "compose.yaml"
+    exported = ["--format", "compose", "--output", str(file), "--port", str(port), *SMALL]
+    builder(cpu, "export", MODEL, *exported)
+    assert re.match(rf"{served} stopped after \d+\.\d s; it served from {first}\n", builder(cpu, "stop", served))
+    assert services.labelled(endpoint, f"{LABEL}={served}") == ()
+
+    compose(endpoint, file, "up", "--detach", "--wait")
+    assert chat(port) == answer
+    compose(endpoint, file, "down")
+    assert services.labelled(endpoint, f"{LABEL}={served}") == ()
+
+
+def restarted(project: Project) -> dict[str, Any]:
+    """The status when the engine has started it again, which it does after a moment."""
+    end = time.monotonic() + 60
+    while (now := status(project))["restarts"] == 0 and time.monotonic() < end:
+        time.sleep(0.2)
+    return now
+
+
+def compose(endpoint: Endpoint, file: Path, *arguments: str) -> None:
+    argv = [SCRIPTS / "compose", "-f", file, *arguments]
+    done = subprocess.run(argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_was_built_is_what_was_pinned(cpu: Project, endpoint: Endpoint, first: ImageName) -> None:

@@ -19,11 +19,9 @@ from tests.sources import git_server
 from tests.sources.git_server import Repository
 
 MAIN = "refs/heads/main"
-PULL = "refs/pull/40898/head"
-DRAFTER = "vllm/v1/spec_decode/dflash.py"
-# The SHA-256 of each sdist on PyPI. These two want the torch that the tests have, and packages that suit it.
+# The SHA-256 of each sdist on PyPI: the release that dflash stands on, and one that wants the torch of the cpu image.
 RELEASES = {
-    "0.31.0": "dde46f1efbe846e5bd0c5c4ec6ec71842c42254c7ff3d9bebb2a57028715d380",
+    "0.21.0": "05ff89c3e926b88b77d7878e317a659ffba678afc21c1d48952037aa5457f058",
     "0.32.0": "d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad",
 }
 _DATE = 1_769_000_000  # seconds since 1970
@@ -31,21 +29,20 @@ _DATE = 1_769_000_000  # seconds since 1970
 
 @dataclass(frozen=True)
 class Upstream:
-    """vLLM at ``url``. ``releases`` are the commits by version, ``drafter`` is the text of DRAFTER in the last one."""
+    """vLLM at ``url``; ``releases`` are the commits by version."""
 
     repository: Repository
     url: str
     releases: dict[str, str]
-    drafter: str
 
-    def commit(self, title: str, files: dict[str, str | bytes | None]) -> str:
-        """A commit on main."""
-        return self.repository.commit(MAIN, title, files)
+    def text(self, version: str, file: str) -> str:
+        """A file of a release, which ends with one newline."""
+        return self.repository.git("show", f"{self.releases[version]}:{file}") + "\n"
 
-    def delete_pull(self) -> None:
-        """Takes the pull request away as if it had never been: first another commit in its place, then nothing."""
-        self.repository.git("update-ref", PULL, self.releases["0.31.0"])
-        self.repository.git("update-ref", "-d", PULL)
+    def force_push_and_delete(self, ref: str) -> None:
+        """Moves ``ref`` elsewhere and takes it away; what it held is gone for good."""
+        self.repository.git("update-ref", ref, self.releases["0.21.0"])
+        self.repository.git("update-ref", "-d", ref)
         self.repository.git("prune", "--expire=now")
 
 
@@ -53,23 +50,16 @@ class Upstream:
 def served(folder: Path) -> Iterator[Upstream]:
     """Serves vLLM from ``folder`` until the block ends. Its commits are the same every time, for BuildKit's cache."""
     repository = git_server.make_repository(folder / "served" / "vllm.git")
+    repository.git("config", "core.compression", "1")
     releases: dict[str, str] = {}
-    drafter = ""
     for version, sha256 in RELEASES.items():
+        previous = next(reversed(releases.values()), None)
         with tarfile.open(fileobj=io.BytesIO(_sdist(version, sha256))) as archive:
-            previous = next(reversed(releases.values()), None)
-            repository.git(
-                "-c",
-                "core.compression=1",
-                "fast-import",
-                "--quiet",
-                "--depth=0",
-                given=b"".join(_stream(archive, version, previous)),
-            )
-            drafter = _content(archive, archive.getmember(f"vllm-{version}/{DRAFTER}")).decode()
+            stream = b"".join(_stream(archive, version, previous))
+        repository.git("fast-import", "--quiet", "--depth=0", given=stream)
         releases[version] = repository.git("rev-parse", f"v{version}")
     with git_server.serve(folder / "served") as server:
-        yield Upstream(repository, f"{server.url}/vllm.git", releases, drafter)
+        yield Upstream(repository, f"{server.url}/vllm.git", releases)
 
 
 def _sdist(version: str, sha256: str) -> bytes:

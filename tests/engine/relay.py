@@ -23,11 +23,16 @@ class Relay:
                 near, _ = self.listening.accept()
             except OSError:
                 return
-            far = socket.socket(socket.AF_UNIX)
-            far.connect(self.target)
+            far = self.connect()
             self._open += [near, far]
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=_pass_on, args=(source, sink), daemon=True).start()
+
+    def connect(self) -> socket.socket:
+        """A connection to the engine's socket."""
+        far = socket.socket(socket.AF_UNIX)
+        far.connect(self.target)
+        return far
 
     def cut(self) -> None:
         """Ends every connection and takes no more: what a client sees when the engine is stopped."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import socket
 import threading
@@ -10,7 +9,6 @@ import time
 from collections.abc import Iterator
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -134,20 +132,3 @@ def test_an_image_that_only_the_engine_has(
     finally:
         images.remove(endpoint, name)
     assert base.local_fingerprint(endpoint, name) is None
-
-
-def test_the_login_comes_from_dockers_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    login = base64.b64encode(b"somebody:secret").decode()
-    (tmp_path / "config.json").write_text(json.dumps({"auths": {"registry.example": {"auth": login}}}))
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    header = base._credentials("registry.example/vllm:1")["X-Registry-Auth"]
-    said = json.loads(base64.urlsafe_b64decode(header))
-    assert (said["username"], said["password"]) == ("somebody", "secret")
-    assert base._credentials("debian:bookworm-slim") == {}
-
-
-def test_a_login_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"credsStore": "no-such-helper"}))
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    with pytest.raises(SourceError, match="the login for the registry of .* cannot be read"):
-        base._credentials("registry.example/vllm:1")

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from builder.definitions.container import ContainerSettings
-from builder.engine import api
+from builder.engine import api, services
 from builder.engine.endpoint import Endpoint, environment
+from builder.exports import api as api_format
 from builder.exports import compose, script
 from tests import projects
 from tests.conftest import Command
@@ -105,3 +106,18 @@ def test_a_script_starts_the_container_that_was_meant(
     found = container(endpoint, wanted.name)
     assert found["State"]["Running"]
     assert facts(found) == expected(wanted, home)
+
+
+def test_the_engine_itself_is_asked_for_the_container_that_was_meant(
+    wanted: ContainerSettings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    (home / "a b").mkdir(parents=True)
+    body = api_format.write(wanted, {"HF_TOKEN": "secret"})
+    made = services.create(endpoint, wanted.name, body)
+    found = container(endpoint, wanted.name)
+    assert facts(found) == {**expected(wanted, home), "gpus": []}
+    assert wanted.health is not None
+    assert found["Config"]["Healthcheck"]["Test"] == ["CMD", *wanted.health.argv]
+    services.start(endpoint, made.id)
+    assert container(endpoint, wanted.name)["State"]["Running"]

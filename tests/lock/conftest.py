@@ -171,6 +171,8 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         named(st.builds(Version, texts, maybe)),
         named(texts),
         st.none() | times,
+        digest=st.none() | st.integers(0, 2**256 - 1).map("sha256:{:064x}".format),
+        builder=maybe,
     )
 
     coins: st.SearchStrategy[bool] = st.booleans()

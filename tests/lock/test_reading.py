@@ -318,3 +318,10 @@ def test_any_damage_is_a_lock_error_or_a_lock(golden: str, data: DataObject) -> 
         assert error.message.startswith("images.lock:")
     else:
         assert isinstance(lock, Lock)
+
+
+def test_a_digest_is_one(golden: str) -> None:
+    text = golden.replace("        status: good\n", f"        status: good\n        {HERE}digest: sha256:1234\n", 1)
+    (line,), _ = faults_of(text)
+    expected = "expected a digest such as `sha256:` and 64 hex digits, found `sha256:1234`"
+    assert line == f"{places_of(text)[0]}: `digest`: {expected}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,29 +13,9 @@ from builder.engine.endpoint import Endpoint, environment
 from builder.lock import reading
 from builder.project import Project
 from tests import projects
-from tests.conftest import Command, remove_all
+from tests.conftest import Command
 
 pytestmark = pytest.mark.engine
-
-TOP = "repository: {repository}\ndescription: on top\nplatform: host\nfrom: small\nmods: [template]\n"
-DOCKERFILE = """\
-{% import "_parts/metadata.j2" as parts_metadata %}
-{% import "_parts/mods.j2" as parts_mods %}
-FROM {{ base }} AS unmodded
-RUN echo top > /top
-{{ parts_metadata.write(workspace) }}
-{{ parts_mods.bake(mods, workspace, "unmodded") }}
-"""
-
-
-@pytest.fixture
-def top(small: Project, endpoint: Endpoint, repository: str) -> Iterator[str]:
-    """The repository of a definition ``top`` on ``small``."""
-    name = f"{repository}-top"
-    projects.write(small.root / "dockerfiles/top/image.yaml", TOP.format(repository=name))
-    projects.write(small.root / "dockerfiles/top/Dockerfile.j2", DOCKERFILE)
-    yield name
-    remove_all(endpoint, name)
 
 
 def layers(endpoint: Endpoint, image: str) -> tuple[str, ...]:

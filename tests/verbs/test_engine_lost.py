@@ -14,7 +14,9 @@ from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
 from tests import projects
-from tests.conftest import BASE, SCRIPTS, command
+from tests.conftest import BASE, command
+from tests.verbs import second_engine
+from tests.verbs.second_engine import engine
 from tests.verbs.test_reliability import SLOW, wait_for_log
 
 pytestmark = pytest.mark.engine
@@ -23,29 +25,9 @@ pytestmark = pytest.mark.engine
 @pytest.fixture
 def second(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[dict[str, str]]:
     """The environment of a second engine that has the base image; it is gone, with its folders, when the test ends."""
-    folder = tmp_path_factory.mktemp("engine")
-    environ = {
-        **os.environ,
-        "BUILDER_ENGINE_HOME": str(folder / "home"),
-        "BUILDER_ENGINE_RUN": str(folder / "run"),
-        "BUILDER_ENGINE_BRIDGE": "builder-test0",
-        "BUILDER_ENGINE_PRIVATE": "1",
-    }
-    environ.pop("DOCKER_HOST", None)
-    try:
-        engine(environ, "up")
-        environ["DOCKER_HOST"] = f"unix://{folder}/run/docker.sock"
-        docker = str(folder / "home/bin/docker")
-        saved = subprocess.run([docker, "-H", endpoint.host, "save", BASE], check=True, capture_output=True).stdout
-        subprocess.run([docker, "-H", environ["DOCKER_HOST"], "load"], input=saved, check=True, capture_output=True)
+    with second_engine.running(tmp_path_factory.mktemp("engine"), "builder-test0", "10.213.0.1/24") as environ:
+        second_engine.load(endpoint.host, environ, BASE)
         yield environ
-    finally:
-        engine(environ, "down", "--purge")
-
-
-def engine(environ: dict[str, str], *arguments: str) -> None:
-    done = subprocess.run([SCRIPTS / "engine", *arguments], env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def build(project: Project, environ: dict[str, str]) -> subprocess.Popen[str]:

@@ -30,7 +30,7 @@ from tests.verbs.test_reliability import leftovers, start
 
 pytestmark = pytest.mark.engine
 
-KILLS = int(os.environ.get("BUILDER_KILLS", "10"))
+KILLS = int(os.environ.get("BUILDER_KILLS", "8"))
 BUILDS = max(KILLS // 8, 3)
 MODEL = "Org/M"
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from builder.errors import NothingToDoError, UsageError
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
 from builder.lock.text import dump
-from builder.pointers import apply
-from builder.rollback import Subject, moves
+from builder.rollback import Subject, apply, moves
 
 REPO = "vllm-node-tf5"
 

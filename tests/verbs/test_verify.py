@@ -46,6 +46,13 @@ def test_an_image_that_is_gone_or_another_one_fails(
 
     images.remove(endpoint, f"{repository}:1")
     assert found(builder, 7) == [("missing", f"{repository}:1")]
+    lock = reading.read(small.lock)
+    held = lock.images[repository]
+    pruned = held.with_number(1, replace(held.numbers[1], pruned="2026-11-22T08:00:00Z"))
+    recorded = small.lock.read_bytes()
+    small.lock.write_text(dump(lock.with_repository(repository, pruned)), encoding="utf-8")
+    assert found(builder, 0) == []
+    small.lock.write_bytes(recorded)
     images.tag(endpoint, f"{repository}:2", f"{repository}:1")
     assert found(builder, 7) == [("moved", f"{repository}:1")]
     images.untag(endpoint, f"{repository}:1")

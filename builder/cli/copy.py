@@ -1,0 +1,40 @@
+"""``builder copy``."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from builder.cli.complete import names
+from builder.cli.context import Context, pass_context
+from builder.cli.verbosity import verbosity_options
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE…", shell_complete=names("nodes"))
+@verbosity_options
+@pass_context
+def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
+    """Copy a numbered image to other machines.
+
+    NODE is a name of builder.yaml. All nodes get it at once, each the layers that it lacks: through the registry of
+    builder.yaml, or through one that is started on this machine for as long. On each node the content is compared with
+    images.lock before the number is set, and `latest` where it is current. A node that fails stops no other; the exit
+    code is then 1.
+    """
+    from builder import copying
+    from builder.cli import transfers
+
+    with transfers.shown() as report:
+        done = copying.run(context.project, context.endpoint, os.environ, image, nodes, report)
+    failed = {node: outcome.error for node, outcome in done.outcomes.items() if outcome.error}
+    having = ", ".join(node for node in done.outcomes if node not in failed)
+    if having:
+        click.echo(f"{done.image} is on {having}{', and latest there' if done.latest else ''}")
+    for node, error in failed.items():
+        click.echo(f"{done.image} is not on {node}: {error.message}", err=True)
+        if error.hint:
+            click.echo(f"  what to do: {error.hint}", err=True)
+    return 1 if failed else 0

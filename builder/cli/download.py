@@ -1,0 +1,39 @@
+"""``builder download``."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from builder.cli import words
+from builder.cli.complete import names
+from builder.cli.context import Context, pass_context
+from builder.cli.verbosity import verbosity_options
+
+
+@click.command()
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.option("--revision", metavar="R", help="A branch, tag or commit, in place of the recorded one.")
+@click.option(
+    "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Copy to a node, too."
+)
+@verbosity_options
+@pass_context
+def download(context: Context, what: str, revision: str | None, nodes: tuple[str, ...]) -> None:
+    """Fetch a model and its draft model, for here and for nodes.
+
+    They go into the Hugging Face cache, at the revision that the recipe names, or else the one that was recorded when
+    the model was paired. What was broken off goes on. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are followed.
+    """
+    from builder import download as verb
+    from builder.cli import transfer
+
+    with transfer.shown() as report:
+        done = verb.run(context.project, verb.Request(what, revision, nodes), os.environ, report)
+    for one in done:
+        took = f"{words.size(one.fetched)} in {words.duration(one.seconds)}" if one.fetched else "it was here already"
+        click.echo(f"{one.model} at {one.commit[:7]}: {took}")
+        click.echo(f"  {one.folder}")
+    if nodes:
+        click.echo(f"copied to {', '.join(nodes)}")

@@ -1,0 +1,29 @@
+"""``builder pull``."""
+
+from __future__ import annotations
+
+import click
+
+from builder.cli import words
+from builder.cli.complete import names
+from builder.cli.context import Context, pass_context
+from builder.cli.verbosity import verbosity_options
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N|RECIPE", shell_complete=names("numbered", "recipes", "models"))
+@verbosity_options
+@pass_context
+def pull(context: Context, image: str) -> None:
+    """Pull a numbered image from the registry.
+
+    For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
+    only when its content is what was recorded.
+    """
+    from builder import pull as verb
+    from builder.cli import transfers
+
+    with transfers.shown() as report:
+        done = verb.run(context.project, context.endpoint, image, report)
+    said = f"pulled, {words.layers(done.moved)}" if done.moved else "is here already"
+    click.echo(f"{done.image} {said}")

@@ -1,0 +1,44 @@
+"""``builder run``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from builder.cli.complete import names
+from builder.cli.context import Context, pass_context
+from builder.cli.serve_options import overrides, serve_options
+from builder.cli.verbosity import verbosity_options
+
+node_option = click.option(
+    "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
+)
+detach_option = click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers.")
+
+
+@click.command()
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+@serve_options
+@node_option
+@detach_option
+@verbosity_options
+@pass_context
+def run(
+    context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **given: Any
+) -> None:
+    """Serve a model with the image that it is paired with.
+
+    Waits until it answers; ^C meanwhile stops it again. From then on the engine restarts it when it ends by itself, and
+    when the machine starts. Several --node serve it together, the first one answers.
+    """
+    from builder import run as verb
+    from builder import wanted
+    from builder.cli import waiting
+
+    request = wanted.Request(what, overrides(given), extra, nodes)
+    prepared = wanted.prepare(context.project, context.endpoint, os.environ, request)
+    waiting.say_image(prepared.found)
+    waiting.finish(context, verb.start(prepared, os.environ), detach=detach)

@@ -1,0 +1,119 @@
+"""``builder status``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.cli import table, words
+from builder.cli.complete import names
+from builder.cli.context import Context, json_option, pass_context
+
+if TYPE_CHECKING:
+    from builder.serving_state import Overview, State
+
+_PAUSE_SECONDS = 1.0
+_COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
+
+
+@click.command()
+@click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
+@click.option("--watch", "-w", is_flag=True, help="Look again and again, until ^C.")
+@json_option
+@pass_context
+def status(context: Context, what: str | None, watch: bool, as_json: bool) -> None:
+    """Show how everything is that is being served: health, requests, tokens a second, speculative acceptance."""
+    from builder import serving_state
+
+    while True:
+        seen = serving_state.look(context.project, context.endpoint, os.environ, what)
+        if as_json:
+            click.echo(json.dumps(document(seen), indent=None if watch else 1, ensure_ascii=False))
+        else:
+            if watch and sys.stdout.isatty():
+                click.clear()
+            _print(seen)
+        if not watch:
+            return
+        if not as_json and not sys.stdout.isatty():
+            click.echo()
+        time.sleep(_PAUSE_SECONDS)
+
+
+def document(seen: Overview) -> dict[str, Any]:
+    """What is being served, for programs, ``schema_version`` 1."""
+    return {
+        "schema_version": 1,
+        "services": [_service(state) for state in seen.states],
+        "silent_nodes": list(seen.silent),
+    }
+
+
+def _print(seen: Overview) -> None:
+    for node in seen.silent:
+        click.echo(f"no answer from node {node}", err=True)
+    if not seen.states:
+        click.echo("nothing is being served: `builder run RECIPE` serves a model")
+    for number, state in enumerate(seen.states):
+        if number:
+            click.echo()
+        said = f"{state.state}, {state.phase}" if state.phase else state.state
+        word = click.style(said, fg=_COLOURS.get(state.state, "red"))
+        click.echo(f"{click.style(state.running.name, bold=True)}: {word}")
+        for line in table.lines(("", ""), list(_facts(state)), table.width() - 2)[1:]:
+            click.echo(f"  {line}")
+
+
+def _facts(state: State) -> Iterator[tuple[str, str]]:
+    one = state.running
+    if one.model:
+        yield "model", one.model
+    yield "image", one.image
+    if one.address:
+        yield "address", one.address
+    if one.missing:
+        yield "missing", ", ".join(one.missing)
+    restarts = f"{state.restarts} restart{'' if state.restarts == 1 else 's'}"
+    yield "up", f"{words.duration(state.up)}, {restarts}" if state.up is not None else restarts
+    if state.numbers:
+        yield "requests", f"{state.numbers.running} running, {state.numbers.waiting} waiting"
+        yield "tokens", f"{state.numbers.generated_tokens} generated, {state.numbers.prompt_tokens} read"
+        if state.rates:
+            yield "tokens/s", f"{state.rates.generated:.1f} generated, {state.rates.prompt:.1f} read"
+        if (share := state.numbers.acceptance) is not None:
+            counts = f"{state.numbers.accepted} of {state.numbers.drafted} drafted tokens"
+            yield "speculation", f"{share:.1%} accepted: {counts}"
+        yield "KV cache", f"{state.numbers.cache_used:.1%} used"
+
+
+def _service(state: State) -> dict[str, Any]:
+    numbers, rates = state.numbers, state.rates
+    return {
+        "name": state.running.name,
+        "model": state.running.model or None,
+        "image": state.running.image,
+        "address": state.running.address or None,
+        "state": state.state,
+        "phase": state.phase or None,
+        "up_seconds": None if state.up is None else round(state.up, 1),
+        "started": state.running.head.service.started,
+        "restarts": state.restarts,
+        "nodes": [name for name, _ in state.running.by_node() if name],
+        "missing_nodes": list(state.running.missing),
+        "requests_running": numbers.running if numbers else None,
+        "requests_waiting": numbers.waiting if numbers else None,
+        "prompt_tokens": numbers.prompt_tokens if numbers else None,
+        "generated_tokens": numbers.generated_tokens if numbers else None,
+        "prompt_tokens_per_second": round(rates.prompt, 2) if rates else None,
+        "generated_tokens_per_second": round(rates.generated, 2) if rates else None,
+        "draft_tokens": numbers.drafted if numbers else None,
+        "accepted_tokens": numbers.accepted if numbers else None,
+        "acceptance": numbers.acceptance if numbers else None,
+        "cache_used": numbers.cache_used if numbers else None,
+    }

@@ -1,0 +1,32 @@
+"""``builder stop``."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from builder.cli import words
+from builder.cli.complete import names
+from builder.cli.context import Context, pass_context
+
+
+@click.command()
+@click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
+@click.option(
+    "--time", "seconds", type=click.IntRange(min=0), default=60, show_default=True, help="Seconds until it is killed."
+)
+@pass_context
+def stop(context: Context, what: str | None, seconds: int) -> None:
+    """End what serves a model: it may finish what it is at, and is killed when its time is over.
+
+    Without a name: the only one there is.
+    """
+    from builder import running
+    from builder import stop as verb
+
+    found = running.find(context.project, context.endpoint, os.environ, what)
+    done = verb.run(found, seconds)
+    for name in done.killed:
+        click.echo(f"{name} was killed: it had not ended in {seconds} seconds", err=True)
+    click.echo(f"{found.name} stopped after {words.duration(done.seconds)}; it served from {found.image}")

@@ -1,0 +1,94 @@
+"""What is shown while a server starts, and when it answers."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli import verbosity, words
+from builder.events import Said
+from builder.phases import Phase
+
+if TYPE_CHECKING:
+    from builder.cli.context import Context
+    from builder.events import Report
+    from builder.run import Started
+    from builder.served import Served
+
+
+def say_image(found: Served) -> None:
+    """Says so where the image is not the model's own."""
+    from builder import served
+
+    if (remark := served.remark(found)) and verbosity.level() != "quiet":
+        click.echo(remark, err=True)
+
+
+def finish(context: Context, started: Started, *, detach: bool) -> None:
+    """Waits until it answers, unless told not to, and says where."""
+    from builder import readiness
+
+    running = started.running
+    where = f"{click.style(running.name, bold=True)} serves from {running.image}"
+    if started.already and running.head.service.health == "healthy":
+        click.echo(f"{where} already: {running.address}")
+    elif detach:
+        how = "is starting already" if started.already else "starts"
+        click.echo(f"{running.name} {how} from {running.image}; `builder status` says how far it is")
+    else:
+        with _shown() as report:
+            seconds = readiness.wait(context.project, started, report)
+        click.echo(f"{where}, ready after {words.duration(seconds)}: {running.address}")
+
+
+@contextmanager
+def _shown() -> Iterator[Report]:
+    level = verbosity.level()
+    if level == "quiet":
+        yield lambda _: None
+    elif level == "normal" and sys.stderr.isatty():
+        with _live() as report:
+            yield report
+    else:
+        yield _plain()
+
+
+def _plain() -> Callable[[object], None]:
+    """A line for each phase, with when it began."""
+    began, last = time.monotonic(), ""
+
+    def report(event: object) -> None:
+        nonlocal last
+        if isinstance(event, Said):
+            click.echo(event.text, err=True)
+        elif isinstance(event, Phase) and event.name != last:
+            last = event.name
+            click.echo(f"{words.duration(time.monotonic() - began):>12}  {last}", err=True)
+
+    return report
+
+
+@contextmanager
+def _live() -> Iterator[Report]:
+    """One line with a clock, and the phase of now."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=None)
+
+        def report(event: object) -> None:
+            if isinstance(event, Said):
+                console.print(event.text, markup=False)
+            elif isinstance(event, Phase):
+                progress.update(task, description=escape(str(event)))
+
+        yield report

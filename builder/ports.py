@@ -1,0 +1,50 @@
+"""Whether a port is free, before a server spends ten minutes on loading a model to find that it is not."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from builder.definitions.container import LABEL
+from builder.engine import services
+from builder.errors import NothingToDoError
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+
+
+def require_free(endpoint: Endpoint, host: str | None, port: int, leaving: Collection[str] = ()) -> None:
+    """Raises NothingToDoError where ``port`` is in use on the engine's machine; by something else than one of this
+    program's own containers only where that is this machine. The containers ``leaving``, by name, count for nothing.
+    """
+    held = tuple(service for service in services.labelled(endpoint, f"{LABEL}.port={port}") if service.is_up)
+    for service in held:
+        if service.name not in leaving:
+            image = service.labels.get(f"{LABEL}.image", service.image)
+            raise NothingToDoError(
+                f"port {port} is in use: {service.name} serves there from {image}",
+                hint=f"`builder stop {service.name}` ends it; `--port N` takes another port",
+            )
+    if not held and endpoint.host.startswith("unix://") and not _can_listen(host, port):
+        raise NothingToDoError(
+            f"port {port} is in use on this machine",
+            hint=f"`ss -ltnp 'sport = :{port}'` shows by what; `--port N` takes another port",
+        )
+
+
+def _can_listen(host: str | None, port: int) -> bool:
+    """False only where somebody listens there; for everything else the server has better words."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or "0.0.0.0",  # noqa: S104
+            port,
+            type=socket.SOCK_STREAM,
+        )[0]
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE
+    return True

@@ -1,0 +1,53 @@
+"""A real BuildKit on another machine, for tests: the one inside a second engine, behind an address of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tests.engine.relay import Relay
+from tests.registries import Node
+
+# What the docker driver of buildx asks an engine for: https://docs.docker.com/reference/api/engine/ (session, grpc)
+_UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+
+
+class GrpcRelay(Relay):
+    """Passes every connection on to the engine's BuildKit, as if that listened there itself."""
+
+    def connect(self) -> socket.socket:
+        far = super().connect()
+        far.sendall(_UPGRADE)
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += far.recv(1)
+        assert head.startswith(b"HTTP/1.1 101"), head
+        return far
+
+
+@contextmanager
+def instance(node: Node, buildx: tuple[str, ...]) -> Iterator[str]:
+    """A buildx instance with the remote driver, on the BuildKit of ``node``: it sees none of this engine's images."""
+    name = f"builder-test-{secrets.token_hex(4)}"
+    with tempfile.TemporaryDirectory(prefix="buildkit-") as folder:
+        path = Path(folder, "buildkitd.sock")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(path))
+            listening.listen()
+            relay = GrpcRelay(listening, node.host.removeprefix("unix://"))
+            threading.Thread(target=relay.run, daemon=True).start()
+            create = [*buildx, "create", "--name", name, "--driver", "remote", f"unix://{path}"]
+            subprocess.run(create, check=True, capture_output=True, env=dict(os.environ))
+            try:
+                yield name
+            finally:
+                subprocess.run([*buildx, "rm", name], capture_output=True, env=dict(os.environ))
+                with suppress(OSError):
+                    relay.cut()

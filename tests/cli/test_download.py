@@ -1,0 +1,345 @@
+"""The download command, and what `list --models` says after it, as a person runs them; the hub answers over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from builder.lock import reading, text
+from builder.project import Project
+from tests import fake_ssh, hub_server, locks, projects
+from tests.conftest import command
+from tests.hub_server import Hub
+
+MODEL = locks.MODEL
+CACHED = "models--Org--Model-1B"
+# More than one of the pieces in which huggingface_hub reads.
+WEIGHTS = random.Random(7).randbytes(21_000_000)  # noqa: S311
+FILES = {"config.json": b"{}", "sub/tokenizer.json": b"[1]", "model.safetensors": WEIGHTS}
+SMALL = {"config.json": b"{}", "model.safetensors": b"w" * 5000}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A person's machine: a project, a home, and the hub that they reach."""
+
+    project: Project
+    home: Path
+    hub: Hub
+
+    @property
+    def cache(self) -> Path:
+        return self.home / ".cache/huggingface/hub"
+
+    @property
+    def model(self) -> Path:
+        return self.cache / CACHED
+
+    @property
+    def environ(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGINGFACE_"))}
+        return {**kept, "HOME": str(self.home), "HF_ENDPOINT": self.hub.url, "DOCKER_HOST": "tcp://127.0.0.1:9"}
+
+    def run(self, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command(self.project, *arguments), capture_output=True, text=True, env={**self.environ, **environ}
+        )
+        assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def refuse(self, *arguments: str, code: int = 6, **environ: str) -> str:
+        """What a command says that fails."""
+        return self.run("download", *arguments, code=code, **environ).stderr
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    project = projects.make(tmp_path / "project")
+    (tmp_path / "home").mkdir()
+    with hub_server.serve() as hub:
+        yield Machine(project, tmp_path / "home", hub)
+
+
+def content(machine: Machine, commit: str) -> dict[str, bytes]:
+    """The files of a snapshot in the cache."""
+    folder = machine.model / "snapshots" / commit
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def add_to_recipe(machine: Machine, line: str) -> None:
+    path = machine.project.recipes / "chat.yaml"
+    path.write_text(path.read_text().replace("container:", f"{line}\ncontainer:"))
+
+
+def test_a_model_comes_whole_and_once(machine: Machine) -> None:
+    commit = machine.hub.add(MODEL, FILES)
+    done = machine.run("download", "chat")
+    assert content(machine, commit) == FILES
+    assert (machine.model / "refs/main").read_text() == commit
+    link = machine.model / "snapshots" / commit / "model.safetensors"
+    assert str(link.readlink()).startswith("../../blobs/")
+    assert f"downloading {MODEL} at main ({commit[:7]}): 3 files, 21.0 MB" in done.stderr
+    assert f"{MODEL}: 100 % of 21.0 MB" in done.stderr
+    assert f"{MODEL} at {commit[:7]}: 21.0 MB in " in done.stdout
+    assert str(machine.model / "snapshots" / commit) in done.stdout
+    machine.hub.asked.clear()
+    assert "it was here already" in machine.run("download", "chat").stdout
+    assert not [one for one in machine.hub.asked if "/resolve/" in one.path]
+
+
+def test_huggingface_hub_finds_it_without_the_hub(machine: Machine) -> None:
+    commit = machine.hub.add(MODEL, SMALL)
+    machine.run("download", MODEL)
+    script = f"import huggingface_hub; print(huggingface_hub.snapshot_download({MODEL!r}))"
+    argv = [command(machine.project)[0], "-c", script]
+    found = subprocess.run(argv, capture_output=True, text=True, env={**machine.environ, "HF_HUB_OFFLINE": "1"})
+    assert found.stdout.strip() == str(machine.model / "snapshots" / commit), found.stderr
+
+
+def test_a_draft_model_comes_along(machine: Machine) -> None:
+    machine.hub.add(MODEL, SMALL)
+    draft = machine.hub.add("Org/Draft", SMALL)
+    add_to_recipe(machine, "draft_model: Org/Draft")
+    assert f"Org/Draft at {draft[:7]}" in machine.run("download", "recipes/chat.yaml").stdout
+    assert (machine.cache / "models--Org--Draft/snapshots" / draft / "config.json").is_file()
+
+
+def test_which_revision_is_meant(machine: Machine) -> None:
+    first, second = machine.hub.add(MODEL, SMALL), machine.hub.add(MODEL, {"a": b"tagged"}, ref="v1")
+    third = machine.hub.add(MODEL, {"a": b"newest"})
+    locks.write(machine.project, (1,), current=1, paired=1)
+    lock = machine.project.lock
+    held = reading.read(lock)
+    known = held.models[MODEL]
+    paired = replace(known, pairing=replace(known.pairing, revision=first))
+    lock.write_text(text.dump(held.with_model(MODEL, paired)))
+    # As it was paired, where nobody says anything else; and what is loaded without asking the hub.
+    machine.run("download", MODEL)
+    assert [path.name for path in (machine.model / "snapshots").iterdir()] == [first]
+    assert (machine.model / "refs/main").read_text() == first
+    # As the recipe says.
+    add_to_recipe(machine, "model_revision: v1")
+    machine.run("download", "chat")
+    assert content(machine, second) == {"a": b"tagged"}
+    assert (machine.model / "refs/v1").read_text() == second
+    assert (machine.model / "refs/main").read_text() == first
+    # As the person says.
+    machine.run("download", "chat", "--revision", "main")
+    assert (machine.model / "refs/main").read_text() == third
+    assert lock.read_text().count(first) == 1
+
+
+def test_a_pairing_without_a_revision_gets_it(machine: Machine) -> None:
+    commit = machine.hub.add(MODEL, SMALL)
+    locks.write(machine.project, (1,), current=1, paired=1)
+    assert f"paired at revision {commit[:7]}" in machine.run("download", MODEL).stderr
+    assert f"revision: {commit}" in machine.project.lock.read_text()
+
+
+def test_a_lost_connection_is_taken_up_again(machine: Machine) -> None:
+    commit = machine.hub.add(MODEL, FILES)
+    machine.hub.break_after = 11_000_000
+    machine.run("download", "chat")
+    assert content(machine, commit) == FILES
+    whole, rest = machine.hub.got("model.safetensors")
+    assert (whole, rest) == (None, "bytes=10485760-")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_ended_download_goes_on(machine: Machine, how: signal.Signals) -> None:
+    commit = machine.hub.add(MODEL, {"a": b"old"})
+    machine.run("download", "chat")
+    commit = machine.hub.add(MODEL, FILES)
+    machine.hub.stall_after = 11_000_000
+    process = subprocess.Popen(
+        command(machine.project, "download", "chat"), env=machine.environ, stderr=subprocess.PIPE, text=True
+    )
+    assert machine.hub.stalled.wait(30)
+    (partial,) = _until_written(machine)
+    process.send_signal(how)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == (-9 if how is signal.SIGKILL else 130), said
+    assert "Traceback" not in said
+    # The old model is what `main` means until the new one is whole.
+    assert (machine.model / "refs/main").read_text() != commit
+    row = json.loads(_listed(machine, "--json"))["models"][0]
+    assert (row["cached"], row["cached_size"] >= partial.stat().st_size) == (False, True)
+    assert ", incomplete" in _listed(machine)
+    machine.hub.stall_after = None
+    done = machine.run("download", "chat")
+    assert "10.5 MB of it are here" in done.stderr
+    assert machine.hub.got("model.safetensors") == [None, "bytes=10485760-"]
+    assert content(machine, commit) == FILES
+    assert not list((machine.model / "blobs").glob("*.incomplete"))
+
+
+def test_a_terminal_shows_a_bar(machine: Machine) -> None:
+    machine.hub.add(MODEL, FILES)
+    outer, inner = os.openpty()
+    with subprocess.Popen(
+        command(machine.project, "download", "chat"),
+        env={**machine.environ, "TERM": "xterm", "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        stderr=inner,
+        text=True,
+    ) as process:
+        os.close(inner)
+        shown = b"".join(_read_all(outer)).decode()
+        assert process.wait() == 0, shown
+    assert "downloading Org/Model-1B at main" in shown
+    assert "/21.0 MB" in shown
+    assert "100 % of" not in shown
+
+
+def _read_all(descriptor: int) -> Iterator[bytes]:
+    """What a terminal gets until its last writer is gone, which Linux reports as EIO."""
+    with suppress(OSError):
+        while read := os.read(descriptor, 65536):
+            yield read
+    os.close(descriptor)
+
+
+def test_models_go_on_to_nodes(machine: Machine) -> None:
+    commit = machine.hub.add(MODEL, SMALL)
+    there = machine.home / "there"
+    environ = fake_ssh.make(machine.home / "bin", there)
+    projects.write(machine.project.root / "builder.yaml", "nodes: {spark2: 'ssh://ann@spark2', spark3: 'tcp://b:1'}\n")
+    assert "builder.yaml has no node `spark9`" in machine.refuse("chat", "--to", "spark9", code=2)
+    assert "models go to nodes over ssh" in machine.refuse("chat", "--to", "spark3", code=2)
+    assert machine.hub.asked == []
+    done = machine.run("download", "chat", "--to", "spark2", **environ)
+    assert f"copying {MODEL} to spark2" in done.stderr
+    assert done.stdout.splitlines()[-1] == "copied to spark2"
+    copied = there / ".cache/huggingface/hub" / CACHED
+    assert (copied / "snapshots" / commit / "model.safetensors").read_bytes() == SMALL["model.safetensors"]
+
+
+def _until_written(machine: Machine) -> list[Path]:
+    for _ in range(1000):
+        found = [one for one in (machine.model / "blobs").glob("*.incomplete") if one.stat().st_size == 10_485_760]
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("nothing was written")
+
+
+def _listed(machine: Machine, *arguments: str) -> str:
+    locks.write(machine.project, (1,), current=1, paired=1)
+    return machine.run("list", "--models", *arguments).stdout
+
+
+def test_other_content_is_refused_and_not_kept(machine: Machine) -> None:
+    machine.hub.add(MODEL, SMALL)
+    machine.hub.changes["model.safetensors"] = b"x" * 5000
+    assert "what arrived is not what the hub lists (SHA-256" in machine.refuse("chat")
+    listed = hashlib.sha256(SMALL["model.safetensors"]).hexdigest()
+    assert not list(machine.model.glob(f"blobs/{listed}*"))
+    assert not (machine.model / "refs").exists()
+    machine.hub.changes.clear()
+    machine.run("download", "chat")
+
+
+def test_too_large_for_the_disk(machine: Machine) -> None:
+    machine.hub.add(MODEL, SMALL)
+    machine.hub.claims["model.safetensors"] = 10**15
+    said = machine.refuse("chat")
+    assert f"{MODEL}: 1000000.0 GB to download, and " in said
+    assert " GB free" in said
+    assert "HF_HOME" in said
+    assert machine.hub.got("config.json") == []
+
+
+def test_a_gated_model(machine: Machine) -> None:
+    machine.hub.add(MODEL, SMALL, gated=True)
+    machine.hub.token = "hf_right"
+    said = machine.refuse("chat")
+    assert f"{MODEL} is gated: its terms have to be accepted at {machine.hub.url}/{MODEL}" in said
+    assert "then set HF_TOKEN to a token of that account" in said
+    said = machine.refuse("chat", HF_TOKEN="hf_wrong")
+    assert "refuses the token" in said
+    assert "hf_wrong" not in said
+    done = machine.run("download", "chat", "--verbose", HF_TOKEN="hf_right", HF_DEBUG="1")
+    assert "hf_right" not in done.stdout + done.stderr
+    assert not [path for path in machine.home.rglob("*") if path.is_file() and b"hf_right" in path.read_bytes()]
+    assert {one.authorization for one in machine.hub.asked if "/resolve/" in one.path} >= {"Bearer hf_right"}
+
+
+def test_what_the_hub_does_not_have(machine: Machine) -> None:
+    machine.hub.add(MODEL, SMALL)
+    assert f"{MODEL} has no revision `v9`" in machine.refuse("chat", "--revision", "v9")
+    assert f"{MODEL} has no revision `../../x`" in machine.refuse("chat", "--revision", "../../x")
+    said = machine.refuse("Org/Unknown")
+    assert f"{machine.hub.url} shows no model `Org/Unknown`" in said
+    assert "HF_TOKEN is not set" in said
+
+
+def test_a_hub_that_does_not_work(machine: Machine) -> None:
+    machine.hub.status = 400
+    assert f"{machine.hub.url} answers 400" in machine.refuse("chat")
+    said = machine.refuse("chat", HF_ENDPOINT="http://ann:pass@127.0.0.1:9/")
+    assert "http://127.0.0.1:9 does not answer" in said
+    assert "HF_ENDPOINT" in said
+    assert "pass" not in said
+
+
+def test_names_that_would_leave_the_cache_are_refused(machine: Machine) -> None:
+    machine.hub.add(MODEL, {"../../../evil": b"e" * 5000})
+    assert "nothing can be called: '../../../evil'" in machine.refuse("chat")
+    assert not list(machine.home.rglob("evil"))
+
+
+def test_offline_takes_what_is_here(machine: Machine) -> None:
+    commit = machine.hub.add(MODEL, SMALL)
+    said = machine.refuse("chat", HF_HUB_OFFLINE="1")
+    assert f"{MODEL} at `main` is to be taken from the cache (HF_HUB_OFFLINE is set), and it is not there" in said
+    machine.run("download", "chat")
+    machine.hub.asked.clear()
+    done = machine.run("download", "chat", HF_HUB_OFFLINE="1")
+    assert f"{MODEL} at {commit[:7]}: it was here already" in done.stdout
+    assert machine.hub.asked == []
+
+
+def test_what_cannot_be_downloaded(machine: Machine) -> None:
+    assert "`small` is an image definition" in machine.refuse("small", code=2)
+    assert "`chta` is no image definition, repository or recipe" in machine.refuse("chta", code=2)
+    path = machine.project.recipes / "chat.yaml"
+    path.write_text(path.read_text().replace(f"model: {MODEL}\n", "").replace(MODEL, "/models/mine"))
+    assert "/models/mine is no model of the hub, but a folder" in machine.refuse("chat", code=2)
+    path.write_text(path.read_text().replace("vllm serve /models/mine", "python -m server"))
+    assert "recipes/chat.yaml names no model" in machine.refuse("chat", code=2)
+    assert machine.hub.asked == []
+
+
+def test_list_says_what_is_here(machine: Machine) -> None:
+    assert _listed(machine).splitlines() == [
+        "MODEL             IMAGE    STATUS    NOTE",
+        "Org/Model-1B      small:1  untested  -",
+        "  not downloaded",
+    ]
+    row = json.loads(_listed(machine, "--json"))["models"][0]
+    assert (row["cached"], row["cached_size"], row["cached_revision"]) == (False, None, None)
+    commit = machine.hub.add(MODEL, SMALL)
+    machine.run("download", MODEL)
+    assert _listed(machine).splitlines()[2] == f"  5.0 kB at {commit[:7]}"
+    row = json.loads(_listed(machine, "--json"))["models"][0]
+    assert (row["cached"], row["cached_size"], row["cached_revision"]) == (True, 5002, commit)
+
+
+def test_list_does_not_import_huggingface_hub(machine: Machine) -> None:
+    machine.hub.add(MODEL, SMALL)
+    machine.run("download", MODEL)
+    locks.write(machine.project, (1,), current=1, paired=1)
+    said = machine.run("list", "--models", PYTHONPROFILEIMPORTTIME="1").stderr
+    assert "builder.models_cache" in said
+    assert not [name for name in ("huggingface_hub", "httpx2", "builder.sources") if name in said]

@@ -1,0 +1,131 @@
+"""Long-lived containers: found, started, followed, stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from builder.engine import containers, services
+from builder.engine.endpoint import Endpoint
+from builder.engine.faults import RefusedError
+from builder.engine.services import Service
+from builder.errors import EngineError, ImageStateError, NothingToDoError
+from tests.conftest import BASE
+
+pytestmark = pytest.mark.engine
+
+
+def made(endpoint: Endpoint, name: str, script: str, *, restart: str = "no", **more: Any) -> Service:
+    body = {
+        "Image": BASE,
+        "Cmd": ["sh", "-c", script],
+        "Labels": {name: "yes"},
+        "HostConfig": {"Init": True, "RestartPolicy": {"Name": restart}},
+        **more,
+    }
+    return services.create(endpoint, name, body)
+
+
+def ended(endpoint: Endpoint, service: Service) -> Service:
+    for _ in range(300):
+        found = services.find(endpoint, service.id)
+        assert found is not None
+        if found.status == "exited":
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it never ended")
+
+
+def test_from_its_making_to_its_end(endpoint: Endpoint, repository: str) -> None:
+    service = made(endpoint, repository, "echo begun; sleep 600")
+    assert (service.name, service.image, service.status, service.restarts) == (repository, BASE, "created", 0)
+    assert service.labels[repository] == "yes"
+    assert not service.is_up
+    services.start(endpoint, service.id)
+    (found,) = services.labelled(endpoint, repository)
+    assert (found.id, found.status, found.health, found.is_up) == (service.id, "running", "", True)
+    assert found.started > "2026"
+    gone = services.stop(endpoint, service.id, 30)
+    assert gone is not None
+    assert (gone.status, gone.exit_code) == ("exited", 143)
+    assert services.find(endpoint, repository) is None
+    assert services.stop(endpoint, service.id, 1) is None
+
+
+def test_what_does_not_listen_is_killed(endpoint: Endpoint, repository: str) -> None:
+    service = made(endpoint, repository, "trap '' TERM; echo deaf; while :; do sleep 0.1; done")
+    services.start(endpoint, service.id)
+    assert next(services.follow(endpoint, service.id)).text == "deaf"
+    gone = services.stop(endpoint, service.id, 0)
+    assert gone is not None
+    assert gone.exit_code == 137
+
+
+def test_restarts_are_the_engines(endpoint: Endpoint, repository: str) -> None:
+    service = made(endpoint, repository, "echo again; exit 3", restart="on-failure")
+    services.start(endpoint, service.id)
+    lines = services.follow(endpoint, service.id)
+    assert [next(lines).text for _ in range(3)] == ["again"] * 3
+    now = services.find(endpoint, service.id)
+    assert now is not None
+    assert now.restarts >= 2
+    assert now.is_up
+
+
+def test_the_log_can_be_had_from_any_of_its_lines_on(endpoint: Endpoint, repository: str) -> None:
+    service = made(endpoint, repository, "for i in 1 2 3 4 5; do echo zeile $i; done; printf 'no end'")
+    services.start(endpoint, service.id)
+    ended(endpoint, service)
+    lines = services.log(endpoint, service.id)
+    assert [line.text for line in lines] == [*(f"zeile {number}" for number in range(1, 6)), "no end"]
+    assert [line.text for line in services.log(endpoint, service.id, tail=2)] == ["zeile 5", "no end"]
+    for number, line in enumerate(lines):
+        assert services.log(endpoint, service.id, after=line.written) == lines[number + 1 :]
+    assert tuple(services.follow(endpoint, service.id)) == lines
+    assert services.log(endpoint, service.id, tail=0) == ()
+
+
+def test_a_name_is_given_once(endpoint: Endpoint, repository: str) -> None:
+    made(endpoint, repository, "true")
+    with pytest.raises(NothingToDoError, match=f"another container is called {repository}"):
+        made(endpoint, repository, "true")
+
+
+def test_what_cannot_be(endpoint: Endpoint, repository: str) -> None:
+    with pytest.raises(ImageStateError, match=f"the engine has no image {repository}:9"):
+        made(endpoint, repository, "true", Image=f"{repository}:9")
+    missing = made(endpoint, repository, "", Cmd=["nonesuch"], HostConfig={})
+    with pytest.raises(RefusedError, match="nonesuch"):
+        services.start(endpoint, missing.id)
+    with pytest.raises(RefusedError, match="No such container"):
+        tuple(services.follow(endpoint, f"{repository}-x"))
+    with pytest.raises(EngineError, match="no Docker engine answers"):
+        services.log(replace(endpoint, host="unix:///nonexistent/docker.sock"), missing.id)
+
+
+@pytest.fixture(params=["tcp", "ssh"])
+def far(request: pytest.FixtureRequest, endpoint: Endpoint) -> Iterator[Endpoint]:
+    """The engine by another way."""
+    yield replace(endpoint, host=request.getfixturevalue(request.param))
+
+
+def test_a_log_is_followed_from_afar(endpoint: Endpoint, far: Endpoint, repository: str) -> None:
+    service = made(endpoint, repository, "echo one; sleep 1; echo two; sleep 600")
+    services.start(far, service.id)
+    lines = services.follow(far, service.id)
+    assert [next(lines).text, next(lines).text] == ["one", "two"]
+    lines.close()  # type: ignore[attr-defined]
+
+
+def test_a_command_in_it_that_takes_too_long_does_not_end_it(endpoint: Endpoint, repository: str) -> None:
+    service = made(endpoint, repository, "sleep 600")
+    services.start(endpoint, service.id)
+    with pytest.raises(EngineError, match="has not answered for 1 seconds"):
+        containers.execute(endpoint, service.id, ["sleep", "600"], 1)
+    found = services.find(endpoint, service.id)
+    assert found is not None
+    assert found.status == "running"

@@ -1,0 +1,291 @@
+"""A real registry for tests, what may go wrong with one, and further engines beside the first."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from builder.engine.endpoint import Endpoint
+from builder.project import Project
+from tests import projects
+
+SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
+# `docker login` as tester:secret; by htpasswd -B.
+HTPASSWD = "tester:$2b$05$WWvQHyCqMlpSD1eGckPVX.clG/OIf5JKQ6RzqNOuexZL8uAdOlBOy\n"
+_CHUNK = 1 << 16
+_LARGE = 100_000  # bytes: a layer, and no configuration
+
+
+@dataclass
+class Registry:
+    """A registry that runs as a process of its own; what it keeps outlives `kill`."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        argv = [str(SCRIPTS / "registry"), "serve", str(self.folder / "config.yml")]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log)
+        end = time.monotonic() + 120
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                assert self.process.poll() is None, (self.folder / "log").read_text()
+                assert time.monotonic() < end, "the registry does not start"
+                time.sleep(0.02)
+            else:
+                return
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def registry(folder: Path, *, users: str = "") -> Iterator[Registry]:
+    """A registry that keeps its images in ``folder``; with ``users`` (htpasswd) it asks for a login."""
+    found = Registry(folder, free_port())
+    auth = ""
+    if users:
+        projects.write(folder / "users", users)
+        auth = f"auth: {{htpasswd: {{realm: tests, path: {folder}/users}}}}\n"
+    config = f"""\
+version: 0.1
+log: {{level: error, accesslog: {{disabled: true}}}}
+storage: {{filesystem: {{rootdirectory: {folder}/data}}, delete: {{enabled: true}}}}
+http: {{addr: "{found.address}"}}
+{auth}"""
+    projects.write(folder / "config.yml", config)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.kill()
+
+
+@dataclass
+class Front:
+    """What stands before a registry, and does to the content of layers what ``fault`` says, ``times`` times:
+
+    ``500`` answers so; ``cut`` ends in the middle; ``wrong`` turns bits; ``stall`` sends half and then nothing;
+    ``slow`` takes ten seconds for a megabyte. ``sent`` counts bytes that went to engines; ``reached`` is set when a
+    fault has happened.
+    """
+
+    upstream: Registry
+    port: int = 0
+    fault: str = ""
+    times: int = 1_000_000
+    sent: int = 0
+    reached: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def take(self) -> str:
+        """The fault for one answer."""
+        if not self.fault or self.times == 0:
+            return ""
+        self.times -= 1
+        self.reached.set()
+        return self.fault
+
+    def heal(self) -> None:
+        self.fault = ""
+        self.released.set()
+
+
+@contextmanager
+def before(upstream: Registry) -> Iterator[Front]:
+    """A front of a registry while the block runs."""
+    front = Front(upstream)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        # An engine tries TLS first: what it then gets must look like HTTP.
+        default_request_version = "HTTP/1.0"
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def relay(self) -> None:
+            with suppress(OSError, http.client.HTTPException):
+                _relay(self, front)
+
+    for method in ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"):
+        setattr(Handler, f"do_{method}", Handler.relay)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    front.port = server.server_address[1]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield front
+    finally:
+        front.heal()
+        server.shutdown()
+        server.server_close()
+
+
+def _relay(handler: BaseHTTPRequestHandler, front: Front) -> None:
+    body = _body(handler)
+    connection = http.client.HTTPConnection("127.0.0.1", front.upstream.port, timeout=60)
+    headers = {
+        # What an engine accepts comes as several headers of one name.
+        key: ", ".join(handler.headers.get_all(key) or ())
+        for key in handler.headers
+        if key.lower() != "transfer-encoding"
+    }
+    try:
+        connection.request(handler.command, handler.path, body=body, headers=headers)
+        answer = connection.getresponse()
+    except OSError:
+        handler.close_connection = True
+        return
+    size = len(body) if body else int(answer.getheader("Content-Length") or 0)
+    layer = handler.command != "HEAD" and "/blobs/" in handler.path and size > _LARGE
+    fault = front.take() if layer else ""
+    if fault == "500":
+        answer.read()
+        handler.send_response(500)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        return
+    handler.send_response(answer.status)
+    for key, value in answer.getheaders():
+        handler.send_header(key, value)
+    handler.end_headers()
+    if handler.command != "HEAD":
+        _pass_on(handler, front, answer, fault)
+
+
+def _pass_on(handler: BaseHTTPRequestHandler, front: Front, answer: http.client.HTTPResponse, fault: str) -> None:
+    half = int(answer.getheader("Content-Length") or 0) // 2
+    sent = 0
+    while data := answer.read(_CHUNK):
+        if fault == "wrong":
+            data = bytes(byte ^ 1 for byte in data)
+        if fault in {"cut", "stall"} and sent + len(data) > half:
+            handler.wfile.write(data[: max(half - sent, 0)])
+            handler.wfile.flush()
+            if fault == "stall":
+                front.released.wait(60)
+            handler.close_connection = True
+            return
+        if fault == "slow":
+            front.released.wait(10 * len(data) / 1_000_000)
+        handler.wfile.write(data)
+        sent += len(data)
+        front.sent += len(data)
+
+
+def _body(handler: BaseHTTPRequestHandler) -> bytes:
+    if handler.headers.get("Transfer-Encoding", "").lower() == "chunked":
+        pieces = []
+        while size := int(handler.rfile.readline().split(b";")[0], 16):
+            pieces.append(handler.rfile.read(size))
+            handler.rfile.readline()
+        handler.rfile.readline()
+        return b"".join(pieces)
+    return handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+
+
+@dataclass(frozen=True)
+class Node:
+    """A further engine on this machine; ``environ`` is for scripts/engine."""
+
+    environ: dict[str, str]
+    host: str
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.host, ("docker", "buildx"), "a node of the tests")
+
+    @property
+    def pid(self) -> int:
+        """The engine's process."""
+        return int(Path(self.environ["BUILDER_ENGINE_RUN"], "dockerd.pid").read_text())
+
+    def script(self, *arguments: str) -> None:
+        done = subprocess.run([SCRIPTS / "engine", *arguments], env=self.environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def node(bridge: str, address: str, *, disk: str = "") -> Iterator[Node]:
+    """An engine of its own, gone with its images when the block ends; ``disk`` limits what its images may take
+    (``64m``). The programs are those of the first engine, where scripts/engine fetched it."""
+    # containerd's sockets have no room for the long paths of pytest.
+    with tempfile.TemporaryDirectory(prefix="node-") as folder:
+        yield from _node(Path(folder), bridge, address, disk)
+
+
+def _node(folder: Path, bridge: str, address: str, disk: str) -> Iterator[Node]:
+    environ = {
+        **os.environ,
+        "BUILDER_ENGINE_HOME": str(folder / "home"),
+        "BUILDER_ENGINE_RUN": str(folder / "run"),
+        "BUILDER_ENGINE_BRIDGE": bridge,
+        "BUILDER_ENGINE_ADDRESS": address,
+        "BUILDER_ENGINE_PRIVATE": "1",
+    }
+    environ.pop("DOCKER_HOST", None)
+    home = folder / "home"
+    home.mkdir(parents=True)
+    (home / ".builder-engine").touch()
+    first = Path(os.environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine") / "root"
+    if first.is_dir():
+        shutil.copytree(first, home / "root", symlinks=True, copy_function=os.link)
+    found = Node(environ, f"unix://{folder}/run/docker.sock")
+    if disk:
+        (home / "data").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk}", "tmpfs", home / "data"], check=True)
+    try:
+        found.script("up")
+        yield found
+    finally:
+        found.script("down")
+        subprocess.run(["umount", "-l", home / "data"], capture_output=True)
+        found.script("down", "--purge")
+
+
+def configure(project: Project, *, registry: str = "", nodes: dict[str, str] | None = None) -> None:
+    """Writes builder.yaml."""
+    lines = [f"registry: {registry}\n"] if registry else []
+    lines += ["nodes:\n", *(f"  {name}: {host}\n" for name, host in nodes.items())] if nodes else []
+    projects.write(project.root / "builder.yaml", "".join(lines) or "{}\n")
+
+
+def grow(project: Project, kilobytes: int, text: str) -> None:
+    """Makes the mod of the project leave ``kilobytes`` that nothing can compress, and other content with each text."""
+    script = f'head -c {kilobytes}k /dev/urandom > /filler\necho {text} > "$WORKSPACE_DIR/chat.jinja"\n'
+    projects.write(project.root / "mods/template/run.sh", f"set -eu\n{script}")

@@ -1,0 +1,109 @@
+"""A project whose images serve a stand-in for vLLM: numbers 1 and 2 of one repository, for one model."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.project import Project
+from tests import projects
+
+HERE = Path(__file__).parent
+MODEL = "Org/Model-1B"
+IMAGE = """\
+repository: {repository}
+description: a few lines of Python that speak as vLLM does
+platform: host
+base: debian:bookworm-slim
+serve: {{gpus: none, ipc: private, shm_size: 64m}}
+"""
+DOCKERFILE = """\
+{% import "_parts/metadata.j2" as parts_metadata %}
+{% import "_parts/mods.j2" as parts_mods %}
+FROM {{ base }} AS unmodded
+RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3
+{{ parts_metadata.write(workspace) }}
+{{ parts_mods.bake(mods, workspace, "unmodded") }}
+"""
+RECIPE = """\
+recipe_version: "1"
+name: {name}
+model: {model}
+container: {repository}
+mods: [mods/standin]
+defaults: {defaults}
+{more}command: |
+  vllm serve {{served}} --port {{port}} --host 127.0.0.1 {arguments}
+"""
+
+
+def make(root: Path, repository: str) -> Project:
+    """The project, with nothing built yet."""
+    projects.write(root / "dockerfiles/served/image.yaml", IMAGE.format(repository=repository))
+    projects.write(root / "dockerfiles/served/Dockerfile.j2", DOCKERFILE)
+    shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles/_parts", root / "dockerfiles/_parts")
+    standin = (HERE / "standin.py").read_text(encoding="utf-8")
+    projects.add_mod(root, "standin", "install -m 755 vllm /usr/local/bin/vllm\n", {"vllm": standin})
+    recipe(Project(root), repository)
+    return Project(root)
+
+
+def recipe(
+    project: Project,
+    repository: str,
+    *,
+    name: str = "chat",
+    arguments: str = "",
+    more: str = "",
+    model: str = MODEL,
+    file: str = "chat",
+    **defaults: Any,
+) -> None:
+    """Writes ``recipes/FILE.yaml``; ``arguments`` end its command, ``more`` are further lines."""
+    said = json.dumps({"port": 8000, "served": model, **defaults})
+    text = RECIPE.format(
+        name=json.dumps(name),
+        model=json.dumps(model),
+        repository=repository,
+        defaults=said,
+        arguments=arguments,
+        more=more,
+    )
+    projects.write(project.recipes / f"{file}.yaml", text)
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    """A copy of the built project for one test, and what is its own there: the service's name and port."""
+
+    project: Project
+    repository: str
+    name: str
+    port: int
+    environ: dict[str, str]
+
+    def recipe(self, arguments: str = "", **more: Any) -> None:
+        recipe(self.project, self.repository, **{"name": self.name, "port": self.port, "arguments": arguments, **more})
+
+
+def kitchen(built: Project, root: Path, repository: str) -> Kitchen:
+    for part in ("dockerfiles", "mods", "builds"):
+        shutil.copytree(built.root / part, root / part)
+    shutil.copy(built.lock, root / "images.lock")
+    name = f"builder-test-{secrets.token_hex(4)}"
+    environ = {"HOME": str(root / "home"), "XDG_CACHE_HOME": "", "HF_HOME": "", "HF_HUB_CACHE": ""}
+    made = Kitchen(Project(root), repository, name, free_port(), environ)
+    made.recipe()
+    return made
+
+
+def free_port() -> int:
+    with socket.socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        port: int = tried.getsockname()[1]
+    return port
