@@ -46,7 +46,10 @@ RUN --mount=type=bind,from=vllm-source,target=/run/builder/source{% if sources.v
 set -eu
 cp -R /run/builder/source /vllm
 # In place of the Python that is asked for the version of what it imports.
-printf '#!/bin/sh\\nsed -n "/^vllm_version/s/.*: .\\(.*\\)./\\\\1/p" /workspace/build-metadata.yaml\\n' > /usr/local/bin/python3
+cat > /usr/local/bin/python3 <<'SCRIPT'
+sed -n '/^vllm_version/s/.*"\\(.*\\)"/\\1/p' /workspace/build-metadata.yaml
+SCRIPT
+sed -i '1i #!/bin/sh' /usr/local/bin/python3
 chmod +x /usr/local/bin/python3
 {% if sources.vllm.patches %}cp -R /run/builder/patches /patches{% endif %}
 
