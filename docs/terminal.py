@@ -1,0 +1,67 @@
+"""Runs commands as a person at a terminal would, and gives back what they would then see: for examples and pictures."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyte
+
+COLUMNS, LINES = 80, 400  # wide as a plain terminal, and long enough that nothing scrolls away
+
+
+class Screen(pyte.Screen):
+    """A screen that knows which of its lines go on in the next one, as they were too long for it."""
+
+    def __init__(self) -> None:
+        super().__init__(COLUMNS, LINES)
+        self.wrapped: set[int] = set()
+        self._is_drawing = False
+
+    def draw(self, data: str) -> None:
+        self._is_drawing = True
+        super().draw(data)
+        self._is_drawing = False
+
+    def linefeed(self) -> None:
+        (self.wrapped.add if self._is_drawing else self.wrapped.discard)(self.cursor.y)
+        super().linefeed()
+
+
+def run(command: str, cwd: Path, environ: Mapping[str, str], watch: Callable[[Screen], None] | None = None) -> Screen:
+    """The screen when ``command``, a line of bash, has ended. ``watch`` sees it after every piece of output."""
+    screen = Screen()
+    stream = pyte.ByteStream(screen)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
+    env = {**environ, "TERM": "xterm-256color"}
+    process = subprocess.Popen(
+        ["bash", "-c", command], cwd=cwd, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    while piece := _read(ours):
+        stream.feed(piece)
+        if watch:
+            watch(screen)
+    os.close(ours)
+    process.wait()
+    return screen
+
+
+def text(screen: Screen) -> str:
+    """What is on the screen, without the empty lines at its end, and each line as long as the program wrote it."""
+    lines = (line if y in screen.wrapped else line.rstrip() + "\n" for y, line in enumerate(screen.display))
+    return "".join(lines).rstrip()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # how Linux says that the last process has closed the other end
+        return b""

@@ -1,0 +1,77 @@
+"""Finding the examples in a page, running them in a terminal, and what is the same in every run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from docs import examples, terminal
+
+PAGE = """\
+# Title
+
+```console
+$ one
+first
+$ two \\
+> more
+$ three
+```
+
+```sh
+$ not one
+```
+
+```console
+$ four
+second
+
+third
+```
+"""
+
+
+def test_the_examples_of_a_page() -> None:
+    found = [(one.command, one.output) for one in examples.examples(PAGE)]
+    assert found == [("one", "first"), ("two \\\nmore", ""), ("three", ""), ("four", "second\n\nthird")]
+
+
+def test_a_page_is_filled_with_what_was_printed() -> None:
+    page = examples.filled(PAGE, ["1", "2\n2", "", "4"])
+    assert [one.output for one in examples.examples(page)] == ["1", "2\n2", "", "4"]
+    assert page.startswith(
+        "# Title\n\n```console\n$ one\n1\n$ two \\\n> more\n2\n2\n$ three\n```\n\n```sh\n$ not one\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "otherwise"),
+    [
+        ("built x:1 in 2 min 04 s: 5.3 GB, 0 of 8 steps cached", "built x:1 in 31.5 s: 990 MB, 6 of 9 steps cached"),
+        (
+            "      cached  [a 1/2] b\nbuilt x:1 in 1.0 s",
+            "      12.4 s  [a 1/2] b\n 3 min 04 s  [a 2/2] c\nbuilt x:1 in 2 s",
+        ),
+        ("x:1  just now   5.3 GB", "x:1  12 min ago  5 GB"),
+        ("hash  sha256:" + "a1" * 30 + "\n      " + "a1b2", "hash  sha256:" + "b2" * 30 + "\n      " + "c3d4"),
+        ("on linux/amd64 at 2026-11-20T22:00:00Z", "on linux/arm64 at 2027-01-01T00:00:00Z"),
+    ],
+)
+def test_what_differs_between_runs_is_taken_out(said: str, otherwise: str) -> None:
+    assert examples.normal(said) == examples.normal(otherwise)
+
+
+@pytest.mark.parametrize(
+    ("said", "otherwise"),
+    [("built x:1 in 1.0 s", "built x:2 in 1.0 s"), ("x:1  good", "x:1  bad"), ("vllm 0.32.0", "vllm 0.33.0")],
+)
+def test_what_matters_stays(said: str, otherwise: str) -> None:
+    assert examples.normal(said) != examples.normal(otherwise)
+
+
+def test_a_terminal_shows_what_a_person_would_see(tmp_path: Path) -> None:
+    line = "tput cols; printf 'gone\\rhere\\n' >&2; printf '%0100d\\n' 7; test -t 1 && echo terminal"
+    said = terminal.text(terminal.run(line, tmp_path, os.environ))
+    assert said.splitlines() == ["80", "here", "7".rjust(100, "0"), "terminal"]

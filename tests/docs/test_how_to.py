@@ -1,0 +1,136 @@
+"""The examples in the pages of docs/how-to are true: each is run in order, and prints what stands there.
+
+vLLM's repository is stood in for by a small one with titles like its own. Written anew with ``--write-golden``.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from builder.engine.endpoint import Endpoint
+from docs import examples, terminal
+from tests import projects
+from tests.conftest import remove_all
+from tests.verbs import git_upstream
+from tests.verbs.git_upstream import Upstream
+
+pytestmark = pytest.mark.engine
+
+PAGES = projects.REPOSITORY_ROOT / "docs/how-to"
+SHIPPED = "vllm-node-tf5"
+URL = "https://github.com/vllm-project/vllm.git"
+IMAGE = """\
+repository: {repository}
+description: vLLM with transformers 5, for one GB10 or several
+platform: host
+base: debian:bookworm-slim
+sources:
+  vllm: {{git: "{url}", ref: main}}
+"""
+DOCKERFILE = """\
+{% import "_parts/metadata.j2" as parts_metadata %}
+{% import "_parts/mods.j2" as parts_mods %}
+FROM scratch AS vllm-source
+FROM {{ base }} AS unmodded
+ARG SOURCE_DATE_EPOCH
+RUN --mount=type=bind,from=vllm-source,target=/run/builder/source{% if sources.vllm.patches %} \\
+    --mount=type=bind,source=patches,target=/run/builder/patches{% endif %} <<'EOF'
+# vLLM
+set -eu
+cp -R /run/builder/source /vllm
+# In place of the Python that is asked for the version of what it imports.
+cat > /usr/local/bin/python3 <<'SCRIPT'
+sed -n '/^vllm_version/s/.*"\\(.*\\)"/\\1/p' /workspace/build-metadata.yaml
+SCRIPT
+sed -i '1i #!/bin/sh' /usr/local/bin/python3
+chmod +x /usr/local/bin/python3
+{% if sources.vllm.patches %}cp -R /run/builder/patches /patches{% endif %}
+
+EOF
+{{ parts_metadata.write(workspace) }}
+{{ parts_mods.bake(mods, workspace, "unmodded") }}
+"""
+TITLES = [
+    "[Model] Qwen3.5: load quantized gates",
+    "[Frontend] Stream tool call arguments as they are parsed",
+    "[Kernel] Tune the fused MoE for Blackwell",
+    "[CI] Fewer runners for documentation",
+    "[Core] Scheduler: account for speculative tokens",
+]
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with a project at ``root`` whose image is called ``repository`` and comes from ``upstream``."""
+
+    root: Path
+    repository: str
+    upstream: Upstream
+
+    def run(self, line: str) -> str:
+        """What a terminal shows after ``line``, in the names of the pages."""
+        environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        shown = terminal.text(terminal.run(line.replace(SHIPPED, self.repository), self.root, environ))
+        return shown.replace(self.repository, SHIPPED).replace(self.upstream.url, URL)
+
+
+@pytest.fixture
+def person(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
+    """A project with one image, of a vLLM that has moved on since."""
+    for name in ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"):
+        monkeypatch.setenv(name, "2026-11-02T09:00:00Z")  # so that the commits are the same in every run
+    repository = "docs-" + secrets.token_hex(4)
+    with git_upstream.serving(tmp_path) as upstream:
+        upstream.commit("[Release] 0.19.1", serve="tools = 'parsed'\n")
+        upstream.git("tag", "v0.19.1")
+        upstream.git("push", "--quiet", "--tags")
+        one = Person(tmp_path / "project", repository, upstream)
+        _start(one)
+        assert "built vllm-node-tf5:1 in" in one.run("builder build qwen3.5-122b-tf5")
+        for number, title in enumerate(TITLES):
+            upstream.commit(title, **{f"part{number}": f"{title!r}\n"})
+        _pull_request(upstream)
+        yield one
+    remove_all(endpoint, repository)
+
+
+def _start(person: Person) -> None:
+    project = projects.make(person.root, person.repository)
+    for kind in ("dockerfiles/small", "mods/template", "recipes"):
+        for file in sorted((project.root / kind).iterdir()):
+            file.unlink()
+        (project.root / kind).rmdir()
+    definition = project.root / "dockerfiles/tf5"
+    projects.write(definition / "image.yaml", IMAGE.format(repository=person.repository, url=person.upstream.url))
+    projects.write(definition / "Dockerfile.j2", DOCKERFILE)
+    model = "Intel/Qwen3.5-122B-A10B-int4-AutoRound"
+    projects.add_recipe(project.root, "qwen3.5-122b-tf5", person.repository, model, [])
+
+
+def _pull_request(upstream: Upstream) -> None:
+    upstream.git("checkout", "--quiet", "-b", "drafter", "v0.19.1")
+    projects.write(upstream.work / "drafter.py", "tokens = 5\n")
+    upstream.git("add", ".")
+    upstream.git("commit", "--quiet", "--message", "[Spec Decode] A block-diffusion drafter")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/40898/head")
+    upstream.git("checkout", "--quiet", "main")
+
+
+@pytest.mark.parametrize("name", ["find-what-broke", "pin-a-pull-request"])
+def test_every_example_prints_what_the_page_says(name: str, person: Person, request: pytest.FixtureRequest) -> None:
+    file = PAGES / f"{name}.md"
+    page = file.read_text(encoding="utf-8")
+    told = examples.examples(page)
+    seen = [person.run(example.command) for example in told]
+    if request.config.getoption("--write-golden"):
+        file.write_text(examples.filled(page, seen), encoding="utf-8")
+        return
+    for example, said in zip(told, seen, strict=True):
+        assert examples.normal(said) == examples.normal(example.output), example.command
