@@ -27,8 +27,8 @@ def following(running: Running, node: str | None, tail: int | None) -> Iterator[
 def _member(running: Running, node: str | None) -> Member:
     if node is None:
         return running.head
-    found = next((member for name, member in running.by_node() if name == node), None)
+    found = next((member for member in running.members if running.node_of(member) == node), None)
     if found is None:
-        known = ", ".join(name for name, _ in running.by_node() if name)
+        known = ", ".join(filter(None, map(running.node_of, running.members)))
         raise UsageError(f"{running.name} does not run on a node `{node}`", hint=f"its nodes: {known or 'none'}")
     return found

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from builder.engine.services import Service
     from builder.project import Project
     from builder.run import Started
-    from builder.running import Member
+    from builder.running import Member, Running
 
 _POLL_SECONDS = 0.5
 # A first crash may be the memory that another server has not given back yet; a second one is a loop.
@@ -29,37 +29,42 @@ def wait(project: Project, started: Started, report: Report) -> float:
     When it crashes again and again it is removed, its log is kept, and ServeFailedError says how it ended. When this is
     interrupted, what this command started is stopped, and what was there before goes on.
     """
+    running = started.running
+    if running.head.service.status == "running" and running.head.service.health == "unhealthy":
+        raise NothingToDoError(
+            f"{running.name} is up and does not answer",
+            hint=f"`builder logs {running.name}` may say why; `builder restart {running.name}` starts it anew",
+        )
     try:
-        return _watch(started.running.head, report)
+        return _watch(running, report)
     except _CrashLoopError as error:
-        failure = _failure(project, started, error.crashes)
-        run.remove(started.running)
+        failure = _failure(project, started, error)
+        run.remove(running)
         raise failure from None
     except KeyboardInterrupt:
         if not started.already:
-            report(Said(f"stopping {started.running.name}; with `--detach` it starts without anybody waiting"))
-            run.remove(started.running)
+            report(Said(f"stopping {running.name}; with `--detach` it starts without anybody waiting"))
+            run.remove(running)
         raise
 
 
 class _CrashLoopError(Exception):
-    """The server ended so many times before it ever answered."""
+    """A member ended so many times before the model was served."""
 
-    def __init__(self, crashes: int) -> None:
+    def __init__(self, member: Member, crashes: int) -> None:
         super().__init__()
+        self.member = member
         self.crashes = crashes
 
 
-def _watch(head: Member, report: Report) -> float:
+def _watch(running: Running, report: Report) -> float:
     began = time.monotonic()
-    engine, first = head.place.endpoint, head.service.restarts
-    after, crashes = "", 0
+    head = running.head
+    after, crashed = "", 0
     phase: phases.Phase | None = None
     while True:
-        now = services.find(engine, head.service.id)
-        if now is None or not now.is_up:
-            raise NothingToDoError(f"{head.service.name} was stopped from outside while it started")
-        lines = services.log(engine, now.id, after=after)
+        now, *_ = states = [_state(running, member) for member in running.members]
+        lines = services.log(head.place.endpoint, now.id, after=after)
         after = lines[-1].written if lines else after
         for latest in filter(None, (phases.of_line(line.text) for line in lines)):
             if latest != phase:
@@ -67,12 +72,23 @@ def _watch(head: Member, report: Report) -> float:
                 report(phase)
         if _answers(now, phase):
             return time.monotonic() - began
-        if now.restarts - first > crashes:
-            crashes = now.restarts - first
+        for member, state in zip(running.members, states, strict=True):
+            crashes = state.restarts - member.service.restarts
             if crashes >= CRASHES:
-                raise _CrashLoopError(crashes)
-            report(Said(f"it ended by itself after {time.monotonic() - began:.0f} s; the engine starts it again"))
+                raise _CrashLoopError(member, crashes)
+            if crashes > crashed:
+                crashed = crashes
+                where = f" on {node}" if (node := running.node_of(member)) else ""
+                report(Said(f"it ended by itself{where} after {time.monotonic() - began:.0f} s and is started again"))
         time.sleep(_POLL_SECONDS)
+
+
+def _state(running: Running, member: Member) -> Service:
+    """How a member is now. Raises NothingToDoError where there is nothing more to wait for."""
+    now = services.find(member.place.endpoint, member.service.id)
+    if now is None or not now.is_up:
+        raise NothingToDoError(f"{running.name} was stopped from outside while it started")
+    return now
 
 
 def _answers(now: Service, phase: phases.Phase | None) -> bool:
@@ -80,17 +96,17 @@ def _answers(now: Service, phase: phases.Phase | None) -> bool:
     return now.health == "healthy" if now.health else phase is not None and phase.name == phases.READY
 
 
-def _failure(project: Project, started: Started, crashes: int) -> ServeFailedError:
+def _failure(project: Project, started: Started, error: _CrashLoopError) -> ServeFailedError:
     """What to say of a server that never answered; its whole log is kept in a file."""
-    head = started.running.head
-    lines = [line.text for line in services.log(head.place.endpoint, head.service.id)]
-    path = project.state / "serve-logs" / f"{head.service.name}.log"
+    service, node = error.member.service, started.running.node_of(error.member)
+    lines = [line.text for line in services.log(error.member.place.endpoint, service.id)]
+    path = project.state / "serve-logs" / f"{service.name}{node and f'@{node}'}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    what = f"{service.name}{node and f' on node {node}'} ended {error.crashes} times before it answered"
     cause = phases.cause(lines)
-    head_line = f"{started.running.name} ended {crashes} times before it answered" + (f": {cause}" if cause else "")
     return ServeFailedError(
-        "\n".join([head_line, *lines[-TAIL:]]),
+        "\n".join([f"{what}: {cause}" if cause else what, *lines[-TAIL:]]),
         log=project.relative(path),
         hint=_way_back(project, started),
     )

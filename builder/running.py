@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -69,12 +68,12 @@ class Running:
     @property
     def missing(self) -> tuple[str, ...]:
         """The nodes that should take part, and whose container is gone or cannot be seen."""
-        there = {name for name, _ in self.by_node()}
+        there = {self.node_of(member) for member in self.members}
         return tuple(node for node in _nodes(self.head) if node not in there)
 
-    def by_node(self) -> tuple[tuple[str, Member], ...]:
-        """Each member with the name of its node, empty where it was started on none."""
-        return tuple(((_nodes(member) or ("",))[_rank(member)], member) for member in self.members)
+    def node_of(self, member: Member) -> str:
+        """The name of a member's node, empty where it was started on none."""
+        return (_nodes(member) or ("",))[_rank(member)]
 
     @property
     def image(self) -> str:
@@ -124,6 +123,8 @@ def node_place(environ: Mapping[str, str], node: Node) -> Place:
 def look(project: Project, endpoint: Endpoint, environ: Mapping[str, str]) -> Seen:
     """What is served by this engine and the nodes of builder.yaml. Raises EngineError where the engine itself does not
     answer; a node may be switched off."""
+    from concurrent.futures import ThreadPoolExecutor
+
     nodes = configuration.load(project).nodes
     with ThreadPoolExecutor(max_workers=8) as pool:
         looks = [(node, pool.submit(_on_node, environ, node)) for node in nodes]

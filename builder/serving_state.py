@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -75,6 +74,8 @@ def look(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text:
 
     Raises UsageError where nothing is called so, EngineError where the engine does not answer.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     if text is not None:
         return Overview((_state(running.find(project, endpoint, environ, text)),), ())
     seen = running.look(project, endpoint, environ)

@@ -107,7 +107,7 @@ def _service(state: State) -> dict[str, Any]:
         "up_seconds": None if state.up is None else round(state.up, 1),
         "started": state.running.head.service.started,
         "restarts": state.restarts,
-        "nodes": [name for name, _ in state.running.by_node() if name],
+        "nodes": [node for node in map(state.running.node_of, state.running.members) if node],
         "missing_nodes": list(state.running.missing),
         "requests_running": numbers.running if numbers else None,
         "requests_waiting": numbers.waiting if numbers else None,

@@ -60,11 +60,13 @@ class Line:
 def find(endpoint: Endpoint, name: str) -> Service | None:
     """The container of this name or id; None where there is none."""
     try:
-        return _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
+        found = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
     except RefusedError as error:
         if error.status == _NOT_FOUND:
             return None
         raise
+    # The engine also takes the beginning of an id.
+    return found if name in {found.name, found.id} else None
 
 
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:

@@ -56,6 +56,12 @@ def test_from_its_making_to_its_end(endpoint: Endpoint, repository: str) -> None
     assert services.stop(endpoint, service.id, 1) is None
 
 
+def test_the_beginning_of_an_id_is_no_name(endpoint: Endpoint, repository: str) -> None:
+    service = made(endpoint, repository, "true")
+    assert services.find(endpoint, service.id) == services.find(endpoint, repository) == service
+    assert services.find(endpoint, service.id[:12]) is None
+
+
 def test_what_does_not_listen_is_killed(endpoint: Endpoint, repository: str) -> None:
     service = made(endpoint, repository, "trap '' TERM; echo deaf; while :; do sleep 0.1; done")
     services.start(endpoint, service.id)

@@ -3,7 +3,8 @@
 
 --crash          ends with an error while it starts
 --crash-once     does so the first time only
---slow SECONDS   takes so long to start
+--slow SECONDS   takes so long to start; --slow-head SECONDS on the first node only
+--crash-further  ends with an error on further nodes only
 --stubborn       ignores SIGTERM
 --headless       answers nobody, as vLLM on further nodes
 """
@@ -56,7 +57,7 @@ def crashes() -> bool:
     if "--crash-once" in sys.argv and not before.exists():
         before.touch()
         return True
-    return "--crash" in sys.argv
+    return "--crash" in sys.argv or {"--crash-further", "--headless"} <= set(sys.argv)
 
 
 say("arguments " + json.dumps(sys.argv))
@@ -65,6 +66,8 @@ if "--stubborn" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 say(f"INFO Starting to load model {sys.argv[2]}...")
 time.sleep(float(option("--slow", "0")))
+if "--headless" not in sys.argv:
+    time.sleep(float(option("--slow-head", "0")))
 if crashes():
     say("(EngineCore pid=7) ERROR 11-21 04:00:00 [core.py:946] ValueError: Free memory on device is less than desired")
     say("RuntimeError: Engine core initialization failed. See root cause above.")

@@ -156,6 +156,19 @@ def test_every_node_has_the_same_content_or_nothing_is_started(
     assert services.find(second, cluster.name) is None
 
 
+def test_a_crash_loop_of_any_node_ends_it(
+    cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
+) -> None:
+    # The one that answers takes its time: the other has none to wait for it.
+    cluster.recipe("--slow-head 60 --crash-further")
+    done = builder("run", "chat", "--node", "one", "--node", "two", code=1)
+    assert "it ended by itself on two after " in done.stderr
+    assert f"{cluster.name} on node two ended " in done.stderr
+    assert f"the whole log: .builder/serve-logs/{cluster.name}@two.log" in done.stderr
+    assert services.find(endpoint, cluster.name) is None
+    assert services.find(second, cluster.name) is None
+
+
 def test_one_node_serves_alone(cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint) -> None:
     done = builder("run", "chat", "--node", "two")
     assert f"{cluster.name}@two serves from " in done.stdout
