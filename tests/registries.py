@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from builder.engine import api, images, loopback
 from builder.engine.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
@@ -89,6 +91,22 @@ http: {{addr: "{found.address}"}}
         yield found
     finally:
         found.kill()
+
+
+@contextmanager
+def image(endpoint: Endpoint) -> Iterator[str]:
+    """The image of a registry in the engine, as `builder copy` takes it from Docker Hub; gone when the block ends, with
+    the volume that it kept its data in where there was none before."""
+    name = f"builder-test-registry:{secrets.token_hex(4)}"
+    volumes = api.request(endpoint, "GET", "/volumes")["Volumes"] or ()
+    had = any(volume["Name"] == loopback.VOLUME for volume in volumes)
+    subprocess.run([SCRIPTS / "registry", "image", name], check=True, capture_output=True)
+    try:
+        yield name
+    finally:
+        images.remove(endpoint, name)
+        if not had:
+            api.request(endpoint, "DELETE", f"/volumes/{loopback.VOLUME}")
 
 
 @dataclass
@@ -286,6 +304,8 @@ def configure(project: Project, *, registry: str = "", nodes: dict[str, str] | N
 
 
 def grow(project: Project, kilobytes: int, text: str) -> None:
-    """Makes the mod of the project leave ``kilobytes`` that nothing can compress, and other content with each text."""
+    """Makes the mod of the project leave ``kilobytes`` that nothing can compress, and that no engine has had before."""
+    # BuildKit would otherwise take what it made for another test.
+    unique = f"# {secrets.token_hex(8)}"
     script = f'head -c {kilobytes}k /dev/urandom > /filler\necho {text} > "$WORKSPACE_DIR/chat.jinja"\n'
-    projects.write(project.root / "mods/template/run.sh", f"set -eu\n{script}")
+    projects.write(project.root / "mods/template/run.sh", f"set -eu\n{unique}\n{script}")

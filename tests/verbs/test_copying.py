@@ -20,7 +20,7 @@ from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
 from tests import registries
-from tests.conftest import SCRIPTS, Command, command, remove_all
+from tests.conftest import Command, command, remove_all
 from tests.registries import Front, Node, Registry
 
 pytestmark = pytest.mark.engine
@@ -35,11 +35,9 @@ def node(endpoint: Endpoint) -> Iterator[Node]:
 
 
 @pytest.fixture(scope="module")
-def registry_image(endpoint: Endpoint) -> str:
-    """The image of a registry, in the engine: what Docker Hub has where it is reachable."""
-    name = "builder-test-registry:1"
-    subprocess.run([SCRIPTS / "registry", "image", name], check=True, capture_output=True)
-    return name
+def registry_image(endpoint: Endpoint) -> Iterator[str]:
+    with registries.image(endpoint) as name:
+        yield name
 
 
 @pytest.fixture

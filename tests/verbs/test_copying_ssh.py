@@ -15,7 +15,7 @@ from builder.engine import images
 from builder.engine.endpoint import Endpoint, environment
 from builder.project import Project
 from tests import projects, registries
-from tests.conftest import BASE, SCRIPTS, Command, remove_all
+from tests.conftest import BASE, Command, remove_all
 from tests.registries import Node
 
 pytestmark = pytest.mark.engine
@@ -58,7 +58,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, node: 
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "keys" / name))
     port = registries.free_port()
     projects.write(folder / "keys/sshd_config", SSHD_CONFIG.format(port=port))
-    image = "builder-test-sshd:1"
+    image = f"builder-test-sshd:{port}"
     projects.write(folder / "image/Dockerfile", SSHD)
     run(*endpoint.buildx, "build", "-q", "--provenance=false", "-t", image, str(folder / "image"))
     real = Path(os.environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine", "root/usr/bin/docker")
@@ -80,17 +80,18 @@ def machine(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, node: 
         yield {"host": f"ssh://root@127.0.0.1:{port}", "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
     finally:
         run(docker, "rm", "-f", container)
+        images.remove(endpoint, image)
 
 
 def test_a_node_behind_ssh_gets_the_image_through_a_tunnel(
     small: Project, builder: Command, repository: str, node: Node, machine: dict[str, str], endpoint: Endpoint
 ) -> None:
-    subprocess.run([SCRIPTS / "registry", "image", "builder-test-registry:1"], check=True, capture_output=True)
     registries.grow(small, 2000, "one")
     builder("build", "chat")
     registries.configure(small, nodes={"far": machine["host"], "closed": "ssh://root@127.0.0.1:9"})
-    environ = {"PATH": machine["PATH"], "BUILDER_REGISTRY_IMAGE": "builder-test-registry:1"}
-    done = builder("copy", f"{repository}:1", "far", "closed", code=1, environ=environ)
+    with registries.image(endpoint) as registry_image:
+        environ = {"PATH": machine["PATH"], "BUILDER_REGISTRY_IMAGE": registry_image}
+        done = builder("copy", f"{repository}:1", "far", "closed", code=1, environ=environ)
     assert f"{repository}:1 is on far, and latest there" in done.stdout
     assert "is not on closed: " in done.stderr
     here, there = (images.inspect(one, f"{repository}:1") for one in (endpoint, node.endpoint))
