@@ -25,7 +25,7 @@ from tests.end_to_end import upstream
 from tests.end_to_end.running import answer, layers
 from tests.end_to_end.upstream import MAIN, Upstream
 
-pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(1800)]
 
 SITE = "/usr/local/lib/python3.11/dist-packages"
 PULL = "refs/pull/40898/head"
@@ -150,7 +150,6 @@ def test_a_commit_upstream_changes_nothing_until_it_is_asked_for(
     assert len(one) == len(two)
 
 
-@pytest.mark.full
 def test_a_frozen_pull_request_outlives_its_branch_and_the_kernels_stand_on_it(
     project: Project, endpoint: Endpoint, vllm: Upstream
 ) -> None:

@@ -126,6 +126,7 @@ def test_nodes_tell_what_they_have_serve_and_what_is_stale(
         assert "moved" in builder("nodes").stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", ["500", "wrong"])
 def test_a_registry_that_fails_leaves_no_half_image_and_a_retry_goes_on(
     small: Project, builder: Command, built: str, node: Node, front: Front, fault: str
@@ -144,6 +145,7 @@ def test_a_registry_that_fails_leaves_no_half_image_and_a_retry_goes_on(
     assert has(node, f"{built}:1", small)
 
 
+@pytest.mark.full
 def test_a_registry_killed_in_mid_copy(
     small: Project, builder: Command, built: str, node: Node, front: Front, registry: Registry
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_registry_killed_in_mid_copy(
     assert has(node, f"{built}:1", small)
 
 
+@pytest.mark.full
 def test_a_node_killed_in_mid_copy(small: Project, builder: Command, built: str, node: Node, front: Front) -> None:
     registries.configure(small, registry=front.address, nodes={"one": node.host})
     builder("push", f"{built}:1")
@@ -181,6 +184,7 @@ def test_a_node_killed_in_mid_copy(small: Project, builder: Command, built: str,
     assert has(node, f"{built}:1", small)
 
 
+@pytest.mark.full
 def test_a_connection_that_is_cut_is_made_again_by_the_engine(
     small: Project, builder: Command, built: str, node: Node, front: Front
 ) -> None:
@@ -192,6 +196,7 @@ def test_a_connection_that_is_cut_is_made_again_by_the_engine(
     assert has(node, f"{built}:1", small)
 
 
+@pytest.mark.full
 def test_a_registry_that_hangs_is_told(
     small: Project, builder: Command, built: str, node: Node, front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +213,7 @@ def test_a_registry_that_hangs_is_told(
     assert has(node, f"{built}:1", small)
 
 
+@pytest.mark.full
 def test_a_slow_registry_is_waited_for(
     small: Project, builder: Command, built: str, node: Node, front: Front, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +227,7 @@ def test_a_slow_registry_is_waited_for(
     assert has(node, f"{built}:1", small)
 
 
+@pytest.mark.full
 def test_a_node_whose_disk_is_full(small: Project, builder: Command, repository: str, registry: Registry) -> None:
     registries.grow(small, 60_000, "one")
     builder("build", "chat")
@@ -232,6 +239,7 @@ def test_a_node_whose_disk_is_full(small: Project, builder: Command, repository:
         assert f"{repository}:1" not in names(full)
 
 
+@pytest.mark.full
 def test_a_copy_that_is_interrupted_or_killed_leaves_no_registry(
     small: Project, builder: Command, built: str, node: Node, registry_image: str, endpoint: Endpoint
 ) -> None:

@@ -18,7 +18,7 @@ from tests import projects, registries
 from tests.conftest import BASE, Command, remove_all
 from tests.registries import Node
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.full]
 
 SSHD = f"""\
 FROM {BASE}

@@ -16,7 +16,7 @@ from tests import buildkits, projects, registries
 from tests.conftest import BASE, Command
 from tests.registries import Node, Registry
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")
