@@ -38,6 +38,7 @@ def make(root: Path, repository: str) -> Project:
     """A project with the three recipes."""
     project = projects.make(root, repository)
     template = projects.DOCKERFILE.replace("RUN echo {{ args.greeting | sh }} > /greeting\n", BASE_STEP)
+    assert template != projects.DOCKERFILE
     projects.write(project.root / "dockerfiles/small/Dockerfile.j2", template)
     for name in RECIPES:
         projects.add_mod(root, name, MOD.format(name=name), {})
