@@ -29,7 +29,7 @@ def restart(
 
     All that can be wrong is found before anything is ended. Raises as `wanted.prepare` and `run.start` do.
     """
-    now = running.pick(running.look(project, endpoint, environ), request.text)
+    now = running.pick(project, running.look(project, endpoint, environ), request.text)
     prepared = wanted.prepare(project, endpoint, environ, _as_before(now, request) if now else request)
     if now:
         run.require_free_port(prepared, leaving=[member.service.name for member in now.members])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ASKED = f"{LABEL}.asked"
 DIGEST = f"{LABEL}.digest"
 NODES = f"{LABEL}.nodes"
+PROJECT = f"{LABEL}.project"
 
 _NODE_WAIT = 10
 
@@ -143,7 +144,7 @@ def look(project: Project, endpoint: Endpoint, environ: Mapping[str, str]) -> Se
 def find(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text: str | None) -> Running:
     """The one called ``text``; the only one there is where that is None. Raises UsageError where that is not one."""
     seen = look(project, endpoint, environ)
-    if (running := pick(seen, text)) is not None:
+    if (running := pick(project, seen, text)) is not None:
         return running
     there = ", ".join(running.name for running in seen.running)
     silence = f"; {'; '.join(seen.silent)}" if seen.silent else ""
@@ -151,11 +152,13 @@ def find(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text:
     raise UsageError(f"{what}{silence}", hint=f"served now: {there}" if there else "`builder run RECIPE` serves one")
 
 
-def pick(seen: Seen, text: str | None) -> Running | None:
-    """The one called ``text``, or the only one; None where there is none. Raises UsageError where it may be several."""
-    called = tuple(running for running in seen.running if text is None or running.is_called(text))
-    exact = tuple(running for running in called if running.name == text)
-    found = exact or called
+def pick(project: Project, seen: Seen, text: str | None) -> Running | None:
+    """The one called ``text``, or the only one; None where there is none. What this project did not start is meant by
+    its own name alone: another project may have a recipe or a model that is called the same. Raises UsageError where it
+    may be several."""
+    own = tuple(one for one in seen.running if one.labels.get(PROJECT) == str(project.root))
+    exact = tuple(one for one in seen.running if one.name == text)
+    found = exact or tuple(one for one in own if text is None or one.is_called(text))
     if len(found) > 1:
         raise UsageError(
             f"`{text}` is served several times" if text else "several are served",

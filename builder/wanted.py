@@ -13,7 +13,7 @@ from builder.definitions import cluster, configuration, container, serving
 from builder.engine import images
 from builder.errors import ImageStateError, UsageError
 from builder.lock import reading
-from builder.running import ASKED, DIGEST, NODES, Place
+from builder.running import ASKED, DIGEST, NODES, PROJECT, Place
 
 if TYPE_CHECKING:
     from builder.definitions.configuration import Node
@@ -95,7 +95,8 @@ def _settings(
             one = _with_models(one, nodes[rank])
         if len(nodes) > 1:
             one = cluster.member(one, rank, addresses[rank])
-        own = {ASKED: json.dumps(asked), DIGEST: _digest(one, found), **({NODES: names} if names else {})}
+        own = {PROJECT: str(project.root), ASKED: json.dumps(asked), DIGEST: _digest(one, found)}
+        own |= {NODES: names} if names else {}
         done.append(replace(one, labels={**one.labels, **own}))
     return tuple(done)
 

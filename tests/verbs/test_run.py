@@ -12,15 +12,18 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builder.definitions.container import LABEL
-from builder.engine import api, images, services
+from builder.engine import api, containers, images, services
 from builder.engine.endpoint import Endpoint
 from builder.lock import reading
+from builder.project import Project
 from tests.conftest import command
+from tests.verbs import serving
 from tests.verbs.serving import MODEL, Kitchen, free_port
 
 pytestmark = pytest.mark.engine
@@ -351,6 +354,22 @@ def test_status_is_watched(kitchen: Kitchen, builder: Builder) -> None:
     assert child.returncode == 130
     assert second["generated_tokens"] > first["generated_tokens"]
     assert second["up_seconds"] > first["up_seconds"]
+
+
+def test_what_another_project_serves_is_meant_by_its_own_name_alone(
+    kitchen: Kitchen, builder: Builder, built: tuple[Project, str], tmp_path: Path, endpoint: Endpoint
+) -> None:
+    other = serving.kitchen(built[0], tmp_path / "other", built[1])
+    environ = {**os.environ, **other.environ}
+    subprocess.run(command(other.project, "run", "chat", "--detach"), env=environ, capture_output=True, check=True)
+    try:
+        builder("run", "chat", "--detach")
+        assert builder("stop", "chat").stdout.startswith(f"{kitchen.name} stopped")
+        for what in (["chat"], [MODEL], []):
+            builder("stop", *what, code=2)
+        assert builder("stop", other.name).stdout.startswith(f"{other.name} stopped")
+    finally:
+        containers.remove_labelled(endpoint, f"{LABEL}={other.name}")
 
 
 def test_nothing_served_by_that_name(kitchen: Kitchen, builder: Builder) -> None:
