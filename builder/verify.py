@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder import build_directory, edited, frozen, prepare, status
+from builder import build_directory, edited, frozen, prepare, registry, status
+from builder.definitions import configuration
 from builder.definitions.image import Overrides
-from builder.errors import BuilderError, EngineError, FileProblemsError
+from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.plan import explain
@@ -47,6 +48,33 @@ def run(project: Project, endpoint: Endpoint) -> tuple[Finding, ...]:
     )
 
 
+def pushed(project: Project, endpoint: Endpoint) -> tuple[Finding, ...]:
+    """What the registry of builder.yaml lacks, or has otherwise, of the numbers that were pushed.
+
+    Raises UsageError where no registry is set.
+    """
+    place = registry.Place(configuration.load(project).required_registry())
+    return tuple(_pushed(place, endpoint, reading.read(project.lock)))
+
+
+def _pushed(place: registry.Place, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
+    for repository, held in sorted(lock.images.items()):
+        for number, image in sorted(held.numbers.items(), reverse=True):
+            if image.digest is None:
+                continue
+            name = ImageName(repository, number)
+            reference = f"{place.repository(name)}:{number}"
+            try:
+                state = registry.state(endpoint, place, name, image)
+            except TransferError as error:
+                yield Finding(place.address, "unknown", error.message, error.hint)
+                return
+            if state == "missing":
+                yield Finding(reference, "missing", "the registry does not have it", f"builder push {name}")
+            elif state == "moved":
+                yield Finding(reference, "moved", "the registry has other content there", f"builder show {name}")
+
+
 def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
     overview = status.overview(project, endpoint, lock)
     if overview.engine_error:
@@ -54,7 +82,8 @@ def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Findin
     for row in overview.rows:
         name = str(row.name)
         if row.state == "missing":
-            yield Finding(name, "missing", "the engine has no image of that name", f"builder rebuild {name}")
+            back = f"builder pull {name}" if row.image.digest else f"builder rebuild {name}"
+            yield Finding(name, "missing", "the engine has no image of that name", back)
         elif row.state == "moved":
             free = f"docker tag {name} OTHER-NAME; docker image rm {name}"
             remedy = f"`{free}` sets the name free, then `builder rebuild {name}` builds it again"

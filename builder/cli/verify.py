@@ -27,9 +27,10 @@ _COLOURS = {"missing": "red", "moved": "red", "unknown": "yellow", "edited": "re
 
 
 @click.command()
+@click.option("--registry", is_flag=True, help="Ask the registry of builder.yaml as well.")
 @json_option
 @pass_context
-def verify(context: Context, as_json: bool) -> int:
+def verify(context: Context, registry: bool, as_json: bool) -> int:
     """Compare images.lock with the engine and with the files.
 
     \b
@@ -42,6 +43,8 @@ def verify(context: Context, as_json: bool) -> int:
     from builder import verify as verb
 
     findings = verb.run(context.project, context.endpoint)
+    if registry:
+        findings = (*findings, *verb.pushed(context.project, context.endpoint))
     if as_json:
         document = {"schema_version": 1, "findings": [asdict(finding) for finding in findings]}
         click.echo(json.dumps(document, indent=1, ensure_ascii=False))
