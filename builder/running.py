@@ -148,7 +148,7 @@ def find(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text:
         return running
     there = ", ".join(running.name for running in seen.running)
     silence = f"; {'; '.join(seen.silent)}" if seen.silent else ""
-    what = f"`{text}` is not being served" if text else "nothing is being served"
+    what = f"`{text}` is not being served" if text else "this project serves nothing"
     raise UsageError(f"{what}{silence}", hint=f"served now: {there}" if there else "`builder run RECIPE` serves one")
 
 
