@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^\$ (.*(?:\n> .*)*)\n?", re.MULTILINE)
@@ -38,7 +40,7 @@ def examples(page: str) -> list[Example]:
 _PROGRESS = re.compile(r"^ *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  .*\n?", re.MULTILINE)
 _VARYING = [
     (re.compile(r"(sha256:[0-9a-f]+)\n +([0-9a-f]+)\b"), r"\1\2"),  # folded in a table
-    (re.compile(r"\b\d+ Python packages"), "N Python packages"),
+    (re.compile(r"\b\d+ (Python packages|locked)\b"), r"N \1"),
     (re.compile(r"\b\d+ min \d+ s\b|\b\d+(\.\d+)? (s|ms|min|h)\b(?! ago)"), "TIME"),
     (re.compile(r"\bjust now\b|\b\d+ (s|min|h|days?) ago\b"), "AGO"),
     (re.compile(r"\b\d+(\.\d+)? [kMG]?B\b"), "SIZE"),
@@ -65,3 +67,17 @@ def filled(page: str, outputs: list[str]) -> str:
     for example, output in reversed(list(zip(examples(page), outputs, strict=True))):
         page = page[: example.start] + (f"{output}\n" if output else "") + page[example.end :]
     return page
+
+
+def hold(file: Path, run: Callable[[str], str], *, write: bool) -> None:
+    """Runs every example of the page in ``file`` by ``run``. Raises AssertionError for the first that prints something
+    else than what stands there; where ``write``, it is put there instead."""
+    page = file.read_text(encoding="utf-8")
+    told = examples(page)
+    seen = [run(example.command) for example in told]
+    if write:
+        file.write_text(filled(page, seen), encoding="utf-8")
+        return
+    for example, said in zip(told, seen, strict=True):
+        if normal(said) != normal(example.output):
+            raise AssertionError(f"$ {example.command}\n{said}\n--- {file.name} says\n{example.output}")

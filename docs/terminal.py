@@ -7,6 +7,7 @@ import os
 import pty
 import struct
 import subprocess
+import sys
 import termios
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +33,11 @@ class Screen(pyte.Screen):
     def linefeed(self) -> None:
         (self.wrapped.add if self._is_drawing else self.wrapped.discard)(self.cursor.y)
         super().linefeed()
+
+
+def with_builder(environ: Mapping[str, str]) -> dict[str, str]:
+    """``environ`` with the ``builder`` of this Python on PATH."""
+    return {**environ, "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}"}
 
 
 def run(command: str, cwd: Path, environ: Mapping[str, str], watch: Callable[[Screen], None] | None = None) -> Screen:

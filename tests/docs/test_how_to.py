@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from builder.engine.endpoint import Endpoint
 from docs import examples, terminal
-from tests import projects
+from tests import cpu_image, projects
 from tests.conftest import remove_all
 from tests.verbs import git_upstream
 from tests.verbs.git_upstream import Upstream
@@ -76,9 +75,8 @@ class Person:
 
     def run(self, line: str) -> str:
         """What a terminal shows after ``line``, in the names of the pages."""
-        environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        shown = terminal.text(terminal.run(line.replace(SHIPPED, self.repository), self.root, environ))
-        return shown.replace(self.repository, SHIPPED).replace(self.upstream.url, URL)
+        ran = terminal.run(line.replace(SHIPPED, self.repository), self.root, terminal.with_builder(os.environ))
+        return terminal.text(ran).replace(self.repository, SHIPPED).replace(self.upstream.url, URL)
 
 
 @pytest.fixture
@@ -125,12 +123,14 @@ def _pull_request(upstream: Upstream) -> None:
 
 @pytest.mark.parametrize("name", ["find-what-broke", "pin-a-pull-request"])
 def test_every_example_prints_what_the_page_says(name: str, person: Person, request: pytest.FixtureRequest) -> None:
-    file = PAGES / f"{name}.md"
-    page = file.read_text(encoding="utf-8")
-    told = examples.examples(page)
-    seen = [person.run(example.command) for example in told]
-    if request.config.getoption("--write-golden"):
-        file.write_text(examples.filled(page, seen), encoding="utf-8")
-        return
-    for example, said in zip(told, seen, strict=True):
-        assert examples.normal(said) == examples.normal(example.output), example.command
+    examples.hold(PAGES / f"{name}.md", person.run, write=request.config.getoption("--write-golden"))
+
+
+def test_the_examples_of_writing_a_mod(tmp_path: Path, endpoint: Endpoint, request: pytest.FixtureRequest) -> None:
+    """On the shipped mods and pins; nothing is built."""
+    project = cpu_image.project(tmp_path, "vllm-node-cpu")
+
+    def run(line: str) -> str:
+        return terminal.text(terminal.run(line, project.root, terminal.with_builder(os.environ)))
+
+    examples.hold(PAGES / "write-a-mod.md", run, write=request.config.getoption("--write-golden"))

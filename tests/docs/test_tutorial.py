@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,18 +35,11 @@ def cpu(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
 
 
 def test_every_command_prints_what_the_page_says(cpu: Project, request: pytest.FixtureRequest) -> None:
-    repository = (
-        (cpu.root / "dockerfiles/cpu/image.yaml").read_text(encoding="utf-8").split("repository: ")[1].split()[0]
-    )
-    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    page = PAGE.read_text(encoding="utf-8")
-    told = examples.examples(page)
-    seen = []
-    for example in told:
-        screen = terminal.run(example.command.replace(SHIPPED, repository), cpu.root, environ)
-        seen.append(terminal.text(screen).replace(repository, SHIPPED))
-    if request.config.getoption("--write-golden"):
-        PAGE.write_text(examples.filled(page, seen), encoding="utf-8")
-        return
-    for example, said in zip(told, seen, strict=True):
-        assert examples.normal(said) == examples.normal(example.output), example.command
+    definition = (cpu.root / "dockerfiles/cpu/image.yaml").read_text(encoding="utf-8")
+    repository = definition.partition("repository: ")[2].split()[0]
+
+    def run(line: str) -> str:
+        ran = terminal.run(line.replace(SHIPPED, repository), cpu.root, terminal.with_builder(os.environ))
+        return terminal.text(ran).replace(repository, SHIPPED)
+
+    examples.hold(PAGE, run, write=request.config.getoption("--write-golden"))
