@@ -20,7 +20,7 @@ NONE = timedelta(0)
 
 
 def details(*layers: str, id_: str = "") -> Details:
-    return Details(id_ or "-".join(layers), "linux/arm64", 1, "", {}, layers, {}, (), ())
+    return Details(id_ or "-".join(layers), "linux/arm64", 1, "", {}, layers, {}, ())
 
 
 def image(age_days: int = 0) -> NumberedImage:
