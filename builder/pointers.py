@@ -58,6 +58,11 @@ def require_present(endpoint: Endpoint, lock: Lock, wanted: Iterable[Move]) -> N
     for name in sorted({move.to for move in wanted}):
         details = images.inspect(endpoint, str(name))
         recorded = lock.image(name)
+        if details is None and recorded and recorded.digest:
+            raise ImageStateError(
+                f"{name} is missing from this engine: nothing was moved",
+                hint=f"it was pushed: with `registry:` in builder.yaml, rollback and `builder pull {name}` get it back",
+            )
         if details is None and recorded and recorded.pruned:
             raise ImageStateError(
                 f"{name} was pruned on {recorded.pruned[:10]}: nothing was moved",

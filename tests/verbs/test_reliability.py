@@ -56,7 +56,7 @@ def test_a_failing_step_is_named_with_its_last_lines_and_its_log(
     projects.write(small.root / "mods/template/run.sh", "echo this is why; exit 7\n")
     done = builder("build", "chat", code=6)
     assert "this is why" in done.stderr
-    assert "with exit code 7" in done.stderr
+    assert "mod template: run.sh ended with 7" in done.stderr
     log = next(word for word in done.stderr.split() if word.endswith(".log"))
     assert "this is why" in Path(log).read_text(encoding="utf-8")
     assert small.lock.read_bytes() == before
@@ -103,7 +103,7 @@ def test_a_build_killed_while_it_checks_leaves_no_container_after_the_next(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     yaml = "description: x\nrun: run.sh\ncheck: [{run: look.sh}]\n"
-    projects.add_mod(small.root, "looked", "true\n", {"look.sh": "sleep 100\n"}, yaml)
+    projects.add_mod(small.root, "looked", "touch /looked\n", {"look.sh": "sleep 100\n"}, yaml)
     process = start(small, "build", "small", "--mod", "looked")
     end = time.monotonic() + 60
     while all(":" in name for name in leftovers(endpoint, repository)):
