@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from builder.engine.endpoint import Endpoint
 from builder.project import Project
-from docs import examples, terminal
+from docs import examples, pictures, terminal
 from tests import projects
 from tests.conftest import remove_all
 from tests.cpu_image import project
@@ -23,6 +24,16 @@ pytestmark = [pytest.mark.engine, pytest.mark.image]
 
 PAGE = projects.REPOSITORY_ROOT / "docs/tutorial.md"
 SHIPPED = "vllm-node-cpu"
+RECIPE = "recipes/qwen3-0.6b-cpu.yaml"
+# What each shows: commands of the page, each with how many like it stand there before.
+PICTURES = {
+    "build": [(f"builder build {RECIPE} --mod house-rules", 1), ("builder list", 1)],
+    "rollback": [
+        ("builder mark Qwen/Qwen3-0.6B bad --note 'answers are too short'", 0),
+        (f"builder rollback {RECIPE}", 0),
+        ("builder list --models", 0),
+    ],
+}
 
 
 @pytest.fixture
@@ -30,7 +41,7 @@ def cpu(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
     """The shipped project; its image has a name of this test's that is as long as the shipped one, as tables show."""
     repository = "docs-" + secrets.token_hex(4)
     assert len(repository) == len(SHIPPED)
-    yield project(tmp_path, repository, "recipes/qwen3-0.6b-cpu.yaml")
+    yield project(tmp_path, repository, RECIPE)
     remove_all(endpoint, repository)
 
 
@@ -38,8 +49,33 @@ def test_every_command_prints_what_the_page_says(cpu: Project, request: pytest.F
     definition = (cpu.root / "dockerfiles/cpu/image.yaml").read_text(encoding="utf-8")
     repository = definition.partition("repository: ")[2].split()[0]
 
-    def run(line: str) -> str:
-        ran = terminal.run(line.replace(SHIPPED, repository), cpu.root, terminal.with_builder(os.environ))
-        return terminal.text(ran).replace(repository, SHIPPED)
+    screens: dict[str, list[terminal.Screen]] = defaultdict(list)
 
-    examples.hold(PAGE, run, write=request.config.getoption("--write-golden"))
+    def run(line: str) -> str:
+        environ = {**terminal.with_builder(os.environ), "HF_HOME": str(cpu.root / ".hf")}  # no model is here yet
+        screen = terminal.run(line.replace(SHIPPED, repository), cpu.root, environ)
+        screens[line].append(screen)
+        return terminal.text(screen).replace(repository, SHIPPED)
+
+    write = request.config.getoption("--write-golden")
+    examples.hold(PAGE, run, write=write)
+    if write:
+        for name, commands in PICTURES.items():
+            pictures.save(name, [(command, screens[command][nth]) for command, nth in commands], (repository, SHIPPED))
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_a_picture_shows_what_the_page_says(picture: str) -> None:
+    """Each line of the page, character for character, but for the times and sizes of another run."""
+    told: dict[str, list[str]] = defaultdict(list)
+    for example in examples.examples(PAGE.read_text(encoding="utf-8")):
+        told[example.command].append(example.output)
+    expected = "\n".join(f"$ {command}\n{told[command][nth]}" for command, nth in PICTURES[picture])
+    for theme in pictures.THEMES:
+        shown = pictures.words((pictures.HERE / f"{picture}-{theme}.svg").read_text(encoding="utf-8"))
+        assert _solid(shown) == _solid(expected)
+
+
+def _solid(text: str) -> str:
+    """``text`` without what wraps it."""
+    return "".join(examples.normal(text).split())
