@@ -87,7 +87,7 @@ def _import_vllm(box: containers.Box, wanted: str) -> None:
     ran = box.run(["python3", "-c", _IMPORT], timeout=IMPORT_SECONDS)
     if ran.code:
         raise BuildFailedError(f"vLLM cannot be imported in the image:\n{_last_lines(ran.output)}")
-    found = ran.output.strip().splitlines()[-1]
+    found = (ran.output.strip().splitlines() or ["of no version"])[-1]
     if found.partition("+")[0] != wanted.partition("+")[0]:
         raise BuildFailedError(f"the image holds vLLM {found}, while {wanted} is pinned")
 
