@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +21,17 @@ class Moved:
     what: str
     current: int
     total: int
+
+
+def after_a_second(report: Report, what: str) -> Callable[[int, int], None]:
+    """Takes how far something has come, and how far it is, in bytes; tells it where it takes longer than a second."""
+    began = time.monotonic()
+
+    def tell(current: int, total: int) -> None:
+        if time.monotonic() - began > 1:
+            report(Moved(what, current, total))
+
+    return tell
 
 
 WAITING = Said("waiting for another process that writes images.lock")

@@ -70,6 +70,38 @@ def give_number(
     return name
 
 
+def take_up(
+    project: Project,
+    endpoint: Endpoint,
+    name: ImageName,
+    finished: Finished,
+    change: Callable[[Lock], Lock],
+    on_wait: Callable[[], None],
+) -> Lock:
+    """Gives an image that comes from elsewhere the number that it has there; returns the lock after it. A build
+    directory that lies here already stays.
+
+    ``change`` gets the lock as it is now, returns the one to write, and raises where the number means something else by
+    now. A failure at any point leaves lock, tags and numbers as they were.
+    """
+    with writing.writing(project.lock, on_wait=on_wait) as transaction:
+        settle(project, endpoint, transaction.lock)
+        after = change(transaction.lock)
+        kept = project.build_directory(name.repository, name.number)
+        fresh = not kept.exists() and images.inspect(endpoint, str(name)) is None
+        # What was here before is not taken back.
+        _note(project, name, finished.engine_id if fresh else "")
+        try:
+            if not kept.exists() and any(finished.directory.glob("*")):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                finished.directory.rename(kept)
+            images.tag(endpoint, finished.tag, str(name))
+            transaction.commit(places.reserve(project, after))
+        finally:
+            settle(project, endpoint, transaction.lock)
+        return transaction.lock
+
+
 def move_pointers(
     project: Project,
     endpoint: Endpoint,

@@ -111,14 +111,7 @@ def _completed(lock: Lock, missing: list[_Found], latest: Mapping[str, int]) -> 
     for repository, number in latest.items():
         if repository in told.images and number in told.images[repository].numbers:
             told = told.with_repository(repository, told.images[repository].with_current(number))
-    # What the lock says counts: of a repository or a model that it knows, nothing that is pointed at moves.
-    merged = merging.union(lock, told)
-    kept = {
-        name: replace(merged.images[name], current=held.current, previous=held.previous)
-        for name, held in lock.images.items()
-        if held.numbers
-    }
-    return replace(merged, images={**merged.images, **kept}, models={**told.models, **lock.models})
+    return merging.taken_up(lock, told)
 
 
 def _in_order(found: list[_Found]) -> list[_Found]:

@@ -77,7 +77,7 @@ def push(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedIm
         )
     if found == "missing":
         require(endpoint, name, recorded)
-        _push_as(endpoint, place, name, reference, on_amount)
+        push_as(endpoint, place, name, reference, on_amount)
     digest = engine_registry.digest(endpoint, reference)
     if digest is None:
         raise TransferError(f"{reference} was pushed, and the registry does not have it")
@@ -90,7 +90,7 @@ def set_latest(endpoint: Endpoint, place: Place, name: ImageName, digest: str, o
     reference = f"{place.repository(name)}:latest"
     if engine_registry.digest(endpoint, reference) == digest or images.inspect(endpoint, str(name)) is None:
         return False
-    _push_as(endpoint, place, name, reference, on_amount)
+    push_as(endpoint, place, name, reference, on_amount)
     return True
 
 
@@ -133,7 +133,7 @@ def require(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> Non
         )
 
 
-def _push_as(endpoint: Endpoint, place: Place, name: ImageName, reference: str, on_amount: OnAmount) -> None:
+def push_as(endpoint: Endpoint, place: Place, name: ImageName, reference: str, on_amount: OnAmount) -> None:
     """Pushes under a name that the image has for so long only: `docker image ls` is not to show every image twice."""
     images.tag(endpoint, str(name), reference)
     try:

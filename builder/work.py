@@ -46,6 +46,11 @@ class Work:
         return f"builder-work:{self.name}"
 
     @property
+    def also(self) -> Path:
+        """A file that names a further tag which goes when this does."""
+        return self.folder / "also"
+
+    @property
     def labels(self) -> dict[str, str]:
         return {LABEL: self.name}
 
@@ -100,4 +105,6 @@ def _write(directory: Path, files: Mapping[str, StagedFile]) -> None:
 def _discard(endpoint: Endpoint, work: Work) -> None:
     containers.remove_labelled(endpoint, f"{LABEL}={work.name}")
     images.remove(endpoint, work.tag)
+    if work.also.exists():
+        images.untag(endpoint, work.also.read_text(encoding="utf-8"))
     shutil.rmtree(work.folder, ignore_errors=True)

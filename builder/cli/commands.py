@@ -36,6 +36,8 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "push": ("push", "push", "Push numbered images to the registry."),
     "pull": ("pull", "pull", "Pull a numbered image from the registry."),
     "copy": ("copy", "copy", "Copy a numbered image to other machines."),
+    "export-image": ("image_files", "export_image", "Write a numbered image into a file."),
+    "import-image": ("image_files", "import_image", "Take up a numbered image from a file."),
     "nodes": ("nodes", "nodes", "Show which node has which image, and what it serves."),
     "pin": ("pin", "pin", "Keep an image when others are pruned."),
     "unpin": ("pin", "unpin", "Let an image go when others are pruned."),

@@ -54,18 +54,26 @@ def usable(endpoint: Endpoint) -> Versions:
         oldest = ".".join(map(str, OLDEST_BUILDX))
         raise EngineError(f"docker buildx is {found}; {oldest} is the oldest that will do", hint=_INSTALL)
     info = request(endpoint, "GET", "/info", timeout=30)
-    # Only the containerd store reports the snapshotter as a driver type.
-    status = [str(value) for row in info.get("DriverStatus") or () for value in row]
-    containerd = any(value.startswith("io.containerd.snapshotter") for value in status)
     return Versions(
         engine=engine,
         api=str(version.get("ApiVersion", "")),
         buildx=found,
-        store="containerd" if containerd else "classic",
+        store=_store(info),
         platform=f"{version.get('Os')}/{version.get('Arch')}",
         data_root=str(info.get("DockerRootDir", "")),
         nvidia="nvidia" in (info.get("Runtimes") or {}) or _device(info, "nvidia.com/gpu"),
     )
+
+
+def store(endpoint: Endpoint) -> Literal["containerd", "classic"]:
+    """Which image store the engine has."""
+    return _store(request(endpoint, "GET", "/info", timeout=30))
+
+
+def _store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
+    # Only the containerd store reports the snapshotter as a driver type.
+    status = [str(value) for row in info.get("DriverStatus") or () for value in row]
+    return "containerd" if any(value.startswith("io.containerd.snapshotter") for value in status) else "classic"
 
 
 def _device(info: Mapping[str, Any], kind: str) -> bool:

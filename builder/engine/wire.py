@@ -17,7 +17,7 @@ from builder.engine.faults import foreign, slow, unreachable
 from builder.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from builder.engine.endpoint import Endpoint
 
@@ -72,6 +72,31 @@ def streaming(
         raise slow(endpoint, timeout if idle is None else idle) from None
     except OSError as error:
         raise unreachable(endpoint, error) from None
+
+
+def sending(
+    endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], kind: str, idle: float
+) -> tuple[int, bytes]:
+    """The status and the body that the engine answers to a POST of ``size`` bytes of the media type ``kind``. It may be
+    busy with what it has for ``idle`` seconds. What ``pieces`` raise ends it: the engine then has a part of them."""
+    head = _request("POST", target, b"", {"Content-Type": kind, "Content-Length": str(size)})
+    answer = b""
+    try:
+        with _connected(endpoint, idle) as (connection, complaint):
+            connection.settimeout(idle)
+            try:
+                connection.sendall(head)
+                for piece in pieces:
+                    connection.sendall(piece)
+            except (ConnectionResetError, BrokenPipeError):
+                pass  # it has heard enough, and says why
+            answer = _ask(endpoint, connection, b"", idle)
+            if not answer:
+                raise foreign(endpoint, complaint())
+    except TimeoutError:
+        raise slow(endpoint, idle) from None
+    head, body = _split(answer)
+    return _status(endpoint, head), body
 
 
 def _status(endpoint: Endpoint, head: bytes) -> int:

@@ -59,6 +59,18 @@ def union(ours: Lock, theirs: Lock) -> Lock:
     return Lock(pins, images, models)
 
 
+def taken_up(ours: Lock, told: Lock) -> Lock:
+    """``ours`` with what ``told`` records beside it. What ours says counts: of a repository or a model that it knows,
+    nothing that is pointed at moves."""
+    merged = union(ours, told)
+    kept = {
+        name: replace(merged.images[name], current=held.current, previous=held.previous)
+        for name, held in ours.images.items()
+        if held.numbers
+    }
+    return replace(merged, images={**merged.images, **kept}, models={**told.models, **ours.models})
+
+
 def chosen(ours: Lock, theirs: Lock) -> Iterator[str]:
     """One line for each thing that both sides say differently, and that ``union`` takes from ours."""
     for definition, platforms in ours.pins.items():

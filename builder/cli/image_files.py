@@ -1,0 +1,91 @@
+"""``builder export-image`` and ``builder import-image``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from builder.cli import words
+from builder.cli.complete import names
+from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import document
+from builder.cli.verbosity import verbosity_options
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("export-image")
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@click.argument("file", metavar="FILE", type=_FILE)
+@click.option(
+    "--since", type=click.IntRange(min=1), metavar="N", help="Leave out the layers of number N, which must be there."
+)
+@click.option("--force", is_flag=True, help="Replace FILE where it exists.")
+@verbosity_options
+@json_option
+@pass_context
+def export_image(context: Context, image: str, file: Path, since: int | None, force: bool, as_json: bool) -> None:
+    """Write a numbered image into a file.
+
+    For a machine that no network reaches: `builder import-image FILE` takes it up there. FILE is an OCI archive that
+    `docker load` takes as well, with the build directory and the entry of images.lock beside the image. With --since it
+    holds only what number N of the same repository has not, and is of use only where that number is. FILE has its name
+    when it is whole.
+    """
+    from builder import export_image as verb
+    from builder.cli import transfer
+
+    with transfer.shown() as report:
+        done = verb.run(context.project, context.endpoint, image, file, since, replace=force, report=report)
+    if as_json:
+        needs = str(done.needs) if done.needs else None
+        document(
+            {"image": str(done.image), "file": str(file), "size": done.size, "layers": done.layers, "needs": needs}
+        )
+        return
+    click.echo(f"{done.image} is in {file}: {_layers(done.layers)}, {words.size(done.size)}")
+    if done.needs:
+        click.echo(f"to be imported where {done.needs} is")
+
+
+@click.command("import-image")
+@click.argument("file", metavar="FILE", type=_FILE)
+@verbosity_options
+@json_option
+@pass_context
+def import_image(context: Context, file: Path, as_json: bool) -> None:
+    """Take up a numbered image from a file.
+
+    FILE was written by `builder export-image`. The image gets its number only when every byte of it is what was
+    exported; its build directory and its entry in images.lock come with it. What is current stays, and so does what
+    serves a model: the number becomes current where the repository has none that is, and serves the models that nothing
+    serves yet. A number that is another image here is not overwritten.
+    """
+    from builder import import_image as verb
+    from builder.cli import transfer
+
+    with transfer.shown() as report:
+        done = verb.run(context.project, context.endpoint, file, report)
+    if as_json:
+        document(
+            {
+                "image": str(done.image),
+                "already": done.already,
+                "layers": done.layers,
+                "size": done.bytes,
+                "current": done.current,
+                "models": list(done.models),
+            }
+        )
+        return
+    came = "is here already" if done.already else f"imported, {_layers(done.layers)}, {words.size(done.bytes)}"
+    click.echo(f"{done.image} {came}")
+    if done.models:
+        click.echo(f"it serves {', '.join(done.models)}")
+    if not done.current:
+        click.echo(f"`builder promote {done.image}` makes it current")
+
+
+def _layers(count: int) -> str:
+    return f"{count} layer{'' if count == 1 else 's'}"

@@ -1,0 +1,261 @@
+"""The format of `builder export-image`, without an engine: what is written is read, and nothing else is."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder import archive, archive_reading, tarstream
+from builder.archive import Archive, Needed
+from builder.engine import layout
+from builder.engine.layout import Descriptor
+from builder.errors import TransferError, UsageError
+from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
+from builder.plan.model import StagedFile
+from tests import locks
+
+NAME = ImageName("small", 2)
+BEFORE = Needed(ImageName("small", 1), f"sha256:{'5' * 64}")
+BUILD = {
+    "Dockerfile": StagedFile(b"FROM scratch\n"),
+    "mods/a/run.sh": StagedFile(b"true\n", executable=True),
+    "images.lock": StagedFile(b"version: 1\n...\n"),
+}
+LOCK = Lock(
+    images={"small": Repository(4, 3, (2,), {n: replace(locks.numbered(), note=str(n)) for n in (1, 2, 3)})},
+    models={"Org/M": Model(Pairing(NAME, "recipes/m.yaml"), (Pairing(ImageName("small", 1)),))},
+)
+LAYERS = [bytes([n]) * 3000 for n in range(3)]
+_CONFIG = b'{"architecture": "amd64"}'
+_TYPE = "application/vnd.oci.image.manifest.v1+json"
+Change = Callable[[dict[str, bytes]], None]
+
+
+def digest(content: bytes) -> str:
+    return f"sha256:{sha256(content).hexdigest()}"
+
+
+def described(content: bytes, kind: str = "application/x") -> Descriptor:
+    return Descriptor(kind, digest(content), len(content))
+
+
+@dataclass(frozen=True)
+class Written:
+    top: Descriptor
+    blobs: dict[str, bytes]
+
+
+def image(attested: bool = False) -> Written:
+    """An image of three layers, below an index where it is ``attested``."""
+    manifest = json.dumps(
+        {"config": described(_CONFIG).json, "layers": [described(layer).json for layer in LAYERS]}
+    ).encode()
+    blobs = [*LAYERS, _CONFIG, manifest]
+    top = described(manifest, _TYPE)
+    if attested:
+        statement = b"{}"
+        other = json.dumps({"config": described(_CONFIG).json, "layers": [described(statement).json]}).encode()
+        annotated = {**described(other, _TYPE).json, "annotations": {"vnd.docker.reference.type": "attestation"}}
+        index = json.dumps({"manifests": [top.json, annotated]}).encode()
+        blobs += [statement, other, index]
+        top = described(index, "application/vnd.oci.image.index.v1+json")
+    return Written(top, {digest(blob): blob for blob in blobs})
+
+
+def write(path: Path, needs: Needed | None = None, attested: bool = False) -> Written:
+    """An archive; of one that needs another image the first two layers are left out."""
+    written = image(attested)
+    left_out = {digest(layer) for layer in LAYERS[:2]} if needs else set()
+    with path.open("w+b") as file:
+        writer = tarstream.Writer(file)
+        for one, content in written.blobs.items():
+            if one not in left_out:
+                writer.add(layout.blob_name(one), content)
+        archive.describe(writer, NAME, archive.part_of(LOCK, NAME), BUILD, needs, written.top)
+        writer.finish()
+    return written
+
+
+def read(path: Path) -> tuple[Archive, dict[str, bytes]]:
+    """What is in it, and the files of what an engine would get."""
+    with archive_reading.opened(path) as (found, file):
+        size, pieces = archive.loadable(found, file, path, "builder-work:x")
+        content = b"".join(pieces)
+    assert len(content) == size
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        return found, {info.name: b"".join(tar.extractfile(info) or ()) for info in tar}
+
+
+def rewritten(path: Path, change: Change) -> None:
+    """The archive with other files in it, and a whole tar again."""
+    with path.open("rb") as file:
+        members = tarstream.members(file)
+        files = {name: b"".join(tarstream.pieces(file, member)) for name, member in members.items()}
+    change(files)
+    if archive.ABOUT in files:
+        files[archive.SEAL] = archive.seal(files[archive.ABOUT])
+    with path.open("w+b") as file:
+        writer = tarstream.Writer(file)
+        for name, content in files.items():
+            writer.add(name, content)
+        writer.finish()
+
+
+@pytest.mark.parametrize("needs", [None, BEFORE])
+@pytest.mark.parametrize("attested", [False, True])
+def test_what_is_written_is_read(tmp_path: Path, needs: Needed | None, attested: bool) -> None:
+    path = tmp_path / "a.tar"
+    written = write(path, needs, attested)
+    found, loaded = read(path)
+    assert (found.name, found.needs, found.top) == (NAME, needs, written.top)
+    assert found.build == BUILD
+    assert found.fingerprint == LOCK.images["small"].numbers[2].fingerprint
+    assert [layer.digest for layer in found.layers] == [digest(layer) for layer in LAYERS[2 if needs else 0 :]]
+    # The models that it serves come along, the ones before and the other numbers do not.
+    assert found.part.images["small"] == Repository(4, numbers={2: LOCK.images["small"].numbers[2]})
+    assert found.part.models == {"Org/M": Model(Pairing(NAME, "recipes/m.yaml"))}
+    # The engine gets the image alone, under the name that it is to have meanwhile.
+    blobs = {name: content for name, content in loaded.items() if layout.digest_of(name)}
+    assert set(loaded) - set(blobs) == {"oci-layout", "index.json", "manifest.json"}
+    assert all(written.blobs[str(layout.digest_of(name))] == content for name, content in blobs.items())
+    (docker,) = json.loads(loaded["manifest.json"])
+    assert docker["RepoTags"] == ["builder-work:x"]
+    assert docker["Layers"] == [layout.blob_name(digest(layer)) for layer in LAYERS]
+    (entry,) = json.loads(loaded["index.json"])["manifests"]
+    assert entry["annotations"]["io.containerd.image.name"] == "docker.io/library/builder-work:x"
+
+
+def test_a_cut_or_a_flipped_bit_is_found_wherever_it_is(tmp_path: Path) -> None:
+    path, chance = tmp_path / "a.tar", random.Random(7)  # noqa: S311
+    write(path, BEFORE)
+    whole, expected = path.read_bytes(), read(path)
+    refused = 0
+    damages = [whole[:length] for length in range(0, len(whole) - len(tarstream.END), 251)]
+    for _ in range(600):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        damages.append(bytes(damaged))
+    for damaged in damages:
+        path.write_bytes(damaged)
+        try:
+            found = read(path)
+        except TransferError as error:
+            assert str(path) in error.message
+            refused += 1
+        else:
+            # Only where nothing is kept: between two files.
+            assert replace(found[0], blobs={}) == replace(expected[0], blobs={})
+            assert found[1] == expected[1]
+    assert refused > len(damages) // 2
+
+
+def _about(**said: Any) -> Change:
+    def change(files: dict[str, bytes]) -> None:
+        files[archive.ABOUT] = json.dumps({**json.loads(files[archive.ABOUT]), **said}).encode()
+
+    return change
+
+
+def _drop(name: str) -> Change:
+    return lambda files: files.pop(name) and None
+
+
+def _add(name: str, content: bytes = b"more") -> Change:
+    return lambda files: files.update({name: content})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_add("notes.txt"), "does not belong there"),
+        (_add("builder/build/more"), "does not belong there"),
+        (_add(layout.blob_name(digest(b"more"))), "belongs to no image"),
+        (_drop(layout.blob_name(digest(LAYERS[2]))), "it lacks sha256:"),
+        (_drop(layout.blob_name(digest(_CONFIG))), "it lacks sha256:"),
+        (_drop(layout.blob_name(image().top.digest)), "it lacks sha256:"),
+        (_drop("builder/images.lock"), "is not what this program writes"),
+        (_drop("builder/archive.json"), "it is cut off"),
+        (_add("builder/archive.json", b"[" * 100_000), "is not what this program writes"),
+        (_add(layout.blob_name(digest(LAYERS[2])), bytes(2999)), "not of the size"),
+        (_add(layout.blob_name(digest(LAYERS[2])), bytes(3000)), "is another"),
+        (_add("builder/build/Dockerfile", b"FROM other\n"), "is another"),
+        (_about(version=2), "is of version 2"),
+        (_about(image="small:3"), "is not about small:3"),
+        (_about(image="../small:2"), "the number in it is none"),
+        (_about(image="small:0"), "the number in it is none"),
+        (_about(needs={"image": "small:2", "fingerprint": "x"}), "no other number"),
+        (_about(needs={"image": "large:1", "fingerprint": "x"}), "no other number"),
+        (_about(manifest={"mediaType": _TYPE, "digest": "sha256:../../x", "size": 1}), "not named by its digest"),
+        (_about(files={"builder/../../x": "0"}), "does not belong there"),
+        (_about(files=[]), "does not belong there"),
+        (_about(files=None), "is not what this program writes"),
+        (_add("builder/archive.json", b"[1]"), "is not what this program writes"),
+        (_add("builder/archive.json", b"{"), "is not what this program writes"),
+    ],
+)
+def test_what_this_program_does_not_write_is_refused(tmp_path: Path, change: Change, said: str) -> None:
+    path = tmp_path / "a.tar"
+    write(path)
+    rewritten(path, change)
+    with pytest.raises(TransferError, match=said):
+        read(path)
+
+
+def test_a_file_without_its_end_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    write(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(b"builder/archive.json.sha256")])
+    with pytest.raises(TransferError, match="it is cut off"):
+        read(path)
+
+
+def test_layers_may_be_lacking_only_where_it_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    write(path, BEFORE)
+    rewritten(path, _about(needs=None))
+    with pytest.raises(TransferError, match="it lacks"):
+        read(path)
+
+
+def test_several_platforms_are_refused(tmp_path: Path) -> None:
+    one = image().top
+    index = json.dumps({"manifests": [one.json, one.json]}).encode()
+    with pytest.raises(ValueError, match="several platforms"):
+        layout.image_of(
+            described(index, "application/vnd.oci.image.index.v1+json"),
+            {**image().blobs, digest(index): index}.__getitem__,
+        )
+
+
+@pytest.mark.parametrize(
+    ("tag", "full"),
+    [
+        ("small:2", "docker.io/library/small:2"),
+        ("me/small:2", "docker.io/me/small:2"),
+        ("ghcr.io/me/small:2", "ghcr.io/me/small:2"),
+        ("localhost/small:2", "localhost/small:2"),
+        ("lan:5000/small:2", "lan:5000/small:2"),
+    ],
+)
+def test_the_name_that_containerd_reads(tag: str, full: str) -> None:
+    written = image()
+    files = layout.tagged(written.top, layout.image_of(written.top, written.blobs.__getitem__), tag)
+    assert json.loads(files["index.json"])["manifests"][0]["annotations"]["io.containerd.image.name"] == full
+
+
+def test_a_folder_or_nothing_is_no_archive(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"), archive_reading.opened(tmp_path / "none"):
+        raise AssertionError
+    (tmp_path / "empty.tar").touch()
+    with pytest.raises(TransferError), archive_reading.opened(tmp_path / "empty.tar"):
+        raise AssertionError
