@@ -109,6 +109,11 @@ def damaged(path: Path, why: str) -> TransferError:
     return TransferError(f"{path} is damaged: {why}", hint="copy the file again, or export the image again")
 
 
+def unreadable(path: Path, error: OSError) -> TransferError:
+    """The disk does not give the file."""
+    return TransferError(f"{path} cannot be read: {error.strerror}", hint="look after the disk that it is on")
+
+
 def loadable(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
     """The size in bytes of an archive that makes the engine call the image ``tag``, and its content. Every blob is
     compared with its digest while it is read: TransferError in the middle of it where one is another."""
@@ -127,6 +132,8 @@ def loadable(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[i
                     yield piece
             except ValueError as error:
                 raise damaged(path, str(error)) from None
+            except OSError as error:
+                raise unreadable(path, error) from None
             if f"sha256:{found.hexdigest()}" != digest:
                 raise damaged(path, f"the content of {digest} is another")
             yield tarstream.padding(member.size)

@@ -33,15 +33,18 @@ def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
     Raises UsageError where there is no such file, TransferError where it is not an archive of this
     program, or not whole.
     """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file", hint="an archive is read by its places: copy it into a file")
     try:
         file = path.open("rb")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     with file:
         try:
-            yield _read(path, file), file
+            found = _read(path, file)
         except OSError as error:
-            raise TransferError(f"{path} cannot be read: {error.strerror}") from None
+            raise archive.unreadable(path, error) from None
+        yield found, file
 
 
 def _read(path: Path, file: IO[bytes]) -> Archive:

@@ -15,7 +15,8 @@ from builder.lock import reading
 from builder.plan.model import StagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from builder.engine.endpoint import Endpoint
@@ -99,16 +100,18 @@ def _build(project: Project, name: ImageName, report: Report) -> dict[str, Stage
 def _write(
     endpoint: Endpoint, job: Work, name: ImageName, before: ImageName | None, writer: Writer, report: Report
 ) -> _Content:
+    begun: set[str] = set()
     written: set[str] = set()
     lock = threading.Lock()
 
     def take(digest: str, size: int, pieces: Iterator[bytes]) -> None:
         with lock:
-            if layout.digest_of(layout.blob_name(digest)) is None or digest in written:
+            if layout.digest_of(layout.blob_name(digest)) is None or digest in begun:
                 raise ValueError(f"the engine hands over {digest} as a blob")
-            written.add(digest)
+            begun.add(digest)
         if writer.stream(layout.blob_name(digest), size, pieces) != digest:
             raise ValueError(f"the engine's content of {digest} is another")
+        written.add(digest)
 
     try:
         if versions.store(endpoint) == "classic":
@@ -117,15 +120,22 @@ def _write(
             top, manifests = _pushed(endpoint, job, name, before, take, report)
             for digest, content in manifests.items():
                 take(digest, len(content), iter([content]))
-        _refuse_others(written, layout.referenced(top, manifests.__getitem__))
-        return _Content(top, layout.image_of(top, manifests.__getitem__), frozenset(written))
+        image = layout.image_of(top, manifests.__getitem__)
+        may_lack = {layer.digest for layer in image.layers} if before else set()
+        _require_all(begun, written, layout.referenced(top, manifests.__getitem__).keys(), may_lack)
     except (ValueError, KeyError, TypeError) as error:
         raise TransferError(f"{name} was not written: {error}", hint="try again") from None
+    return _Content(top, image, frozenset(written))
 
 
-def _refuse_others(written: set[str], sizes: Mapping[str, int]) -> None:
-    if others := sorted(written - sizes.keys()):
-        raise ValueError(f"the engine handed over {others[0]}, which does not belong to the image")
+def _require_all(
+    begun: AbstractSet[str], written: AbstractSet[str], wanted: AbstractSet[str], may_lack: AbstractSet[str]
+) -> None:
+    """Raises ValueError where other blobs were written than those of the image, or not all of each."""
+    if wrong := sorted((begun - written) | (begun - wanted)):
+        raise ValueError(f"the engine handed over {wrong[0]} in part, or without need")
+    if lacking := sorted(wanted - written - may_lack):
+        raise ValueError(f"the engine did not hand over {lacking[0]}")
 
 
 def _saved(

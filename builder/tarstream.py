@@ -8,11 +8,13 @@ import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import PurePosixPath
 from typing import IO
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 _CHUNK = 1 << 20
+_LONGEST = 255  # bytes in a name, on every file system
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
@@ -97,7 +99,7 @@ def members(file: IO[bytes]) -> dict[str, Member]:
             for info in archive:
                 name = info.name.removesuffix("/")
                 if is_unsafe(name):
-                    raise ValueError(f"it holds `{printable(name)}`, which leads out of its folder")
+                    raise ValueError(f"it holds `{printable(name)}`, which leads out of its folder or is no plain path")
                 if info.isdir():
                     continue
                 if info.type not in _PLAIN:
@@ -109,13 +111,21 @@ def members(file: IO[bytes]) -> dict[str, Member]:
                 found[name] = Member(info.offset_data, info.size, bool(info.mode & 0o111))
     except (tarfile.TarError, EOFError, OverflowError):
         raise ValueError("it is no tar file, or is cut off" if not found else "it is cut off or damaged") from None
+    for name in found:
+        if above := next((str(folder) for folder in PurePosixPath(name).parents if str(folder) in found), None):
+            raise ValueError(f"`{printable(above)}` in it is a file and a folder")
     return found
 
 
 def is_unsafe(name: str) -> bool:
     """Whether a path leads elsewhere than below the folder that it is relative to, or is not written plainly."""
     parts = name.split("/")
-    return not name or "\\" in name or "\0" in name or any(part in ("", ".", "..") for part in parts)
+    return (
+        not name
+        or "\\" in name
+        or "\0" in name
+        or any(part in ("", ".", "..") or len(os.fsencode(part)) > _LONGEST for part in parts)
+    )
 
 
 def printable(text: str) -> str:

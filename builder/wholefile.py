@@ -27,8 +27,8 @@ def written(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
     Raises UsageError where ``path`` cannot be made, exists (unless ``replace``), or is being written by another
     process; TransferError where the disk does not take all of it.
     """
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder", hint="name the file in it")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file", hint="name a file: it is written in several places at once")
     if path.exists() and not replace:
         raise UsageError(f"{path} exists", hint="name another file, or replace it with --force")
     beside = path.with_name(f".{path.name}.new")

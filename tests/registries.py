@@ -259,15 +259,16 @@ class Node:
 
 
 @contextmanager
-def node(bridge: str, address: str, *, disk: str = "") -> Iterator[Node]:
+def node(bridge: str, address: str, *, disk: str = "", classic: bool = False) -> Iterator[Node]:
     """An engine of its own, gone with its images when the block ends; ``disk`` limits what its images may take
-    (``64m``). The programs are those of the first engine, where scripts/engine fetched it."""
+    (``64m``), a ``classic`` one has the older image store. The programs are those of the first engine, where
+    scripts/engine fetched it."""
     # containerd's sockets have no room for the long paths of pytest.
     with tempfile.TemporaryDirectory(prefix="node-") as folder:
-        yield from _node(Path(folder), bridge, address, disk)
+        yield from _node(Path(folder), bridge, address, disk, classic)
 
 
-def _node(folder: Path, bridge: str, address: str, disk: str) -> Iterator[Node]:
+def _node(folder: Path, bridge: str, address: str, disk: str, classic: bool) -> Iterator[Node]:
     environ = {
         **os.environ,
         "BUILDER_ENGINE_HOME": str(folder / "home"),
@@ -275,6 +276,7 @@ def _node(folder: Path, bridge: str, address: str, disk: str) -> Iterator[Node]:
         "BUILDER_ENGINE_BRIDGE": bridge,
         "BUILDER_ENGINE_ADDRESS": address,
         "BUILDER_ENGINE_PRIVATE": "1",
+        "BUILDER_ENGINE_CLASSIC": "1" if classic else "",
     }
     environ.pop("DOCKER_HOST", None)
     home = folder / "home"

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from builder.engine import images
@@ -23,8 +23,14 @@ BUILT = "2026-11-20T12:{:02}:00Z"
 BASE: Files = {"base": b"what all of them share\n" * 1000}
 
 
-def load(endpoint: Endpoint, name: str, layers: Sequence[Files], labels: Mapping[str, str] | None = None) -> None:
-    """Loads an image with one layer for each of ``layers``; the same content gives the same image."""
+def load(
+    endpoint: Endpoint,
+    name: str,
+    layers: Sequence[Files],
+    labels: Mapping[str, str] | None = None,
+    pack: Callable[[bytes], bytes] = bytes,
+) -> None:
+    """Loads an image with one layer for each of ``layers``; the same content, packed alike, gives the same image."""
     packed = [_tar(layer) for layer in layers]
     config = {
         "architecture": "amd64",
@@ -35,7 +41,7 @@ def load(endpoint: Endpoint, name: str, layers: Sequence[Files], labels: Mapping
         "history": [{"created_by": f"COPY {n}"} for n in range(len(packed))]
         + [{"created_by": "LABEL x=y", "empty_layer": True}],
     }
-    files = {f"{n}.tar": one for n, one in enumerate(packed)}
+    files = {f"{n}.tar": pack(one) for n, one in enumerate(packed)}
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": list(files)}]
     archive = _tar(
         {**files, "config.json": json.dumps(config).encode(), "manifest.json": json.dumps(manifest).encode()}
@@ -68,11 +74,17 @@ def labels(repository: str, number: int) -> dict[str, str]:
     }
 
 
-def number(endpoint: Endpoint, repository: str, number: int, layers: Sequence[Files] = ()) -> NumberedImage:
+def number(
+    endpoint: Endpoint,
+    repository: str,
+    number: int,
+    layers: Sequence[Files] = (),
+    pack: Callable[[bytes], bytes] = bytes,
+) -> NumberedImage:
     """An image with this number in the engine, and its record."""
     own: Files = {f"own-{repository}-{number}": f"{number}\n".encode() * 10_000}
     name = f"{repository}:{number}"
-    load(endpoint, name, layers or (BASE, own), labels(repository, number))
+    load(endpoint, name, layers or (BASE, own), labels(repository, number), pack)
     return record(endpoint, name, number)
 
 

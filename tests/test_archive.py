@@ -256,6 +256,8 @@ def test_the_name_that_containerd_reads(tag: str, full: str) -> None:
 def test_a_folder_or_nothing_is_no_archive(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"), archive_reading.opened(tmp_path / "none"):
         raise AssertionError
+    with pytest.raises(UsageError, match="is no file"), archive_reading.opened(tmp_path):
+        raise AssertionError
     (tmp_path / "empty.tar").touch()
     with pytest.raises(TransferError), archive_reading.opened(tmp_path / "empty.tar"):
         raise AssertionError

@@ -28,7 +28,7 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
 
 
 def test_members_written_at_once_are_what_any_tar_reads(tmp_path: Path) -> None:
-    contents = {f"folder/{n}" + "x" * n * 7: bytes([n]) * n * 1000 for n in range(40)}
+    contents = {f"folder/{n}" + "x" * n * 6: bytes([n]) * n * 1000 for n in range(40)}
     path = tmp_path / "a.tar"
     with path.open("w+b") as file, ThreadPoolExecutor(8) as pool:
         writer = tarstream.Writer(file)
@@ -73,7 +73,9 @@ def test_a_content_of_another_size_is_refused(tmp_path: Path, pieces: list[bytes
         (entry("a", tarfile.CHRTYPE), "neither a file nor a folder"),
         (entry("a", tarfile.FIFOTYPE), "neither a file nor a folder"),
         (entry("a", tarfile.GNUTYPE_SPARSE), "neither a file nor a folder"),
+        (entry("a/" + "x" * 256), "leads out"),
         (entry("first"), "twice"),
+        (entry("first/second/third"), "`first` in it is a file and a folder"),
     ],
 )
 def test_what_no_archive_of_ours_holds_is_refused(tmp_path: Path, info: tarfile.TarInfo, reason: str) -> None:

@@ -7,6 +7,7 @@ https://github.com/opencontainers/distribution-spec/blob/main/spec.md#push
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ from builder.engine.layout import Descriptor
 
 _CHUNK = 1 << 20
 _LARGEST_MANIFEST = 16 << 20
+_TLS_GREETING = b"\x16"
+_GREETING_WAIT = 2.0
 
 Has = Callable[[str], bool]
 Take = Callable[[str, int, Iterator[bytes]], None]
@@ -67,10 +70,12 @@ def serving(has: Has, take: Take) -> Iterator[Receiver]:
         server.server_close()
 
 
+class _BrokenOffError(ValueError):
+    """The engine did not send all of a blob."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # An engine tries TLS first: what it gets then must look like HTTP.
-    default_request_version = "HTTP/1.0"
 
     def __init__(self, push: _Push, *arguments: Any) -> None:
         self._push = push
@@ -78,6 +83,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Nobody reads it."""
+
+    def handle(self) -> None:
+        # An engine tries TLS first, and goes on without it where it is answered in HTTP. Its greeting has no end of a
+        # line, for which a request would be waited for.
+        if self.connection.recv(1, socket.MSG_PEEK) != _TLS_GREETING:
+            super().handle()
+            return
+        with suppress(OSError):
+            self.connection.settimeout(_GREETING_WAIT)
+            self.wfile.write(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+            self.connection.shutdown(socket.SHUT_WR)
+            # A connection that is closed before all of it was read is reset, and the answer with it.
+            while self.connection.recv(_CHUNK):
+                pass
 
     def do_GET(self) -> None:
         self._answer(200 if self.path.rstrip("/") == "/v2" else 404)
@@ -118,6 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _blob(self, digest: str, size: int) -> None:
         try:
             self._push.take(digest, size, self._body(size))
+        except _BrokenOffError:
+            self._answer(500)  # the engine knows why, and says so
         except (OSError, ValueError) as error:
             self._push.receiver.failed.append(error)
             self._answer(500)
@@ -126,9 +147,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self, left: int) -> Iterator[bytes]:
         while left:
-            piece = self.rfile.read(min(left, _CHUNK))
+            try:
+                piece = self.rfile.read(min(left, _CHUNK))
+            except OSError:
+                piece = b""
             if not piece:
-                raise ConnectionError("the engine stopped in the middle of a layer")
+                raise _BrokenOffError("the engine stopped in the middle of a blob")
             left -= len(piece)
             yield piece
 

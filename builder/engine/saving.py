@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _WAIT = 3600.0  # the classic store packs all of it before it says anything
 _CHUNK = 1 << 20
-_SMALL = 16 << 20
+_SMALL = 1 << 20
 
 
 def save(
@@ -34,7 +34,7 @@ def save(
     """Hands every blob of the image that one ``has`` not to ``take``; returns what the image is called by, and the
     blobs small enough to be manifests. ``on_bytes`` gets how many bytes the engine has sent.
 
-    Raises TransferError where the engine stops in the middle, ValueError for an archive without an index.
+    Raises TransferError where the engine stops in the middle, ValueError and KeyError for an archive without its index.
     """
     small: dict[str, bytes] = {}
     top: Descriptor | None = None
@@ -45,10 +45,7 @@ def save(
                 file = archive.extractfile(info) if info.isreg() else None
                 digest = layout.digest_of(info.name)
                 if file and digest and info.size <= _SMALL:
-                    content = file.read()
-                    small[digest] = content
-                    if not has(digest):
-                        take(digest, info.size, iter([content]))
+                    small[digest] = file.read()
                 elif file and digest and not has(digest):
                     take(digest, info.size, _pieces(file))
                 elif file and info.name == layout.INDEX:
@@ -59,6 +56,10 @@ def save(
         ) from None
     if top is None:
         raise ValueError("the engine's archive is no OCI image layout: it is older than Docker 25")
+    # Among the small ones are descriptions of layers that only Docker before 1.10 read.
+    for digest in layout.referenced(top, small.__getitem__):
+        if digest in small and not has(digest):
+            take(digest, len(small[digest]), iter([small[digest]]))
     return top, small
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from builder.engine import ssh
@@ -78,23 +78,26 @@ def sending(
     endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], kind: str, idle: float
 ) -> tuple[int, bytes]:
     """The status and the body that the engine answers to a POST of ``size`` bytes of the media type ``kind``. It may be
-    busy with what it has for ``idle`` seconds. What ``pieces`` raise ends it: the engine then has a part of them."""
-    head = _request("POST", target, b"", {"Content-Type": kind, "Content-Length": str(size)})
-    answer = b""
+    busy with what it has for ``idle`` seconds. What ``pieces`` raise, which is no
+    OSError, ends it: the engine then has a part of them."""
+    request = _request("POST", target, b"", {"Content-Type": kind, "Content-Length": str(size)})
     try:
         with _connected(endpoint, idle) as (connection, complaint):
             connection.settimeout(idle)
-            try:
-                connection.sendall(head)
+            with suppress(ConnectionResetError, BrokenPipeError):  # it has heard enough, and says why
+                connection.sendall(request)
                 for piece in pieces:
                     connection.sendall(piece)
-            except (ConnectionResetError, BrokenPipeError):
-                pass  # it has heard enough, and says why
-            answer = _ask(endpoint, connection, b"", idle)
+            answer = b""
+            with suppress(ConnectionResetError):
+                while piece := connection.recv(_CHUNK):
+                    answer += piece
             if not answer:
                 raise foreign(endpoint, complaint())
     except TimeoutError:
         raise slow(endpoint, idle) from None
+    except OSError as error:
+        raise unreachable(endpoint, error) from None
     head, body = _split(answer)
     return _status(endpoint, head), body
 

@@ -151,7 +151,9 @@ daemon_clear_stale() {
 daemon_write_files() {
   # --config-file, because /etc/docker/daemon.json is the person's. The containerd image store is what new
   # installs of Docker use.
-  printf '%s\n' '{"features": {"containerd-snapshotter": true}}' >"$ENGINE_HOME/daemon.json"
+  local containerd=true
+  if [ -n "${BUILDER_ENGINE_CLASSIC:-}" ]; then containerd=false; fi
+  printf '%s\n' "{\"features\": {\"containerd-snapshotter\": $containerd}}" >"$ENGINE_HOME/daemon.json"
   # dockerd calls iptables by name. The machine's own comes first, since its other rules are made with it.
   rm -rf -- "$ENGINE_HOME/sbin"
   mkdir -p "$ENGINE_HOME/sbin"

@@ -81,6 +81,7 @@ def tab(folder: Path, line: str, point: int | None = None) -> list[str]:
         ("builder list O", ["Org/Model-1B"]),
         ("builder rollback ", ["Org/Model-1B", "small", "chat"]),
         ("builder show sm", ["small:10", "small:9", "small"]),
+        ("builder export-image sm", ["small:10", "small:9", "small"]),
         ("builder completion f", ["fish"]),
         ("builder nonsense ro", ["rollback"]),
     ],

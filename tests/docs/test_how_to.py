@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from builder.engine.endpoint import Endpoint
 from docs import examples, terminal
-from tests import cpu_image, projects
+from tests import cpu_image, projects, registries
 from tests.conftest import remove_all
 from tests.verbs import git_upstream
 from tests.verbs.git_upstream import Upstream
@@ -124,6 +125,28 @@ def _pull_request(upstream: Upstream) -> None:
 @pytest.mark.parametrize("name", ["find-what-broke", "pin-a-pull-request"])
 def test_every_example_prints_what_the_page_says(name: str, person: Person, request: pytest.FixtureRequest) -> None:
     examples.hold(PAGES / f"{name}.md", person.run, write=request.config.getoption("--write-golden"))
+
+
+def test_the_examples_of_a_machine_without_a_network(
+    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """From the first import on, they are run on the other machine."""
+    stick = tmp_path / "stick"
+    stick.mkdir()
+    far = Person(tmp_path / "far", person.repository, person.upstream)
+    for folder in ("dockerfiles", "mods", "recipes"):
+        shutil.copytree(person.root / folder, far.root / folder)
+    with registries.node("builder-node4", "10.217.0.1/24") as node:
+        at = person
+
+        def run(line: str) -> str:
+            nonlocal at
+            if line.startswith("builder import-image"):
+                at = far
+                monkeypatch.setenv("DOCKER_HOST", node.host)
+            return at.run(line.replace("/media/stick", str(stick))).replace(str(stick), "/media/stick")
+
+        examples.hold(PAGES / "without-a-network.md", run, write=request.config.getoption("--write-golden"))
 
 
 def test_the_examples_of_writing_a_mod(tmp_path: Path, endpoint: Endpoint, request: pytest.FixtureRequest) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -318,16 +319,15 @@ def test_a_killed_export_leaves_the_file_that_was_there(
     argv = command(built, "export-image", f"{repository}:1", str(file), "--force")
     began = time.monotonic()
     subprocess.run(argv, check=True)
-    took = time.monotonic() - began
+    took, size = time.monotonic() - began, file.stat().st_size
     file.write_text("what was there")
     kills = [killed(argv, dict(os.environ), took * step / KILLS) for step in range(1, KILLS)]
     assert any(kills)
-    before = file.read_bytes()
-    assert before == b"what was there" or not all(kills)
+    assert file.read_bytes() == b"what was there" or file.stat().st_size == size
     builder("export-image", f"{repository}:1", str(file), "--force")
     builder("import-image", str(file))
     assert [path.name for path in tmp_path.glob("*one.tar*")] == ["one.tar"]
-    assert set(images.tags(endpoint, [f"*/{repository}", "builder-work"])) == set()
+    assert set(images.tags(endpoint, [f"*/{repository}", f"builder-work:{repository}-*"])) == set()
 
 
 def test_a_killed_import_leaves_all_or_nothing(
@@ -358,3 +358,80 @@ def test_a_killed_import_leaves_all_or_nothing(
         assert not [name for name in tags if name.startswith("builder-work")]
         assert not list((far.project.state / "work").iterdir())
     assert ended < KILLS - 1
+
+
+@pytest.fixture(scope="module")
+def older(endpoint: Endpoint) -> Iterator[Node]:
+    """An engine with the classic image store, where layers are kept unpacked."""
+    with registries.node("builder-node6", "10.219.0.1/24", classic=True) as found:
+        yield found
+
+
+def test_the_classic_store_exports_and_imports(
+    small: Project, builder: Command, older: Node, far: Far, tmp_path: Path, repository: str
+) -> None:
+    at_older = {**far.environ, "DOCKER_HOST": older.host}
+    stock(small, older.endpoint, repository, (1, 2))
+    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
+    try:
+        builder("export-image", f"{repository}:1", str(whole), environ=at_older)
+        done = builder("export-image", f"{repository}:2", str(part), "--since", "1", environ=at_older).stdout
+        assert ": 1 layer, " in done
+        # To an engine with the other store, where what it did not pack itself lies as it came.
+        far("import-image", str(whole))
+        far("import-image", str(part))
+        assert [far.fingerprint(n) for n in (1, 2)] == [recorded(small, repository, n) for n in (1, 2)]
+        # And back to one of its own kind.
+        remove_all(older.endpoint, repository)
+        again = replace(far, endpoint=older.endpoint, environ=at_older, project=Project(tmp_path / "again"))
+        shutil.copytree(small.root / "dockerfiles", again.project.root / "dockerfiles")
+        assert "lacks" in again("import-image", str(part), code=7).stderr
+        again("import-image", str(whole))
+        again("import-image", str(part))
+        assert [again.fingerprint(n) for n in (1, 2)] == [recorded(small, repository, n) for n in (1, 2)]
+    finally:
+        remove_all(older.endpoint, repository)
+
+
+def test_an_older_engine_takes_packed_layers(
+    built: Project, builder: Command, older: Node, far: Far, tmp_path: Path, repository: str
+) -> None:
+    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
+    builder("export-image", f"{repository}:1", str(whole))
+    builder("export-image", f"{repository}:2", str(part), "--since", "1")
+    there = replace(far, endpoint=older.endpoint, environ={**far.environ, "DOCKER_HOST": older.host})
+    try:
+        there("import-image", str(whole))
+        there("import-image", str(part))
+        assert [there.fingerprint(n) for n in (1, 2)] == [recorded(built, repository, n) for n in (1, 2)]
+    finally:
+        remove_all(older.endpoint, repository)
+
+
+def test_layers_that_are_packed_in_another_way_are_not_taken(
+    small: Project, builder: Command, far: Far, tmp_path: Path, repository: str, endpoint: Endpoint
+) -> None:
+    """What the needed number is made of is there, and its layers are other blobs."""
+    stock(small, endpoint, repository, (1, 2))
+    part = tmp_path / "part.tar"
+    builder("export-image", f"{repository}:2", str(part), "--since", "1")
+    number(far.endpoint, repository, 1, pack=gzip.compress)
+    before = far.state()
+    said = far("import-image", str(part), code=1).stderr
+    assert f"keeps the layers of {repository}:1 packed in another way" in said
+    assert "without --since" in said
+    assert far.state() == before
+
+
+def test_an_engine_without_room_takes_nothing(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
+) -> None:
+    file = tmp_path / "one.tar"
+    builder("export-image", f"{repository}:1", str(file))
+    with registries.node("builder-node7", "10.220.0.1/24", disk="30m") as small:
+        full = replace(far, endpoint=small.endpoint, environ={**far.environ, "DOCKER_HOST": small.host})
+        before = full.state()
+        said = full("import-image", str(file), code=1).stderr
+        assert "no space left" in said
+        assert "make room" in said
+        assert full.state() == before
