@@ -1,0 +1,155 @@
+"""Reading an archive of `builder export-image`, which may have been damaged on its way, or made by anybody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from builder import tarstream
+from builder.distribution import archive
+from builder.distribution.archive import Archive, Needed
+from builder.engine import layout
+from builder.errors import LockError, TransferError, UsageError
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.plan.model import StagedFile
+
+if TYPE_CHECKING:
+    from builder.tarstream import Member
+
+_OUTSIDE = (layout.LAYOUT, layout.INDEX, layout.DOCKER_INDEX)
+# Text that people review; a frozen pull request is the largest of it.
+_LARGEST = 256 << 20
+_LARGEST_MANIFEST = 16 << 20
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
+    """What is in the file, and the file itself, from which its blobs are still to be read.
+
+    Raises UsageError where there is no such file, TransferError where it is not an archive of this
+    program, or not whole.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file", hint="an archive is read by its places: copy it into a file")
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    with file:
+        try:
+            found = _read(path, file)
+        except OSError as error:
+            raise archive.unreadable(path, error) from None
+        yield found, file
+
+
+def _read(path: Path, file: IO[bytes]) -> Archive:
+    try:
+        members = tarstream.members(file)
+        if archive.SEAL not in members or archive.ABOUT not in members:
+            raise _foreign(path, members)
+        return _understood(file, members)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LockError) as error:
+        raise archive.damaged(path, _said(error)) from None
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, LockError):
+        return error.message
+    plain = isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+    return str(error) if plain else f"its folder {archive.FOLDER} is not what this program writes"
+
+
+def _foreign(path: Path, members: Mapping[str, Member]) -> TransferError:
+    if any(name.startswith(archive.FOLDER) for name in members):
+        return archive.damaged(path, "it is cut off")
+    return TransferError(
+        f"{path} is no archive of `builder export-image`: images.lock cannot tell what is in it",
+        hint="`docker load` takes archives of `docker save`",
+    )
+
+
+def _understood(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
+    about = _about(file, members)
+    blobs: dict[str, Member] = {}
+    for path, member in members.items():
+        if digest := layout.digest_of(path):
+            blobs[digest] = member
+        elif path not in (*_OUTSIDE, archive.ABOUT, archive.SEAL, *about["files"]):
+            raise ValueError(f"it holds `{tarstream.printable(path)}`, which does not belong there")
+    files = _files(file, members, about["files"])
+    part = reading.parse_bytes(files.pop(archive.LOCK).content, archive.LOCK)
+    name: ImageName = _name(about["image"])
+    if [*part.images] != [name.repository] or [*part.images[name.repository].numbers] != [name.number]:
+        raise ValueError(f"its {archive.LOCK} is not about {name}")
+    said = about["needs"]
+    needs = Needed(_name(said["image"]), str(said["fingerprint"])) if said else None
+    if needs and (needs.image.repository != name.repository or needs.image == name):
+        raise ValueError(f"it needs {needs.image}, which is no other number of {name.repository}")
+    top = layout.descriptor(about["manifest"])
+
+    def get(digest: str) -> bytes:
+        if digest not in blobs:
+            raise ValueError(f"it lacks {digest}")
+        content = _content(file, blobs[digest], _LARGEST_MANIFEST)
+        if f"sha256:{sha256(content).hexdigest()}" != digest:
+            raise ValueError(f"the content of {digest} is another")
+        return content
+
+    image = layout.image_of(top, get)
+    _require_whole(blobs, layout.referenced(top, get), {layer.digest for layer in image.layers} if needs else set())
+    build = {path.removeprefix(archive.BUILD): content for path, content in files.items()}
+    return Archive(name, part, build, needs, top, image, blobs)
+
+
+def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
+    content = _content(file, members[archive.ABOUT], _LARGEST)
+    if _content(file, members[archive.SEAL], _LARGEST) != archive.seal(content):
+        raise ValueError(f"the content of {archive.ABOUT} is another")
+    about: dict[str, Any] = json.loads(content)
+    if about["version"] != archive.VERSION:
+        raise ValueError(
+            f"it is of version {about['version']}, and this program knows {archive.VERSION}: is there a newer one?"
+        )
+    return about
+
+
+def _content(file: IO[bytes], member: Member, largest: int) -> bytes:
+    if member.size > largest:
+        raise ValueError("a file in it is larger than any that this program writes")
+    return b"".join(tarstream.pieces(file, member))
+
+
+def _name(said: Any) -> ImageName:
+    repository, _, number = said.rpartition(":")
+    if not repository or tarstream.is_unsafe(repository) or not number.isdecimal() or not 0 < int(number) < 10**18:
+        raise ValueError("the number in it is none")
+    return ImageName(repository, int(number))
+
+
+def _files(file: IO[bytes], members: Mapping[str, Member], wanted: Mapping[str, str]) -> dict[str, StagedFile]:
+    """The files of the folder ``builder/``, as their checksums say."""
+    found = {}
+    for name, digest in wanted.items():
+        if name != archive.LOCK and not name.startswith(archive.BUILD):
+            raise ValueError(f"`{tarstream.printable(name)}` does not belong there")
+        content = _content(file, members[name], _LARGEST)
+        if sha256(content).hexdigest() != digest:
+            raise ValueError(f"the content of {tarstream.printable(name)} is another")
+        found[name] = StagedFile(content, members[name].executable)
+    return found
+
+
+def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int], may_lack: set[str]) -> None:
+    if unknown := sorted(blobs.keys() - sizes.keys()):
+        raise ValueError(f"{unknown[0]} in it belongs to no image")
+    for digest, size in sizes.items():
+        if digest not in blobs and digest not in may_lack:
+            raise ValueError(f"it lacks {digest}")
+        if digest in blobs and blobs[digest].size != size:
+            raise ValueError(f"{digest} is not of the size that was said")
