@@ -83,8 +83,8 @@ def _gpu(found: versions.Versions) -> Finding:
         "GPU",
         "error",
         "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device",
-        "install nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker "
-        "&& sudo systemctl restart docker",
+        "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
+        "and `sudo systemctl restart docker`",
     )
 
 

@@ -99,7 +99,7 @@ def mark(project: Project, text: str, status: Status, note: str | None, report: 
         elif ":" not in text:
             raise UsageError(
                 f"`{text}` is no model of images.lock and no numbered image",
-                hint="name a model, or an image with its number: builder mark tf5:7 good",
+                hint="name a model, or an image with its number: `builder mark tf5:7 good`",
             )
         else:
             image, known = names.numbered(project, lock, text)

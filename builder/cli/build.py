@@ -12,6 +12,7 @@ from builder.cli import table, verbosity, words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
+from builder.cli.say import note, put, say
 from builder.cli.verbosity import verbosity_options
 from builder.events import Said
 
@@ -64,7 +65,6 @@ def build(
     share once. Where nothing has changed since a number that is still there, nothing is built.
     """
     from builder import prepare, remote, rendered
-    from builder.cli.say import say
 
     overrides = parse_overrides(platform, settings)
     requests = [
@@ -86,7 +86,6 @@ def build(
 
 
 def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> None:
-    from builder.cli.say import say
 
     if prepared.to_record:
         from builder import build as verb
@@ -99,7 +98,6 @@ def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared]) -> No
     from builder import build as verb
     from builder import steptimes
     from builder.cli import progress
-    from builder.cli.say import say
 
     for prepared in to_build:
         for line in _why(prepared):
@@ -126,18 +124,18 @@ def _why(prepared: Prepared) -> Iterator[str]:
 def _say_already(prepared: Prepared, name: ImageName) -> None:
     held = prepared.lock.images[name.repository]
     bad = held.numbers[name.number].status == "bad"
-    click.echo(f"already built as {name}" + (", which is marked bad: --force builds it again" if bad else ""))
+    put(f"already built as {name}" + (", which is marked bad: --force builds it again" if bad else ""))
     if held.current != name.number:
         go = f"builder rollback {name.repository} --to {name.number}"
-        click.echo(f"current is {name.repository}:{held.current}; `{go}` makes {name} current")
+        put(f"current is {name.repository}:{held.current}; `{go}` makes {name} current")
     for model in prepared.models:
         if model in prepared.unpaired:
-            click.echo(f"{model} is now paired with {name}")
+            put(f"{model} is now paired with {name}")
         elif model not in prepared.lock.models:
-            click.echo(f"{model} is not paired with it; `builder pair {model} {name} --force` does that")
+            put(f"{model} is not paired with it; `builder pair {model} {name} --force` does that")
         elif (pairing := prepared.lock.models[model].pairing).image != name:
             go = f"builder rollback {model} --to {name.number}"
-            click.echo(f"{model} stays paired with {pairing.image}; `{go}` moves it")
+            put(f"{model} stays paired with {pairing.image}; `{go}` moves it")
 
 
 def _print_plan(prepared: Prepared, force: bool) -> None:
@@ -149,17 +147,16 @@ def _print_plan(prepared: Prepared, force: bool) -> None:
     for number, step in enumerate(plan.steps):
         takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else _takes(step)
         rows.append(("built" if number < kept else "to build", step.name, takes))
-    for line in table.lines(("", "STEP", "TAKES"), rows, table.width()):
-        click.echo(line)
+    table.show(("", "STEP", "TAKES"), rows)
     for remark in plan.remarks:
-        click.echo(f"note: {remark}")
-    click.echo(f"input hash {plan.input_hash}")
+        put(f"note: {remark}")
+    put(f"input hash {plan.input_hash}")
     if compared.already:
-        click.echo(f"already built as {compared.already}" + ("; --force would build it again" if force else ""))
+        put(f"already built as {compared.already}" + ("; --force would build it again" if force else ""))
     else:
-        click.echo(f"would build the next number of {plan.repository}, because")
+        put(f"would build the next number of {plan.repository}, because")
         for reason in compared.reasons:
-            click.echo(f"  {reason}")
+            put(f"  {reason}")
 
 
 def _takes(step: Step) -> str:
@@ -171,10 +168,10 @@ def _takes(step: Step) -> str:
 def _print_summary(built: Built) -> None:
     layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
     cost = f"{words.size(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
-    click.echo(click.style(f"built {built.image}", bold=True) + f" in {words.duration(built.seconds)}: {cost}")
+    put(click.style(f"built {built.image}", bold=True) + f" in {words.duration(built.seconds)}: {cost}")
     for model in built.models:
-        click.echo(f"  paired with {model}")
+        put(f"  paired with {model}")
     for change in built.changes:
-        click.echo(f"  {change}")
+        put(f"  {change}")
     if verbosity.level() != "quiet":
-        click.echo(f"  log: {built.log}", err=True)
+        note(f"  log: {built.log}")

@@ -12,6 +12,7 @@ import click
 from builder.cli import table, words
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import note, put
 
 if TYPE_CHECKING:
     from builder.lock.model import Lock, Model, Pairing
@@ -38,17 +39,17 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         click.echo(json.dumps(document(lock, overview, held), indent=1, ensure_ascii=False))
         return
     if overview.engine_error:
-        click.echo(f"no engine answers, so states are unknown: {overview.engine_error}", err=True)
+        note(f"no engine answers, so states are unknown: {overview.engine_error}")
     for repository in overview.stray:
-        click.echo(f"{repository}:latest is not its current number; the next build or rollback mends that", err=True)
+        note(f"{repository}:latest is not its current number; the next build or rollback mends that")
     if not overview.rows:
-        click.echo("no images yet: `builder build TARGET` makes the first")
+        put("no images yet: `builder build TARGET` makes the first")
     elif models:
         held = of_models.held(os.environ, lock)
         rows = [row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model, held.get(name))]
         table.show(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
     else:
-        rows = [shown for row in overview.rows for shown in _image_rows(row)]
+        rows = [shown for row in overview.rows for shown in _image_rows(row, lock)]
         table.show(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
@@ -61,7 +62,7 @@ def document(lock: Lock, overview: Overview, held: Mapping[str, Held]) -> dict[s
     }
 
 
-def _image_rows(row: Row) -> list[tuple[str, ...]]:
+def _image_rows(row: Row, lock: Lock) -> list[tuple[str, ...]]:
     """The image, and its note below."""
     vllm = row.image.versions.get("vllm")
     said = [_where(row), "current" if row.current else "", row.image.status]
@@ -72,9 +73,14 @@ def _image_rows(row: Row) -> list[tuple[str, ...]]:
         words.size(row.image.size),
         vllm.version if vllm else "-",
         ", ".join(word for word in said if word),
-        ", ".join(row.models) or "-",
+        ", ".join(_serves(model, lock.models[model].pairing, row) for model in row.models) or "-",
     )
     return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
+
+
+def _serves(name: str, pairing: Pairing, row: Row) -> str:
+    """A model, with how it does on the image where that was said of it alone."""
+    return f"{name} ({pairing.status})" if pairing.status not in {"untested", row.image.status} else name
 
 
 def _where(row: Row) -> str:

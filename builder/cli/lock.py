@@ -10,6 +10,7 @@ import click
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
+from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
     from builder.chain import Update
@@ -61,14 +62,13 @@ def lock(
 
 def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides, as_json: bool) -> int:
     from builder import repin
-    from builder.cli.say import document
 
     missing = repin.check(context.project, context.endpoint, definitions, overrides)
     if as_json:
         document({"missing": list(missing)})
     else:
         for line in missing or ("images.lock covers all that is asked",):
-            click.echo(f"not pinned: {line}" if missing else line)
+            put(f"not pinned: {line}" if missing else line)
     return STALE if missing else 0
 
 
@@ -76,7 +76,6 @@ def _resolve(
     context: Context, definitions: tuple[str, ...], update: Update, overrides: Overrides, as_json: bool
 ) -> int:
     from builder import pinned, repin
-    from builder.cli.say import document, say
 
     done = repin.run(context.project, context.endpoint, definitions, update, overrides, os.environ, say)
     if as_json:
@@ -85,7 +84,7 @@ def _resolve(
         for one in done.moved:
             _print(one)
         if not (done.moved or done.faults):
-            click.echo("nothing moved")
+            put("nothing moved")
     if done.faults:
         raise pinned.error_of(done.faults)
     return 0
@@ -102,13 +101,13 @@ def _document(moved: Moved) -> dict[str, str]:
 
 
 def _print(moved: Moved) -> None:
-    click.echo(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
+    put(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
     between = moved.between
     if between is None:
         return
     left = f", {between.left} left behind" if between.left else ""
-    click.echo(f"  {between.total} commits upstream in between{left}")
+    put(f"  {between.total} commits upstream in between{left}")
     for commit in between.commits[:SHOWN_COMMITS]:
-        click.echo(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
+        put(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
     if between.total > SHOWN_COMMITS:
-        click.echo(f"    … and {between.total - SHOWN_COMMITS} more")
+        put(f"    … and {between.total - SHOWN_COMMITS} more")

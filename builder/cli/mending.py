@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from builder.cli.say import document, say
+from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
     from builder.cli.context import Context
@@ -26,12 +24,12 @@ def recover(context: Context, as_json: bool) -> None:
             }
         )
         return
-    click.echo(f"images.lock records {len(done.images)} images again: {', '.join(map(str, done.images))}")
+    put(f"images.lock records {len(done.images)} images again: {', '.join(map(str, done.images))}")
     if done.damaged:
-        click.echo(f"the damaged one is kept as {done.damaged}")
-    click.echo("not known:")
+        put(f"the damaged one is kept as {done.damaged}")
+    put("not known:")
     for line in done.unknown:
-        click.echo(f"  {line}")
+        put(f"  {line}")
 
 
 def renumber(context: Context, as_json: bool) -> None:
@@ -58,14 +56,14 @@ def renumber(context: Context, as_json: bool) -> None:
         )
         return
     for one in done.renumbered:
-        click.echo(f"{one.origin}, built {one.image.built}, is now {one.to}")
+        put(f"{one.origin}, built {one.image.built}, is now {one.to}")
         if not one.directory:
-            click.echo(f"  its build directory was found nowhere: take it back with git as builds/{one.to}")
+            put(f"  its build directory was found nowhere: take it back with git as builds/{one.to}")
     for line in done.chosen:
-        click.echo(f"both sides changed {line}: the first one's was kept")
+        put(f"both sides changed {line}: the first one's was kept")
     for name in done.tagged:
-        click.echo(f"{name} has its tag in this engine")
+        put(f"{name} has its tag in this engine")
     if done.written:
-        click.echo("images.lock is whole again; to go on: git add images.lock builds")
+        put("images.lock is whole again; to go on: `git add images.lock builds`")
     elif not done.tagged:
-        click.echo("nothing to mend")
+        put("nothing to mend")

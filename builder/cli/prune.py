@@ -11,6 +11,7 @@ import click
 from builder.cli import table, words
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
+from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
     from builder.prune import Pruned, Pruning
@@ -37,7 +38,6 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     """
     from builder import keeping
     from builder import prune as verb
-    from builder.cli.say import say
 
     wish = keeping.Wish(keep, older_than or timedelta(0))
     pruning = verb.plan(context.project, context.endpoint, wish, datetime.now(UTC))
@@ -52,7 +52,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     elif done:
         _print_done(done)
     elif something:
-        click.echo("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
+        put("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
 
 
 def _print_plan(pruning: Pruning) -> None:
@@ -60,29 +60,26 @@ def _print_plan(pruning: Pruning) -> None:
     if rows:
         table.show(("STAYS", "BECAUSE"), rows)
     if not pruning.going and not pruning.nameless:
-        click.echo("nothing to remove")
+        put("nothing to remove")
         return
     click.echo()
     going = [(str(one.name), words.ago(one.built), words.size(one.frees)) for one in pruning.going]
     if going:
         table.show(("GOES", "BUILT", "FREES"), going)
     if pruning.nameless:
-        click.echo(f"and {len(pruning.nameless)} images without a name that builds of this project left")
-    click.echo(
-        f"frees {words.size(pruning.frees)}: unpacked layers, each counted once; their packed copies come on top"
-    )
+        put(f"and {len(pruning.nameless)} images without a name that builds of this project left")
+    put(f"frees {words.size(pruning.frees)}: unpacked layers, each counted once; their packed copies come on top")
 
 
 def _print_done(done: Pruned) -> None:
     for line in done.refused:
-        click.echo(line)
-    click.echo(f"removed {len(done.gone)} images" + (f": {', '.join(map(str, done.gone))}" if done.gone else ""))
+        put(line)
+    put(f"removed {len(done.gone)} images" + (f": {', '.join(map(str, done.gone))}" if done.gone else ""))
     if done.cache:
-        click.echo(f"BuildKit let go of {words.size(done.cache)}: its own copies, packed and unpacked")
+        put(f"BuildKit let go of {words.size(done.cache)}: its own copies, packed and unpacked")
 
 
 def _print_document(pruning: Pruning, done: Pruned | None) -> None:
-    from builder.cli.say import document
 
     content: dict[str, Any] = {
         "going": [{"image": str(one.name), "built": one.built, "frees": one.frees} for one in pruning.going],

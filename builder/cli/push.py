@@ -6,6 +6,7 @@ import click
 
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.say import put
 from builder.cli.verbosity import verbosity_options
 
 
@@ -26,4 +27,4 @@ def push(context: Context, images: tuple[str, ...]) -> None:
         done = verb.run(context.project, context.endpoint, images, report)
     for one in done:
         said = "is there already" if one.already else "pushed"
-        click.echo(f"{one.image} {said}{', now latest' if one.latest else ''}: {one.reference}@{one.digest}")
+        put(f"{one.image} {said}{', now latest' if one.latest else ''}: {one.reference}@{one.digest}")

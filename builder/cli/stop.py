@@ -9,6 +9,7 @@ import click
 from builder.cli import words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.say import note, put
 
 
 @click.command()
@@ -28,5 +29,5 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
     found = running.find(context.project, context.endpoint, os.environ, what)
     done = verb.run(found, seconds)
     for name in done.killed:
-        click.echo(f"{name} was killed: it had not ended in {seconds} seconds", err=True)
-    click.echo(f"{found.name} stopped after {words.duration(done.seconds)}; it served from {found.image}")
+        note(f"{name} was killed: it had not ended in {seconds} seconds")
+    put(f"{found.name} stopped after {words.duration(done.seconds)}; it served from {found.image}")

@@ -150,7 +150,7 @@ def _hint(said: str) -> str:
 
 _HINTS = (
     (("no space left",), "make room on that machine's disk (`docker system df` there), and run it again"),
-    (("unauthorized", "no basic auth", "denied", "authentication required"), "log in first: docker login REGISTRY"),
+    (("unauthorized", "no basic auth", "denied", "authentication required"), "log in first: `docker login REGISTRY`"),
     (
         ("connection refused", "no such host", "i/o timeout", "no route to host"),
         "does the registry run, is its name right?",
