@@ -8,11 +8,11 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.definitions import arguments, configuration
+from builder.definitions import arguments, configuration, container
 from builder.definitions.cluster import RANK
 from builder.definitions.container import LABEL
+from builder.engine import containers, services
 from builder.engine import endpoint as endpoints
-from builder.engine import services
 from builder.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
 
 _NODE_WAIT = 10
+# A little longer than what asks is willing to wait.
+_ANSWER_WAIT = 10
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,18 @@ def pick(project: Project, seen: Seen, text: str | None) -> Running | None:
             hint=f"say which: {', '.join(running.name for running in found)}",
         )
     return found[0] if found else None
+
+
+def answers(one: Running) -> bool:
+    """Whether the server answers at this moment, asked as its health check would; False where its port is not known."""
+    if one.port is None:
+        return False
+    head = one.head
+    probe = container.probe(host_inside(head.service), one.port)
+    try:
+        return containers.execute(head.place.endpoint, head.service.id, probe, _ANSWER_WAIT).code == 0
+    except EngineError:  # it has ended in this moment, or is too busy to say
+        return False
 
 
 def host_inside(service: Service) -> str:

@@ -36,10 +36,11 @@ def say_image(context: Context, found: Served) -> None:
 def finish(context: Context, started: Started, *, detach: bool) -> None:
     """Waits until it answers, unless told not to, and says where."""
     from builder import models, readiness
+    from builder.running import answers
 
     running = started.running
     where = f"{click.style(running.name, bold=True)} serves from {running.image}"
-    if started.already and running.head.service.health == "healthy":
+    if started.already and answers(running):
         put(f"{where} already: {running.address}")
     elif detach:
         how = "is starting already" if started.already else "starts"
