@@ -15,7 +15,7 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.say import note, put
 
 if TYPE_CHECKING:
-    from builder.lock.model import Lock, Model, Pairing
+    from builder.lock.model import Lock, Model, Pairing, Status
     from builder.models_cache import Held
     from builder.status import Overview, Row
 
@@ -63,9 +63,11 @@ def document(lock: Lock, overview: Overview, held: Mapping[str, Held]) -> dict[s
 
 
 def _image_rows(row: Row, lock: Lock) -> list[tuple[str, ...]]:
-    """The image, and its note below."""
+    """The image, and its note below. `untested` is said of it where nothing is said of a model that it serves."""
     vllm = row.image.versions.get("vllm")
-    said = [_where(row), "current" if row.current else "", row.image.status]
+    models = [(model, lock.models[model].pairing.status) for model in row.models]
+    is_told = row.image.status != "untested" or all(status == "untested" for _, status in models)
+    said = [_where(row), "current" if row.current else "", row.image.status if is_told else ""]
     said.append("pinned" if row.image.pinned else "")
     image = (
         str(row.name),
@@ -73,14 +75,14 @@ def _image_rows(row: Row, lock: Lock) -> list[tuple[str, ...]]:
         words.size(row.image.size),
         vllm.version if vllm else "-",
         ", ".join(word for word in said if word),
-        ", ".join(_serves(model, lock.models[model].pairing, row) for model in row.models) or "-",
+        ", ".join(_serves(model, status, row) for model, status in models) or "-",
     )
     return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
 
 
-def _serves(name: str, pairing: Pairing, row: Row) -> str:
+def _serves(model: str, status: Status, row: Row) -> str:
     """A model, with how it does on the image where that was said of it alone."""
-    return f"{name} ({pairing.status})" if pairing.status not in {"untested", row.image.status} else name
+    return f"{model} ({status})" if status not in {"untested", row.image.status} else model
 
 
 def _where(row: Row) -> str:

@@ -9,8 +9,9 @@ import click
 from builder.cli import folding
 
 GAP = "  "
-# A last column that is narrower is no help: the first one then stands on a line of its own where it is long.
+# A last column that is narrower, though it has more to say, is no help.
 _NARROW = 16
+_NOTHING = "-"
 
 
 def width() -> int:
@@ -19,20 +20,31 @@ def width() -> int:
 
 
 def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
-    """The table's lines. The last column is folded between words where it does not fit, and stands below its row where
-    one of its words does not. The others keep their width, but for a first one that leaves no room."""
+    """The table's lines, the headings first.
+
+    The last column is folded between words where it does not fit, and stands below its row where one of its words does
+    not fit or that is much shorter; where the others leave it no room, below every row. Where even they do not fit,
+    what is long in the first column stands on a line of its own.
+    """
     everything = (headings, *rows)
     widths = [max(len(row[n]) for row in everything) for n in range(len(headings) - 1)]
-    if widths and columns - _indent(widths) < _NARROW:
-        widths[0] = max(len(headings[0]), columns - _indent(widths[1:]) - len(GAP) - _NARROW)
+    wanted = min(_NARROW, max(len(row[-1]) for row in everything))
+    if widths and _indent(widths) - len(GAP) > columns:
+        widths[0] = max(len(headings[0]), columns - _indent(widths[1:]) - len(GAP) - wanted)
+    is_below = bool(widths) and columns - _indent(widths) < wanted
     shown = []
     for row in everything:
-        cells = row[:-1]
+        *cells, last = row
         if cells and len(cells[0]) > widths[0]:
             shown.append(cells[0])
-            cells = ("", *cells[1:])
+            cells[0] = ""
+            if not any((*cells, last)):
+                continue
         start = GAP.join([*(cell.ljust(wide) for cell, wide in zip(cells, widths, strict=True)), ""])
-        shown += _row(start, row[-1], columns)
+        if is_below:
+            shown += _below(start, "" if row is headings else last, columns)
+        else:
+            shown += _row(start, last, columns)
     return shown
 
 
@@ -42,12 +54,16 @@ def _indent(widths: Sequence[int]) -> int:
 
 def _row(start: str, last: str, columns: int) -> list[str]:
     """A row whose last column is ``last``; ``start`` is all before it."""
-    indent = len(start)
-    first, *rest = _folded(last, columns - indent)
-    if all(len(line) <= columns - indent for line in (first, *rest)):
-        return [(start + first).rstrip(), *(" " * indent + line for line in rest)]
-    below = [GAP + line for line in _folded(last, columns - len(GAP))]
-    return [start.rstrip(), *below] if start.strip() else below
+    room = columns - len(start)
+    beside, below = _folded(last, room), _folded(last, columns - len(GAP))
+    if any(len(line) > room for line in beside) or len(beside) > 2 * len(below):
+        return _below(start, last, columns)
+    return [(start + beside[0]).rstrip(), *(" " * len(start) + line for line in beside[1:])]
+
+
+def _below(start: str, last: str, columns: int) -> list[str]:
+    below = _folded(last, columns - len(GAP)) if last not in {"", _NOTHING} else []
+    return [*([start.rstrip()] if start.strip() or not below else []), *(GAP + line for line in below)]
 
 
 def _folded(text: str, columns: int) -> list[str]:

@@ -89,12 +89,22 @@ def test_a_word_that_no_column_holds_stands_below_its_row() -> None:
 
 def test_a_long_first_column_leaves_room_for_the_others() -> None:
     rows = [(MODEL, "vllm-node-tf5:12", "untested", "tool calls come back as text"), ("Org/M", "small:1", "good", "-")]
-    assert table.lines(("MODEL", "IMAGE", "STATUS", "NOTE"), rows, 70) == [
-        "MODEL                     IMAGE             STATUS    NOTE",
+    assert table.lines(("MODEL", "IMAGE", "STATUS", "NOTE"), rows, 60) == [
+        "MODEL           IMAGE             STATUS    NOTE",
         MODEL,
-        "                          vllm-node-tf5:12  untested  tool calls come",
-        "                                                      back as text",
-        "Org/M                     small:1           good      -",
+        "                vllm-node-tf5:12  untested  tool calls come",
+        "                                            back as text",
+        "Org/M           small:1           good      -",
+    ]
+
+
+def test_a_last_column_without_room_stands_below_every_row() -> None:
+    rows = [("vllm-node-tf5:2", "0.19.2.dev5+gc214320", "-"), ("vllm-node-tf5:1", "0.19.1", "Org/M, Org/N, Org/O")]
+    assert table.lines(("IMAGE", "VLLM", "MODELS"), rows, 50) == [
+        "IMAGE            VLLM",
+        "vllm-node-tf5:2  0.19.2.dev5+gc214320",
+        "vllm-node-tf5:1  0.19.1",
+        "  Org/M, Org/N, Org/O",
     ]
 
 
@@ -173,3 +183,28 @@ def test_every_hint_folds_between_words_and_keeps_its_commands_whole(hint: str) 
         assert any(command in line for line in lines)
     # What is not in backquotes is taken for words.
     assert not _BARE.search(_COMMAND.sub("", hint))
+
+
+def test_a_text_that_a_narrow_column_would_tear_into_shreds_stands_below() -> None:
+    note = "note: does not start on the second node at all, and says nothing of why that is so"
+    rows = [("vllm-node-tf5:1", "just now", "5.3 GB", "untested", "Org/M, Org/N"), ("", "", "", "", note)]
+    assert table.lines(("IMAGE", "BUILT", "SIZE", "STATE", "MODELS"), rows, 62)[1:] == [
+        "vllm-node-tf5:1  just now  5.3 GB  untested  Org/M, Org/N",
+        "  note: does not start on the second node at all, and says",
+        "  nothing of why that is so",
+    ]
+
+
+def test_a_long_first_cell_alone_is_one_line() -> None:
+    rows = [(MODEL, "", ""), ("Org/M", "vllm-node-tf5:12", "good")]
+    shown = table.lines(("MODEL", "IMAGE", "NOTE"), rows, 40)
+    assert (shown[1], shown[2].split(), len(shown)) == (MODEL, ["Org/M", "vllm-node-tf5:12", "good"], 3)
+
+
+def test_a_table_without_headings_has_an_empty_line_in_their_place() -> None:
+    assert table.lines(("", ""), [("image", "small:1"), ("recipe", "chat")], 80) == [
+        "",
+        "image   small:1",
+        "recipe  chat",
+    ]
+    assert table.lines(("", ""), [("image", "x" * 90)], 80) == ["", "image", "  " + "x" * 90]

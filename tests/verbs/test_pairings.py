@@ -86,7 +86,7 @@ def test_what_was_said_of_a_model_alone_is_listed_and_compared(
     stocked: Project, builder: Command, repository: str
 ) -> None:
     builder("mark", MODEL, "bad", "--note", "loops")
-    assert builder("list").stdout.splitlines()[1].endswith(f"current, untested  {MODEL} (bad)")
+    assert builder("list").stdout.splitlines()[1].endswith(f"  current   {MODEL} (bad)")
     compared = builder("diff", "small:2", "small:3").stdout.splitlines()
     assert [" ".join(line.split()) for line in compared[1:4] if MODEL in line] == [f"{MODEL}: bad: loops"]
     after = json.loads(builder("diff", "small:2", "small:3", "--json").stdout)["after"]
