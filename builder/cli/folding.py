@@ -12,6 +12,7 @@ import click
 UNLIMITED = 10_000
 _PLAIN_TERMINAL = 80
 # What stands in backquotes is a command or a name: its spaces are no place to fold.
+_ALONE = re.compile(r"^( *)`([^`]* [^`]*)`[.,;:]?$")
 _WORD = re.compile(r"(?:`[^`]*`|\S)+")
 
 
@@ -33,7 +34,7 @@ def fold(line: str, columns: int, hanging: int = 2) -> list[str]:
     """``line`` as several lines of at most ``columns``, those after the first ``hanging`` deeper than it.
 
     A word that is wider, such as a path or a digest, stays whole, and so does a command in backquotes; a long one that
-    would not fit on its line stands on one of its own.
+    would not fit on its line stands on one of its own, without what a shell would take for more than the command.
     """
     if _wide(line) <= columns:
         return [line]
@@ -47,7 +48,7 @@ def fold(line: str, columns: int, hanging: int = 2) -> list[str]:
         room = columns - _wide(word)
         lines.append(" " * max(min(len(start) + hanging, room), 0) + word)
         full = "`" in word and " " in word and room < columns // 2
-    return lines
+    return [lines[0], *(_ALONE.sub(r"\1\2", line) for line in lines[1:])]
 
 
 def _wide(text: str) -> int:
