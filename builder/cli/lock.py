@@ -13,9 +13,9 @@ from builder.cli.options import parse_overrides, parse_update, platform_option, 
 from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
-    from builder.chain import Update
     from builder.definitions.image import Overrides
-    from builder.repin import Moved
+    from builder.pinning.chain import Update
+    from builder.verbs.repin import Moved
 
 STALE = 4
 SHOWN_COMMITS = 20
@@ -61,7 +61,7 @@ def lock(
 
 
 def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides, as_json: bool) -> int:
-    from builder import repin
+    from builder.verbs import repin
 
     missing = repin.check(context.project, context.endpoint, definitions, overrides)
     if as_json:
@@ -75,7 +75,8 @@ def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides,
 def _resolve(
     context: Context, definitions: tuple[str, ...], update: Update, overrides: Overrides, as_json: bool
 ) -> int:
-    from builder import pinned, repin
+    from builder.pinning import pinned
+    from builder.verbs import repin
 
     done = repin.run(context.project, context.endpoint, definitions, update, overrides, os.environ, say)
     if as_json:

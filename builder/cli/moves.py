@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from builder.cli.say import put
 
 if TYPE_CHECKING:
-    from builder.pointers import Move
+    from builder.numbered.pointers import Move
 
 SHOWN = 8
 

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from builder.cli import display, say, words
-from builder.copying import OnNode, Outcome
 from builder.engine.transfer import Amount
 from builder.events import Said
+from builder.verbs.copying import OnNode, Outcome
 
 if TYPE_CHECKING:
     from rich.console import Console
