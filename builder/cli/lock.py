@@ -27,7 +27,7 @@ SHOWN_COMMITS = 20
 @click.option(
     "--check", is_flag=True, help="Resolve nothing; end with 4 where images.lock does not cover what is asked."
 )
-@click.option("--recover", is_flag=True, help="Make a lost images.lock again, from build directories and images.")
+@click.option("--recover", is_flag=True, help="Make a lost images.lock again, from builds/, engine and registry.")
 @click.option("--renumber", is_flag=True, help="After a merge: keep both images where two branches gave one number.")
 @json_option
 @pass_context
@@ -51,8 +51,7 @@ def lock(
             raise click.UsageError("--recover and --renumber stand alone")
         from builder.cli import mending
 
-        (mending.recover if recover else mending.renumber)(context, as_json)
-        return 0
+        return (mending.recover if recover else mending.renumber)(context, as_json)
     overrides = parse_overrides(platform, ())
     if check:
         return _check(context, definitions, overrides, as_json)

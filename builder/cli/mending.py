@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from builder.cli.context import Context
 
 
-def recover(context: Context, as_json: bool) -> None:
+# Not all is as it was: two places disagree, or the registry could not be asked.
+LOOK = 1
+
+
+def recover(context: Context, as_json: bool) -> int:
     """Makes a lost images.lock again and tells what could not be known."""
     from builder import recover as verb
 
@@ -22,19 +26,25 @@ def recover(context: Context, as_json: bool) -> None:
             {
                 "images": [str(name) for name in done.images],
                 "unknown": list(done.unknown),
+                "findings": list(done.findings),
                 "damaged": done.damaged or None,
             }
         )
-        return
+        return LOOK if done.findings else 0
     click.echo(f"images.lock records {len(done.images)} images again: {', '.join(map(str, done.images))}")
     if done.damaged:
         click.echo(f"the damaged one is kept as {done.damaged}")
     click.echo("not known:")
     for line in done.unknown:
         click.echo(f"  {line}")
+    if done.findings:
+        click.echo("to look at:")
+    for line in done.findings:
+        click.echo(f"  {line}")
+    return LOOK if done.findings else 0
 
 
-def renumber(context: Context, as_json: bool) -> None:
+def renumber(context: Context, as_json: bool) -> int:
     """Keeps both images where two branches gave one number to different ones."""
     from builder import renumber as verb
 
@@ -56,7 +66,7 @@ def renumber(context: Context, as_json: bool) -> None:
                 "written": done.written,
             }
         )
-        return
+        return 0
     for one in done.renumbered:
         click.echo(f"{one.origin}, built {one.image.built}, is now {one.to}")
         if not one.directory:
@@ -69,3 +79,4 @@ def renumber(context: Context, as_json: bool) -> None:
         click.echo("images.lock is whole again; to go on: git add images.lock builds")
     elif not done.tagged:
         click.echo("nothing to mend")
+    return 0
