@@ -240,3 +240,22 @@ def test_images_lock_covers_the_packages_of_what_is_shipped(name: str, platform:
     shipped = Project(projects.REPOSITORY_ROOT)
     missing = chain.uncovered(reading.read(shipped.lock), image.chain(shipped, name, platform))
     assert set(missing.get(name, ())) <= {"base"}
+
+
+def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_path: Path, vllm: Vllm) -> None:
+    """Not even a better index is asked, since the commit that says what is needed stays."""
+    one = load(project, "one")
+    before = pinned.complete(one, Pins(BASE), (), resolver(project, index(tmp_path)), {}).pins
+    pull = 40898
+    source = replace(one.git_sources["vllm"], pulls=(pull,))
+    wants = replace(one, sources={**one.sources, "vllm": source})
+    nothing = resolver(project, Settings(index_url=make_index(tmp_path / "empty", [])))
+    found = pinned.complete(wants, before, (), nothing, {})
+    assert faults(found) == []
+    assert found.pins.python == before.python
+    assert [one.number for one in found.pins.sources["vllm"].pulls] == [pull]
+    assert found.pins.sources["vllm"].commit == before.sources["vllm"].commit
+    moved = pinned.complete(
+        replace(wants, sources={**one.sources, "vllm": replace(source, ref="v0.19.1")}), before, (), nothing, {}
+    )
+    assert faults(moved) == ["python"]
