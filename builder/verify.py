@@ -91,7 +91,7 @@ def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Findin
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"
         latest = f"{repository}:latest"
-        yield Finding(latest, "moved", f"does not stand for {current}", f"docker tag {current} {latest}")
+        yield Finding(latest, "moved", f"does not stand for {current}", f"builder promote {current}")
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Finding]:
