@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from builder import build_directory, edited, frozen, prepare, registry, status
 from builder.definitions import configuration
-from builder.definitions.image import Overrides
+from builder.definitions.image_chain import Overrides
 from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
 from builder.lock import reading
 from builder.lock.model import ImageName

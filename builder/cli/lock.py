@@ -13,7 +13,7 @@ from builder.cli.options import parse_overrides, parse_update, platform_option, 
 
 if TYPE_CHECKING:
     from builder.chain import Update
-    from builder.definitions.image import Overrides
+    from builder.definitions.image_chain import Overrides
     from builder.repin import Moved
 
 STALE = 4

@@ -22,10 +22,10 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
 
     It may finish what it is at, and is killed when its time is over. Without a name: the only one there is.
     """
-    from builder import running
+    from builder import running_now
     from builder import stop as verb
 
-    found = running.find(context.project, context.endpoint, os.environ, what)
+    found = running_now.find(context.project, context.endpoint, os.environ, what)
     done = verb.run(found, seconds)
     for name in done.killed:
         click.echo(f"{name} was killed: it had not ended in {seconds} seconds", err=True)
