@@ -16,11 +16,11 @@ from builder.cli.verbosity import verbosity_options
 from builder.events import Said
 
 if TYPE_CHECKING:
-    from builder.build import Built
+    from builder.building.prepare import Prepared
     from builder.engine.endpoint import Endpoint
     from builder.lock.model import ImageName
     from builder.plan.model import Step
-    from builder.prepare import Prepared
+    from builder.verbs.build import Built
 
 
 @click.command()
@@ -63,8 +63,9 @@ def build(
     TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition; several are built in one go, what they
     share once. Where nothing has changed since a number that is still there, nothing is built.
     """
-    from builder import prepare, remote, rendered
+    from builder.building import prepare, rendered
     from builder.cli.say import say
+    from builder.distribution import remote
 
     overrides = parse_overrides(platform, settings)
     requests = [
@@ -89,17 +90,17 @@ def _finish_without_building(context: Context, prepared: Prepared, name: ImageNa
     from builder.cli.say import say
 
     if prepared.to_record:
-        from builder import build as verb
+        from builder.verbs import build as verb
 
         verb.record_without_building(context.project, context.endpoint, prepared, name, say)
     _say_already(prepared, name)
 
 
 def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared]) -> None:
-    from builder import build as verb
-    from builder import steptimes
+    from builder.building import steptimes
     from builder.cli import progress
     from builder.cli.say import say
+    from builder.verbs import build as verb
 
     for prepared in to_build:
         for line in _why(prepared):

@@ -18,7 +18,7 @@ LOOK = 1
 
 def recover(context: Context, as_json: bool) -> int:
     """Makes a lost images.lock again and tells what could not be known."""
-    from builder import recover as verb
+    from builder.verbs import recover as verb
 
     done = verb.run(context.project, context.endpoint, say)
     if as_json:
@@ -46,7 +46,7 @@ def recover(context: Context, as_json: bool) -> int:
 
 def renumber(context: Context, as_json: bool) -> int:
     """Keeps both images where two branches gave one number to different ones."""
-    from builder import renumber as verb
+    from builder.verbs import renumber as verb
 
     done = verb.run(context.project, context.endpoint, say)
     if as_json:

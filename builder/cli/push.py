@@ -19,8 +19,8 @@ def push(context: Context, images: tuple[str, ...]) -> None:
     It is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there too. A number
     that the registry has with other content is not overwritten. Logins are Docker's own: `docker login REGISTRY`.
     """
-    from builder import push as verb
     from builder.cli import transfers
+    from builder.verbs import push as verb
 
     with transfers.shown() as report:
         done = verb.run(context.project, context.endpoint, images, report)

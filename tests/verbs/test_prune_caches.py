@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from builder import compiled, wheel_cache
 from builder.definitions.container import COMPILE_CACHES, compile_cache
 from builder.engine import containers, images
 from builder.engine.endpoint import Endpoint
@@ -21,7 +20,9 @@ from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.lock.pins import LockedPackage, Pins, PythonPin
 from builder.lock.text import dump
+from builder.pinning import wheel_cache
 from builder.project import Project
+from builder.serving import compiled
 from tests import projects
 from tests.conftest import Command
 from tests.stock import stock
