@@ -36,9 +36,15 @@ class Job:
 
 
 def bake(
-    project: Project, endpoint: Endpoint, jobs: Sequence[Job], environ: Mapping[str, str], report: Report
+    project: Project,
+    endpoint: Endpoint,
+    jobs: Sequence[Job],
+    environ: Mapping[str, str],
+    report: Report,
+    attest: Sequence[str] = (),
 ) -> tuple[tuple[engine_bake.Baked, ...], Path]:
-    """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log.
+    """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log. Each
+    image is accompanied by what BuildKit is to ``attest``.
 
     A source tree that its repository no longer gives comes from the mirror. Raises BuildFailedError where a step fails.
     """
@@ -65,6 +71,7 @@ def bake(
                 log_path=log,
                 on_event=report,
                 environ={**environ, **_index_variables(settings)},
+                attest=attest,
             )
         except TreeGoneError as error:
             folder = first.folder / f"tree-{len(replaced)}"

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 State = Literal["present", "missing", "moved"]
 
+# What moves to a registry takes minutes, and has this tag when it is there; a number's own is then given at once.
+_ARRIVING = "arriving"
+
 
 @dataclass(frozen=True)
 class Place:
@@ -68,6 +71,15 @@ def push(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedIm
     Raises ImageStateError where the engine lacks the image or has other content under its tag, TransferError where the
     registry has other content under it, or did not take it.
     """
+    if digest := its_digest(endpoint, place, name, recorded):
+        return Pushed(digest, already=True)
+    require(endpoint, name, recorded)
+    return Pushed(put(endpoint, place, name, recorded, str(name), on_amount), already=False)
+
+
+def its_digest(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage) -> str | None:
+    """The digest under which the registry has a number; None where it does not have it. Raises TransferError where its
+    tag holds other content."""
     reference = f"{place.repository(name)}:{name.number}"
     found = state(endpoint, place, name, recorded)
     if found == "moved":
@@ -75,23 +87,52 @@ def push(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedIm
             f"{reference} holds other content than images.lock records for {name}: not overwritten",
             hint="another project pushed that number? Give this one a path of its own in `registry:` of builder.yaml",
         )
-    if found == "missing":
-        require(endpoint, name, recorded)
-        _push_as(endpoint, place, name, reference, on_amount)
-    digest = engine_registry.digest(endpoint, reference)
-    if digest is None:
+    return engine_registry.digest(endpoint, reference) if found == "present" else None
+
+
+def put(
+    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, source: str, on_amount: OnAmount
+) -> str:
+    """Pushes the engine's image ``source``, which has the content of a number, and gives it the number's tag; returns
+    its digest there.
+
+    A registry knows no "put this tag where there is none". So all layers move first, under another tag; the number's is
+    looked at again right before it is set, and right after. Raises TransferError where somebody else was faster.
+    """
+    _upload(endpoint, place, name, source, on_amount)
+    its_digest(endpoint, place, name, recorded)
+    reference = f"{place.repository(name)}:{name.number}"
+    digest = _push_as(endpoint, place, name, source, reference, on_amount)
+    there = engine_registry.digest(endpoint, reference)
+    if there is None:
         raise TransferError(f"{reference} was pushed, and the registry does not have it")
-    return Pushed(digest, already=found == "present")
+    if there != digest:
+        raise TransferError(
+            f"somebody else pushed {reference} at the same moment: it stands for {there} now, and not for {digest}",
+            hint=f"`builder push {name}` again says whether that is the same content",
+        )
+    return digest
 
 
-def set_latest(endpoint: Endpoint, place: Place, name: ImageName, digest: str, on_amount: OnAmount) -> bool:
-    """Makes the registry's ``latest`` mean this number, whose layers are there; False where it does, or where this
-    engine has no such image to push."""
+def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_amount: OnAmount) -> None:
+    try:
+        _push_as(endpoint, place, name, source, f"{place.repository(name)}:{_ARRIVING}", on_amount)
+    except TransferError as error:
+        # A registry that lets no tag be moved refuses the second image under this one, and guards the numbers itself.
+        if "immutable" not in error.message.lower():
+            raise
+
+
+def set_latest(
+    endpoint: Endpoint, place: Place, name: ImageName, source: str, digest: str, on_amount: OnAmount
+) -> bool:
+    """Makes the registry's ``latest`` mean a number that is there as ``digest``, by pushing the engine's image
+    ``source`` of the same content; False where it does, or where this engine has no such image."""
     reference = f"{place.repository(name)}:latest"
-    if engine_registry.digest(endpoint, reference) == digest or images.inspect(endpoint, str(name)) is None:
+    before = engine_registry.digest(endpoint, reference)
+    if before == digest or images.inspect(endpoint, source) is None:
         return False
-    _push_as(endpoint, place, name, reference, on_amount)
-    return True
+    return _push_as(endpoint, place, name, source, reference, on_amount) != before
 
 
 def fetch(
@@ -133,11 +174,13 @@ def require(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> Non
         )
 
 
-def _push_as(endpoint: Endpoint, place: Place, name: ImageName, reference: str, on_amount: OnAmount) -> None:
+def _push_as(
+    endpoint: Endpoint, place: Place, name: ImageName, source: str, reference: str, on_amount: OnAmount
+) -> str:
     """Pushes under a name that the image has for so long only: `docker image ls` is not to show every image twice."""
-    images.tag(endpoint, str(name), reference)
+    images.tag(endpoint, source, reference)
     try:
-        transfer.push(endpoint, reference, place.login(name), on_amount)
+        return transfer.push(endpoint, reference, place.login(name), on_amount)
     finally:
         with suppress(BuilderError):
             images.untag(endpoint, reference)

@@ -69,13 +69,14 @@ def bake_targets(
     on_event: Callable[[Event], None],
     environ: Mapping[str, str],
     cache: Mapping[str, str] | None = None,
+    attest: Sequence[str] = (),
 ) -> dict[str, Baked]:
     """Builds targets of ``directory``/bake.json in one go, each tagged with its name in ``names``.
 
     ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` are given to
     every target, over what the bake file says. ``cache`` is where the build cache comes from and goes to (``from``,
-    ``to``: as buildx writes them). ``environ`` is the whole environment of the build. ``log_path`` gets the
-    readable log while the build runs, ``on_event`` every event.
+    ``to``: as buildx writes them), ``attest`` what BuildKit is to attest, where anything. ``environ`` is the whole
+    environment of the build. ``log_path`` gets the readable log while the build runs, ``on_event`` every event.
 
     Raises BuildFailedError, and EngineError where the engine went away. The names are temporary: after a failure or an
     interruption they are removed, since BuildKit names an image before the last thing that may go wrong (unpacking).
@@ -89,7 +90,7 @@ def bake_targets(
     metadata.unlink(missing_ok=True)
     output = _LOADED if endpoint.builds_elsewhere else _OUTPUT
     try:
-        arguments = _arguments(names, secrets, contexts, args, metadata, output, cache or {})
+        arguments = _arguments(names, secrets, contexts, args, metadata, output, cache or {}, attest)
         progress = buildx.run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
         said = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
@@ -112,12 +113,15 @@ def _arguments(
     metadata: Path,
     output: str,
     cache: Mapping[str, str],
+    attest: Sequence[str],
 ) -> list[str]:
     arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
     for target, name in names.items():
         arguments += ["--set", f"{target}.output={output},name={name}"]
         for kind, place in cache.items():
             arguments += ["--set", f"{target}.cache-{kind}={place}"]
+        for attestation in attest:
+            arguments += ["--set", f"{target}.attest={attestation}"]
     for secret in secrets:
         source = f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"
         arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]

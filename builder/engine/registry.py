@@ -41,18 +41,8 @@ def fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
 
     Where that is for several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read.
     """
-    import os
-    import subprocess
-
-    argv = [*endpoint.buildx, "imagetools", "inspect", reference, "--format", "{{json .Image}}"]
     try:
-        done = subprocess.run(
-            argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        raise EngineError(f"`{' '.join(argv[:-4])}` does not run, or not to its end") from None
-    try:
-        said = json.loads(done.stdout)
+        said = json.loads(inspected(endpoint, reference, "--format", "{{json .Image}}"))
         found = said.get(platform) or said
         config = {
             "Id": "",
@@ -62,6 +52,33 @@ def fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
             "RootFS": {"Layers": found["rootfs"]["diff_ids"]},
             "Config": found.get("config"),
         }
-    except (ValueError, KeyError, AttributeError):
-        raise TransferError(f"what {reference} is cannot be read: {done.stderr.strip()[-300:]}", hint=_ASK) from None
+    except (KeyError, AttributeError):
+        raise TransferError(f"{reference} is no image: its configuration names no layers") from None
     return images.fingerprint(images.details(config))
+
+
+def inspected(endpoint: Endpoint, reference: str, *how: str) -> str:
+    """What ``docker buildx imagetools inspect`` prints of ``reference``, as JSON.
+
+    Raises TransferError where that cannot be read, EngineError where buildx does not run.
+    """
+    import os
+    import subprocess
+
+    argv = [*endpoint.buildx, "imagetools", "inspect", reference, *how]
+    try:
+        done = subprocess.run(
+            argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        raise EngineError(f"`{' '.join(argv[: -len(how) - 2])}` does not run, or not to its end") from None
+    try:
+        json.loads(done.stdout)
+    except ValueError:
+        raise TransferError(f"what {reference} is cannot be read: {done.stderr.strip()[-300:]}", hint=_ASK) from None
+    return done.stdout
+
+
+def repository(reference: str) -> str:
+    """``reference`` without its tag and digest; a colon before a slash belongs to the registry's port."""
+    return images.split(reference.partition("@")[0])[0]
