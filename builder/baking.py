@@ -28,11 +28,13 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Job:
-    """One image to build: its build directory, the definition that it is of, and the work that its result goes to."""
+    """One image to build: its build directory, the definition that it is of, and the work that its result goes to;
+    with ``push_to``, a repository of a registry, it goes there alone, by its digest."""
 
     directory: Path
     definition: str
     work: Work
+    push_to: str = ""
 
 
 def bake(
@@ -54,6 +56,7 @@ def bake(
     wanted = {group: hashes for job in jobs for group, hashes in _own_index_hashes(job).items()}
     staged = wheels.stage(first.wheels, wanted, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
+    pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
     while True:
         targets = json.dumps(_targets(jobs, replaced), indent=2)
@@ -72,6 +75,7 @@ def bake(
                 on_event=report,
                 environ={**environ, **_index_variables(settings)},
                 attest=attest,
+                pushed=pushed,
             )
         except TreeGoneError as error:
             folder = first.folder / f"tree-{len(replaced)}"

@@ -3,7 +3,7 @@ back. The tag of a number is given once, and never to other content."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +12,7 @@ from builder.engine import registry as engine_registry
 from builder.errors import BuilderError, ImageStateError, TransferError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from builder.engine.endpoint import Endpoint
     from builder.engine.transfer import Moved, OnAmount
@@ -143,9 +143,7 @@ def fetch(
 
     Raises TransferError where it did not come, ImageStateError where something else came.
     """
-    pulled = f"{place.repository(name)}{'@' if version.startswith('sha256:') else ':'}{version}"
-    moved = transfer.pull(endpoint, place.repository(name), version, place.login(name), on_amount)
-    try:
+    with _pulled(endpoint, place.repository(name), version, place.login(name), on_amount) as (pulled, moved):
         details = images.inspect(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
             raise ImageStateError(
@@ -153,11 +151,31 @@ def fetch(
                 hint="`builder rebuild` makes a number again from its build directory",
             )
         images.tag(endpoint, pulled, str(name))
+    return moved
+
+
+def bring(endpoint: Endpoint, repository: str, digest: str, tag: str, on_amount: OnAmount) -> None:
+    """Gets what a builder pushed to ``repository`` (``HOST/NAME``) by its digest into an engine, as ``tag``.
+
+    Raises TransferError where it did not come.
+    """
+    with _pulled(endpoint, repository, digest, logins.headers(repository), on_amount) as (pulled, _):
+        images.tag(endpoint, pulled, tag)
+
+
+@contextmanager
+def _pulled(
+    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnAmount
+) -> Iterator[tuple[str, Moved]]:
+    """What the engine calls it while the block runs, and what it lacked."""
+    moved = transfer.pull(endpoint, repository, version, login, on_amount)
+    pulled = f"{repository}{'@' if version.startswith('sha256:') else ':'}{version}"
+    try:
+        yield pulled, moved
     finally:
         # Only a second name by now, or something that nobody wants.
         with suppress(BuilderError):
             images.remove(endpoint, pulled)
-    return moved
 
 
 def require(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:

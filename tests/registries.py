@@ -19,10 +19,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from builder.engine import api, images, loopback
+from builder.engine import api, images, loopback, transfer
 from builder.engine.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
+from tests.conftest import BASE
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 # `docker login` as tester:secret; by htpasswd -B.
@@ -108,6 +109,15 @@ def image(endpoint: Endpoint) -> Iterator[str]:
         images.remove(endpoint, name)
         if not had:
             api.request(endpoint, "DELETE", f"/volumes/{loopback.VOLUME}")
+
+
+def push_base(endpoint: Endpoint, reference: str) -> None:
+    """Gives a registry the base image of the tests, as ``reference``."""
+    images.tag(endpoint, BASE, reference)
+    try:
+        transfer.push(endpoint, reference, {}, lambda _: None)
+    finally:
+        images.remove(endpoint, reference)
 
 
 @dataclass

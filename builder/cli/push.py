@@ -50,10 +50,11 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
         with transfers.shown() as report:
             done = verb.run(context.project, context.endpoint, images, report)
     for one in done:
-        _print(one)
+        print_done(one)
 
 
-def _print(one: Done) -> None:
+def print_done(one: Done) -> None:
+    """Says what came of one push."""
     said = "is there already" if one.already else "pushed"
     click.echo(f"{one.image} {said}{', now latest' if one.latest else ''}: {one.reference}@{one.digest}")
     if not one.already:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from builder.engine import attestations, images, transfer
+from builder.engine import attestations, images
 from builder.engine import registry as engine_registry
 from builder.engine.endpoint import Endpoint
 from builder.lock import reading
@@ -29,10 +29,7 @@ def registry(tmp_path: Path, endpoint: Endpoint) -> Iterator[Registry]:
     """A registry with a scanner and the base image."""
     with registries.registry(tmp_path / "registry") as found:
         scanners.push(endpoint, tmp_path / "scanner", f"{found.address}/scanner:1")
-        name = f"{found.address}/base:1"
-        images.tag(endpoint, BASE, name)
-        transfer.push(endpoint, name, {}, lambda _: None)
-        images.remove(endpoint, name)
+        registries.push_base(endpoint, f"{found.address}/base:1")
         yield found
 
 
@@ -138,7 +135,7 @@ def test_a_node_gets_it_as_it_was_recorded(small: Project, builder: Command, bui
 
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
-    with registries.node("builder-node4", "10.219.0.1/24") as found:
+    with registries.node("builder-attest", "10.223.0.1/24") as found:
         yield found
 
 
