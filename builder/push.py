@@ -104,7 +104,9 @@ def _attested(
             pushed = registry.Pushed(registry.put(endpoint, place, name, recorded, built.tag, report), already=False)
             return _finished(project, endpoint, place, lock, name, built.tag, pushed, report)
     except BuildFailedError as error:
-        hint = error.hint or "an SBOM needs a scanner that BuildKit can get: `scanner:` of builder.yaml names another"
+        if "sbom" not in kinds or error.hint:
+            raise
+        hint = "an SBOM needs a scanner that BuildKit can get: `scanner:` of builder.yaml names another"
         raise BuildFailedError(error.message, log=error.log, hint=hint) from None
 
 
@@ -124,11 +126,11 @@ def _finished(
     pushed: registry.Pushed,
     report: Report,
 ) -> Done:
-    """Sets ``latest`` and records the digest; ``source`` is what the engine calls the image that was pushed."""
+    """Records the digest and sets ``latest``; ``source`` is what the engine calls the image that was pushed."""
     held = lock.images[name.repository]
-    latest = held.current == name.number and registry.set_latest(endpoint, place, name, source, pushed.digest, report)
     if held.numbers[name.number].digest != pushed.digest:
         _record(project, name, pushed.digest, report)
+    latest = held.current == name.number and registry.set_latest(endpoint, place, name, source, pushed.digest, report)
     return Done(name, f"{place.repository(name)}:{name.number}", pushed.digest, pushed.already, latest)
 
 

@@ -57,6 +57,12 @@ def attested(endpoint: Endpoint, reference: str, form: str) -> dict[str, Any]:
     return found
 
 
+def materials(endpoint: Endpoint, reference: str) -> set[str | None]:
+    """The digests of what the provenance says that went into ``reference``."""
+    used = attested(endpoint, reference, "{{json .Provenance}}")["SLSA"]["materials"]
+    return {f"sha256:{one['digest']['sha256']}" for one in used}
+
+
 def test_they_lie_beside_the_image_and_its_content_stays(
     small: Project, builder: Command, built: str, registry: Registry, endpoint: Endpoint
 ) -> None:
@@ -72,8 +78,7 @@ def test_they_lie_beside_the_image_and_its_content_stays(
 
     assert attestations.found(endpoint, f"{reference}:1") == {"sbom", "provenance"}
     base = engine_registry.digest(endpoint, f"{registry.address}/base:1")
-    used = attested(endpoint, f"{reference}:1", "{{json .Provenance}}")["SLSA"]["materials"]
-    assert base in {f"sha256:{one['digest']['sha256']}" for one in used}
+    assert base in materials(endpoint, f"{reference}:1")
     packages = attested(endpoint, f"{reference}:1", "{{json .SBOM}}")["SPDX"]["packages"]
     assert {"bash", "dpkg"} <= {package["name"] for package in packages}
 
@@ -98,6 +103,17 @@ def test_what_is_there_is_not_made_twice_and_what_is_added_keeps_it(
     builder("push", f"{built}:1", "--sbom")
     assert attestations.found(endpoint, reference) == {"sbom", "provenance"}
     assert engine_registry.digest(endpoint, f"{registry.address}/{built}:latest") == recorded(small, built).digest
+
+
+def test_of_a_chain_the_last_image_is_attested_with_the_base_of_the_first(
+    small: Project, builder: Command, built: str, top: str, registry: Registry, endpoint: Endpoint
+) -> None:
+    builder("build", "top")
+    builder("push", f"{top}:1", "--sbom", "--provenance")
+    reference = f"{registry.address}/{top}:1"
+    before = reading.read(small.lock).images[top].numbers[1]
+    assert engine_registry.fingerprint(endpoint, reference, before.platform) == before.fingerprint
+    assert materials(endpoint, reference) >= {engine_registry.digest(endpoint, f"{registry.address}/base:1")}
 
 
 def test_pull_and_rollback_get_it_back_and_it_runs(
