@@ -43,7 +43,7 @@ def test_other_content_is_said_and_not_kept(
     said = builder("rebuild", "small", code=1).stdout
     assert "other content, which was not kept" in said
     assert images.inspect(endpoint, f"{repository}:1") == built
-    assert images.tags(endpoint, ["builder-work"]) == {}
+    assert not [tag for tag in images.tags(endpoint, ["builder-work"]) if repository in tag]
 
 
 def test_a_build_directory_is_complete_without_this_program(
