@@ -16,11 +16,11 @@ from builder.cli.verbosity import verbosity_options
 from builder.events import Said
 
 if TYPE_CHECKING:
-    from builder.build import Built
+    from builder.building.prepare import Prepared
     from builder.engine.endpoint import Endpoint
     from builder.lock.model import ImageName
     from builder.plan.model import Step
-    from builder.prepare import Prepared
+    from builder.verbs.build import Built
 
 
 @click.command()
@@ -67,9 +67,10 @@ def build(
 
     With --push, what --builder builds comes through the registry, and only the layers that either side lacks move.
     """
-    from builder import prepare, remote, rendered
+    from builder.building import prepare, rendered
     from builder.cli.say import say
     from builder.definitions import configuration
+    from builder.distribution import remote
 
     overrides = parse_overrides(platform, settings)
     requests = [
@@ -99,16 +100,16 @@ def _finish_without_building(context: Context, prepared: Prepared, name: ImageNa
     from builder.cli.say import say
 
     if prepared.to_record:
-        from builder import build as verb
+        from builder.verbs import build as verb
 
         verb.record_without_building(context.project, context.endpoint, prepared, name, say)
     _say_already(prepared, name)
 
 
 def _push(context: Context, images: list[ImageName]) -> None:
-    from builder import push
     from builder.cli import transfers
     from builder.cli.push import print_done
+    from builder.verbs import push
 
     with transfers.shown() as report:
         done = push.run(context.project, context.endpoint, tuple(map(str, images)), report)
@@ -117,10 +118,10 @@ def _push(context: Context, images: list[ImageName]) -> None:
 
 
 def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared], through: str | None) -> list[Built]:
-    from builder import build as verb
-    from builder import steptimes
+    from builder.building import steptimes
     from builder.cli import progress
     from builder.cli.say import say
+    from builder.verbs import build as verb
 
     for prepared in to_build:
         for line in _why(prepared):

@@ -16,11 +16,11 @@ Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
 
 
 def names(*kinds: str) -> Completer:
-    """A completer of these kinds of names: functions of `builder.known` (``definitions``, ``models``, …)."""
+    """A completer of these kinds of names: functions of `builder.verbs.known` (``definitions``, ``models``, …)."""
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        from builder import known
         from builder.errors import BuilderError
+        from builder.verbs import known
 
         try:
             project: Project = _context(ctx).project

@@ -24,8 +24,8 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     images.lock before the number is set, and `latest` where it is current. A node that fails stops no other; the exit
     code is then 1.
     """
-    from builder import copying
     from builder.cli import transfers
+    from builder.verbs import copying
 
     with transfers.shown() as report:
         done = copying.run(context.project, context.endpoint, os.environ, image, nodes, report)

@@ -11,11 +11,11 @@ import click
 from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
-    from builder.diff import Difference, Side
-    from builder.diff_lock import LockDifference
+    from builder.comparing.texts import FileChange
+    from builder.comparing.upstream import Moved
     from builder.lock.model import Pairing
-    from builder.texts import FileChange
-    from builder.upstream import Moved
+    from builder.verbs.diff import Difference, Side
+    from builder.verbs.diff_lock import LockDifference
 
 SHOWN_COMMITS = 20
 MANY = 1_000_000
@@ -51,12 +51,12 @@ def diff(
 
     wanted = Wanted(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
     if lock:
-        from builder import diff_lock
+        from builder.verbs import diff_lock
 
         between = diff_lock.run(context.project, before, after, wanted, say)
         document, lines = _lock_document(between), diff_text.of_locks(between, full=full)
     else:
-        from builder import diff as verb
+        from builder.verbs import diff as verb
 
         if after is None:
             raise click.UsageError("two images are wanted: builder diff A B")

@@ -9,13 +9,13 @@ from builder.cli import table, words
 from builder.plan.explain import short
 
 if TYPE_CHECKING:
-    from builder.changes import PackageChange, PullChange, ValueChange
-    from builder.diff import Difference, Side
-    from builder.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
+    from builder.comparing.changes import PackageChange, PullChange, ValueChange
+    from builder.comparing.texts import FileChange
+    from builder.comparing.upstream import Moved
     from builder.lock.model import Pairing, Version
     from builder.sources.git_reading import Between
-    from builder.texts import FileChange
-    from builder.upstream import Moved
+    from builder.verbs.diff import Difference, Side
+    from builder.verbs.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
 
 SHOWN_LINES = 40
 SHOWN_PACKAGES = 20

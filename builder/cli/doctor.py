@@ -13,7 +13,7 @@ from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
-    from builder.doctor import Finding
+    from builder.verbs.doctor import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -23,7 +23,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 @pass_context
 def doctor(context: Context, as_json: bool) -> int:
     """Look for what would keep a build from working. Ends with 1 where something would."""
-    from builder import doctor as verb
+    from builder.verbs import doctor as verb
 
     findings = verb.run(context.project, os.environ)
     if as_json:

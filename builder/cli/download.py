@@ -26,8 +26,8 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     They go into the Hugging Face cache, at the revision that the recipe names, or else the one that was recorded when
     the model was paired. What was broken off goes on. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are followed.
     """
-    from builder import download as verb
     from builder.cli import transfer
+    from builder.verbs import download as verb
 
     with transfer.shown() as report:
         done = verb.run(context.project, verb.Request(what, revision, nodes), os.environ, report)

@@ -39,7 +39,7 @@ def export(
     script     a shell script with a plain docker run
     opencode   the provider for OpenCode's configuration
     """
-    from builder import export as verb
+    from builder.verbs import export as verb
 
     request = verb.Request(what, kind, overrides(given), extra, address)
     done = verb.run(context.project, request, os.environ)

@@ -16,7 +16,7 @@ from builder.cli.context import Context, json_option, pass_context
 if TYPE_CHECKING:
     from builder.lock.model import Lock, Model, Pairing
     from builder.models_cache import Held
-    from builder.status import Overview, Row
+    from builder.numbered.status import Overview, Row
 
 
 @click.command("list")
@@ -29,8 +29,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
 
     TARGET limits the list to a definition, a repository, a model, or the image of a recipe.
     """
-    from builder import listing
-    from builder import models as of_models
+    from builder.serving import models as of_models
+    from builder.verbs import listing
 
     lock, overview = listing.run(context.project, context.endpoint, target)
     if as_json:

@@ -12,9 +12,9 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
 
 if TYPE_CHECKING:
-    from builder.chain import Update
     from builder.definitions.image import Overrides
-    from builder.repin import Moved
+    from builder.pinning.chain import Update
+    from builder.verbs.repin import Moved
 
 STALE = 4
 SHOWN_COMMITS = 20
@@ -60,8 +60,8 @@ def lock(
 
 
 def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides, as_json: bool) -> int:
-    from builder import repin
     from builder.cli.say import document
+    from builder.verbs import repin
 
     missing = repin.check(context.project, context.endpoint, definitions, overrides)
     if as_json:
@@ -75,8 +75,9 @@ def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides,
 def _resolve(
     context: Context, definitions: tuple[str, ...], update: Update, overrides: Overrides, as_json: bool
 ) -> int:
-    from builder import pinned, repin
     from builder.cli.say import document, say
+    from builder.pinning import pinned
+    from builder.verbs import repin
 
     done = repin.run(context.project, context.endpoint, definitions, update, overrides, os.environ, say)
     if as_json:

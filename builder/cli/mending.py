@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def recover(context: Context, as_json: bool) -> None:
     """Makes a lost images.lock again and tells what could not be known."""
-    from builder import recover as verb
+    from builder.verbs import recover as verb
 
     done = verb.run(context.project, context.endpoint, say)
     if as_json:
@@ -36,7 +36,7 @@ def recover(context: Context, as_json: bool) -> None:
 
 def renumber(context: Context, as_json: bool) -> None:
     """Keeps both images where two branches gave one number to different ones."""
-    from builder import renumber as verb
+    from builder.verbs import renumber as verb
 
     done = verb.run(context.project, context.endpoint, say)
     if as_json:

@@ -14,7 +14,7 @@ from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
-    from builder.mod_list import Listed
+    from builder.verbs.mod_list import Listed
 
 
 class _SeveralRefs(click.Command):
@@ -44,7 +44,7 @@ def mods() -> None:
 @pass_context
 def list_(context: Context, as_json: bool) -> None:
     """Show every mod: what it changes, what it needs, and who uses it."""
-    from builder import mod_list
+    from builder.verbs import mod_list
 
     found = mod_list.run(context.project)
     if as_json:
@@ -62,7 +62,7 @@ def list_(context: Context, as_json: bool) -> None:
 
 
 def _facts(one: Listed) -> list[tuple[str, ...]]:
-    from builder import mod_list
+    from builder.verbs import mod_list
 
     users = (
         *(f"definition {name}" for name in one.definitions),
@@ -101,9 +101,9 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 
     Ends with 1 where a mod does not apply, or requires another version than it was asked for.
     """
-    from builder import mod_check, mod_pinned
     from builder.cli import mods_words
     from builder.cli.say import say
+    from builder.verbs import mod_check, mod_pinned
 
     if refs:
         verdicts = mod_check.run(context.project, mods, refs, os.environ, say)
@@ -124,7 +124,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 @pass_context
 def new(context: Context, name: str) -> None:
     """Begin a mod: a folder mods/NAME that works as it is, every key explained, with a test."""
-    from builder import mod_skeleton
+    from builder.verbs import mod_skeleton
 
     files = mod_skeleton.new(context.project, name)
     for file in files:

@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from builder.mod_list import Listed
-    from builder.mod_trial import Tried, Verdict
+    from builder.mods.trial import Tried, Verdict
+    from builder.verbs.mod_list import Listed
 
 
 def listed(found: Sequence[Listed]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 from builder.cli import table
 
 if TYPE_CHECKING:
-    from builder.mod_trial import Tried, Verdict
+    from builder.mods.trial import Tried, Verdict
 
 
 def lines(verdicts: Sequence[Verdict], columns: int) -> Iterator[str]:

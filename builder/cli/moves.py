@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from builder.pointers import Move
+    from builder.numbered.pointers import Move
 
 SHOWN = 8
 

@@ -12,7 +12,7 @@ from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
-    from builder.nodes import Held, NodeState, Serving
+    from builder.verbs.nodes import Held, NodeState, Serving
 
 
 @click.command()
@@ -24,7 +24,7 @@ def nodes(context: Context, as_json: bool) -> None:
     Stale is a `latest` that is not this project's current number, and a container whose model is paired with another
     image by now.
     """
-    from builder import nodes as verb
+    from builder.verbs import nodes as verb
 
     found = verb.run(context.project, os.environ)
     if as_json:

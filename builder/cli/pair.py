@@ -27,8 +27,8 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
 
     Other models stay where they are. `builder rollback MODEL` returns.
     """
-    from builder import pairings as verb
     from builder.cli.say import document, say
+    from builder.verbs import pairings as verb
 
     done = verb.pair(context.project, context.endpoint, model, image, force=force, report=say)
     moved = (done.move,) if done.move else ()
@@ -60,8 +60,8 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
 
     An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
     """
-    from builder import pairings as verb
     from builder.cli.say import document, say
+    from builder.verbs import pairings as verb
 
     done = verb.mark(context.project, what, status, note, say)
     if as_json:

@@ -27,8 +27,8 @@ def unpin(context: Context, image: str, as_json: bool) -> None:
 
 
 def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
-    from builder import protect
     from builder.cli.say import document, say
+    from builder.verbs import protect
 
     name, changed = protect.run(context.project, image, pinned=pinned, report=say)
     if as_json:

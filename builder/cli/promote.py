@@ -19,8 +19,8 @@ def promote(context: Context, image: str, force: bool, as_json: bool) -> None:
 
     Models stay with the images that they are paired with.
     """
-    from builder import promote as verb
     from builder.cli.say import document, say
+    from builder.verbs import promote as verb
 
     done = verb.run(context.project, context.endpoint, image, force=force, report=say)
     if as_json:

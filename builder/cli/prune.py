@@ -13,7 +13,7 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
 
 if TYPE_CHECKING:
-    from builder.prune import Pruned, Pruning
+    from builder.verbs.prune import Pruned, Pruning
 
 KEEP = 3
 
@@ -35,9 +35,9 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     stays never goes; nor does anything that this project did not build. A number that is gone stays on record and can
     be built again. It asks before it removes; where nobody can be asked it only shows, unless there is --yes.
     """
-    from builder import keeping
-    from builder import prune as verb
     from builder.cli.say import say
+    from builder.numbered import keeping
+    from builder.verbs import prune as verb
 
     wish = keeping.Wish(keep, older_than or timedelta(0))
     pruning = verb.plan(context.project, context.endpoint, wish, datetime.now(UTC))

@@ -20,8 +20,8 @@ def pull(context: Context, image: str) -> None:
     For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
     only when its content is what was recorded.
     """
-    from builder import pull as verb
     from builder.cli import transfers
+    from builder.verbs import pull as verb
 
     with transfers.shown() as report:
         done = verb.run(context.project, context.endpoint, image, report)

@@ -13,7 +13,7 @@ from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
     from builder.engine.attestations import Kind
-    from builder.push import Done
+    from builder.verbs.push import Done
 
 
 @click.command()
@@ -31,7 +31,7 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
     For --sbom and --provenance BuildKit bakes the number once more from its cache and its build directory; the content
     has to be the same. They are kept beside the image in the registry, and the digest that is signed covers them.
     """
-    from builder import push as verb
+    from builder.verbs import push as verb
 
     kinds: set[Kind] = set()
     if sbom:
@@ -39,7 +39,7 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
     if provenance:
         kinds.add("provenance")
     if kinds:
-        from builder import steptimes
+        from builder.building import steptimes
         from builder.cli import progress
 
         with progress.shown(steptimes.load(context.project)) as build_report:

@@ -22,9 +22,9 @@ def rebuild(context: Context, image: str) -> int:
     Ends with 1 where other content comes out. A number that is missing from the engine gets its tag back where the
     content is the same.
     """
-    from builder import rebuild as verb
-    from builder import steptimes
+    from builder.building import steptimes
     from builder.cli import progress
+    from builder.verbs import rebuild as verb
 
     with progress.shown(steptimes.load(context.project)) as report:
         done = verb.run(context.project, context.endpoint, image, os.environ, report)

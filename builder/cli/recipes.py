@@ -16,8 +16,8 @@ from builder.cli.serve_options import overrides, serve_options
 if TYPE_CHECKING:
     from builder.definitions.command import ServeCommand
     from builder.definitions.recipe import Recipe
-    from builder.recipecheck import Checked
-    from builder.recipes import Row
+    from builder.verbs.recipecheck import Checked
+    from builder.verbs.recipes import Row
 
 BROKEN = 2
 
@@ -32,7 +32,7 @@ def recipes() -> None:
 @pass_context
 def list_(context: Context, as_json: bool) -> None:
     """Show the project's recipes, and the image that serves each."""
-    from builder import recipes as verb
+    from builder.verbs import recipes as verb
 
     seen = verb.overview(context.project, context.endpoint)
     if as_json:
@@ -56,7 +56,7 @@ def list_(context: Context, as_json: bool) -> None:
 @pass_context
 def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Show what a recipe starts, and the image that serves it."""
-    from builder import recipes as verb
+    from builder.verbs import recipes as verb
 
     shown, engine_error = verb.show(context.project, context.endpoint, recipe, overrides(given), extra)
     found = shown.row.checked.recipe
@@ -81,7 +81,7 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
 
     Ends with 2 where something is wrong.
     """
-    from builder import recipecheck
+    from builder.verbs import recipecheck
 
     checked = recipecheck.check(context.project, paths)
     broken = [one for one in checked if one.problems]

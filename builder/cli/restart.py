@@ -30,10 +30,10 @@ def restart(
     After `rollback MODEL` that is the one before. With the options that it was started with, and what is given here in
     place of them.
     """
-    from builder import restart as verb
     from builder.cli import waiting
     from builder.cli.say import say
-    from builder.wanted import Request
+    from builder.serving.wanted import Request
+    from builder.verbs import restart as verb
 
     request = Request(what, overrides(given), extra, nodes)
     started = verb.restart(context.project, context.endpoint, os.environ, request, say)

@@ -26,8 +26,8 @@ def rollback(context: Context, target: str, to: int | None, force: bool, dry_run
     TARGET   a definition or repository: its `latest` moves, models stay
              a recipe: both its image's `latest` and its model move
     """
-    from builder import rollback as verb
     from builder.cli.say import document, say
+    from builder.verbs import rollback as verb
 
     done = verb.run(context.project, context.endpoint, target, to, force=force, dry_run=dry_run, report=say)
     if as_json:

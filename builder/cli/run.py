@@ -34,9 +34,9 @@ def run(
     Waits until it answers; ^C meanwhile stops it again. From then on the engine restarts it when it ends by itself, and
     when the machine starts. Several --node serve it together, the first one answers.
     """
-    from builder import run as verb
-    from builder import wanted
     from builder.cli import waiting
+    from builder.serving import wanted
+    from builder.verbs import run as verb
 
     request = wanted.Request(what, overrides(given), extra, nodes)
     prepared = wanted.prepare(context.project, context.endpoint, os.environ, request)

@@ -18,8 +18,8 @@ def schema(name: str | None) -> None:
     \b
         # yaml-language-server: $schema=PATH
     """
-    from builder import schemas
     from builder.cli import table
+    from builder.verbs import schemas
 
     if name is not None:
         click.echo(schemas.text(name), nl=False)

@@ -13,7 +13,7 @@ from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
     from builder.project import Project
-    from builder.showing import Shown
+    from builder.verbs.showing import Shown
 
 
 @click.command()
@@ -26,7 +26,7 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
 
     IMAGE is a repository or a definition; without a number, its current image.
     """
-    from builder import showing
+    from builder.verbs import showing
 
     shown = showing.run(context.project, context.endpoint, image)
     if as_json:

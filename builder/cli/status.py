@@ -16,7 +16,7 @@ from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 
 if TYPE_CHECKING:
-    from builder.serving_state import Overview, State
+    from builder.verbs.serving_state import Overview, State
 
 _PAUSE_SECONDS = 1.0
 _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
@@ -32,7 +32,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
 
     Health, restarts, requests, tokens a second and speculative acceptance, as vLLM counts them.
     """
-    from builder import serving_state
+    from builder.verbs import serving_state
 
     while True:
         seen = serving_state.look(context.project, context.endpoint, os.environ, what)

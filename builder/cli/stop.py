@@ -22,8 +22,8 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
 
     It may finish what it is at, and is killed when its time is over. Without a name: the only one there is.
     """
-    from builder import running
-    from builder import stop as verb
+    from builder.serving import running
+    from builder.verbs import stop as verb
 
     found = running.find(context.project, context.endpoint, os.environ, what)
     done = verb.run(found, seconds)

@@ -10,9 +10,9 @@ from typing import Self
 import click
 
 from builder.cli import verbosity, words
-from builder.copying import OnNode, Outcome
 from builder.engine.transfer import Amount
 from builder.events import Said
+from builder.verbs.copying import OnNode, Outcome
 
 
 class PlainTransfers:

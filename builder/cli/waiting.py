@@ -14,18 +14,18 @@ import click
 from builder.cli import verbosity, words
 from builder.cli.say import say
 from builder.events import Said
-from builder.phases import Phase
+from builder.serving.phases import Phase
 
 if TYPE_CHECKING:
     from builder.cli.context import Context
     from builder.events import Report
-    from builder.run import Started
-    from builder.served import Served
+    from builder.serving.served import Served
+    from builder.verbs.run import Started
 
 
 def say_image(context: Context, found: Served) -> None:
     """Says so where the image is not the model's own, or the model is at another revision than it was."""
-    from builder import models, served
+    from builder.serving import models, served
 
     for remark in (served.remark(found), models.remark(context.project, os.environ, found.recipe)):
         if remark:
@@ -34,7 +34,8 @@ def say_image(context: Context, found: Served) -> None:
 
 def finish(context: Context, started: Started, *, detach: bool) -> None:
     """Waits until it answers, unless told not to, and says where."""
-    from builder import models, readiness
+    from builder.serving import models
+    from builder.verbs import readiness
 
     running = started.running
     where = f"{click.style(running.name, bold=True)} serves from {running.image}"

@@ -13,8 +13,9 @@ from typing import Any
 
 import click
 
-from builder import errors, schemas
+from builder import errors
 from builder.cli.main import BUG, INTERRUPTED, cli
+from builder.verbs import schemas
 
 HERE = Path(__file__).parent
 MADE = "<!-- Written by `make reference`. Change the program, and not this page. -->\n\n"

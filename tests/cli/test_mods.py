@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from builder import mod_check, mod_pinned
 from builder.cli import mods_words
+from builder.verbs import mod_check, mod_pinned
 from tests import projects
 from tests.verbs.mod_project import INC, NEW, RELEASES, ModProject, diff, made
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from builder import schemas
 from builder.cli.schema import NAMES
+from builder.verbs import schemas
 from tests import projects
 
 ROOT = projects.REPOSITORY_ROOT

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from builder import metrics
 from builder.definitions.container import LABEL
 from builder.engine import containers, images, services
 from builder.engine.endpoint import Endpoint, environment
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
+from builder.serving import metrics
 from tests import projects
 from tests.conftest import SCRIPTS, remove_all
 from tests.cpu_image import builder, project, run_in

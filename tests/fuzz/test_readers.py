@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from builder import recipecheck
 from builder.definitions import command, configuration, image, mod, recipe, target
 from builder.errors import BuilderError, FileProblemsError
 from builder.lock import reading
@@ -23,6 +22,7 @@ from builder.lock.text import dump
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
 from builder.project import Project
+from builder.verbs import recipecheck
 from tests import projects
 from tests.fuzz.mutations import mutations
 from tests.plan import shipped

@@ -13,11 +13,12 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 
-from builder import schemas, yamlfile
+from builder import yamlfile
 from builder.lock import model, pins, reading
 from builder.lock.checks import WrongError
 from builder.lock.model import Lock
 from builder.lock.text import dump
+from builder.verbs import schemas
 from tests import projects
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from builder import packages
 from builder.definitions import mod
 from builder.definitions.mod import Mod
-from builder.packages import Access
+from builder.pinning import packages
+from builder.pinning.packages import Access
 from builder.project import Project
 from builder.sources import environment
 from tests import projects

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from builder import pinned
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.lock.pins import BasePin, Pins, WheelPin
+from builder.pinning import pinned
+from builder.pinning.resolver import Resolver
 from builder.plan.make import Ingredients, make
 from builder.project import Project
-from builder.resolver import Resolver
 from builder.sources.environment import Settings
 from tests import projects
 from tests.sources.wheelhouse import Served, make_commit_index, make_index, make_wheel, serving, sha256

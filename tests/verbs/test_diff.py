@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from builder import diff
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.definitions.mod import Mod
@@ -22,6 +21,7 @@ from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
 from builder.project import Project
 from builder.sources.git_reading import Wanted
+from builder.verbs import diff
 from tests import projects
 from tests.conftest import command
 from tests.plan.shipped import DIFF, SHA256

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from builder import diff_lock
 from builder.errors import LockError, UsageError
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
 from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
 from builder.sources.git_reading import Wanted
+from builder.verbs import diff_lock
 from tests.conftest import command
 from tests.plan.test_make import cpu_plan
 from tests.verbs import kept

@@ -17,12 +17,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from builder import keeping, promote, prune, record, rollback
 from builder.engine import images
 from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
+from builder.numbered import keeping, record
 from builder.project import Project
+from builder.verbs import promote, prune, rollback
 from tests import projects
 from tests.conftest import Command
 from tests.stock import number, stock
@@ -125,7 +126,7 @@ _PLAIN = {"force": False, "dry_run": False, "report": quiet}
 
 
 def _after(lock: Lock, subject: str) -> Lock:
-    from builder.pointers import apply
+    from builder.numbered.pointers import apply
 
     whole = rollback.Subject(subject, None if subject == MODEL else subject, MODEL if subject == MODEL else None)
     return apply(lock, rollback.moves(lock, whole, None))

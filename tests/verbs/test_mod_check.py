@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from builder import mod_check
 from builder.errors import FileProblemsError, SourceError, UsageError
-from builder.mod_trial import Verdict
+from builder.mods.trial import Verdict
+from builder.verbs import mod_check
 from tests.sources import git_server
 from tests.sources.wheelhouse import make_simple_index, make_wheel
 from tests.verbs.mod_project import INC, NEW, OLD, RELEASES, ModProject, diff, made

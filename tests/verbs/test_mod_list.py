@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder import mod_list
 from builder.definitions import mod
 from builder.lock import writing
 from builder.lock.model import NumberedImage, Repository
+from builder.verbs import mod_list
 from tests import projects
 
 YAML = """\

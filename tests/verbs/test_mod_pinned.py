@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from builder import mod_pinned
 from builder.errors import FileProblemsError
 from builder.lock.pins import GitPin
-from builder.mod_trial import Verdict
+from builder.mods.trial import Verdict
 from builder.sources import git, pulls
+from builder.verbs import mod_pinned
 from tests import projects
 from tests.sources import git_server
 from tests.verbs.mod_project import NEW, ModProject, diff, made

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder import mod_skeleton
 from builder.definitions import mod, reading
 from builder.errors import UsageError
 from builder.project import Project
+from builder.verbs import mod_skeleton
 from tests import projects
 from tests.conftest import Command
 

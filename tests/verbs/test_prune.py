@@ -176,7 +176,8 @@ def test_what_changed_since_the_plan_is_left_alone(
 ) -> None:
     from datetime import UTC, datetime, timedelta
 
-    from builder import keeping, prune
+    from builder.numbered import keeping
+    from builder.verbs import prune
 
     plan = prune.plan(stocked, endpoint, keeping.Wish(3, timedelta(0)), datetime.now(UTC))
     builder("pin", "small:1")

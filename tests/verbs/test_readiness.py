@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from builder import readiness
 from builder.definitions import recipe
 from builder.definitions.container import LABEL
 from builder.engine import services
 from builder.engine.endpoint import Endpoint
 from builder.errors import NothingToDoError
 from builder.lock import reading
-from builder.phases import Phase
-from builder.run import Started
-from builder.running import Member, Place, Running
-from builder.served import of_recipe
+from builder.serving.phases import Phase
+from builder.serving.running import Member, Place, Running
+from builder.serving.served import of_recipe
+from builder.verbs import readiness
+from builder.verbs.run import Started
 from tests.conftest import BASE
 from tests.verbs.serving import Kitchen
 

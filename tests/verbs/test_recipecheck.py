@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from builder import recipecheck
 from builder.errors import UsageError
 from builder.project import Project
+from builder.verbs import recipecheck
 from tests import projects
 
 BROKEN = "name: x\ncontainer: smal\nmods: [mods/templat, other]\nenv:\nA: 1\ncommand: vllm serve x --port {prt}\n"

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from builder.definitions import image as definitions
+from builder.distribution.registry import Place, state
 from builder.engine import images
 from builder.engine import registry as engine_registry
 from builder.engine.endpoint import Endpoint, environment
 from builder.lock import reading
 from builder.lock.model import ImageName, NumberedImage
 from builder.project import Project
-from builder.registry import Place, state
 from tests import projects, registries
 from tests.conftest import Command, command, remove_all
 from tests.registries import Front, Registry

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from builder.errors import NothingToDoError, UsageError
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
 from builder.lock.text import dump
-from builder.rollback import Subject, apply, moves
+from builder.verbs.rollback import Subject, apply, moves
 
 REPO = "vllm-node-tf5"
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
-from builder.pointers import apply
-from builder.rollback import Subject, moves
+from builder.numbered.pointers import apply
+from builder.verbs.rollback import Subject, moves
 
 REPO, MODEL = "vllm-node-tf5", "Org/M"
 ALONE = [Subject("", REPO, None), Subject("", None, MODEL)]

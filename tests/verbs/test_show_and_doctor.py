@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from builder import doctor
 from builder.engine import endpoint as endpoints
 from builder.engine import images, versions
 from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
+from builder.verbs import doctor
 from tests import projects
 from tests.conftest import Command
 

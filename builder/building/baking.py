@@ -1,0 +1,156 @@
+"""One run of BuildKit over build directories, with the person's certificates, package indexes, wheels and proxies."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.distribution import remote
+from builder.engine import bake as engine_bake
+from builder.errors import BuildFailedError, SourceError, TreeGoneError
+from builder.events import Said
+from builder.plan.bake import TARGET as IMAGE_TARGET
+from builder.sources import environment, wheels
+
+if TYPE_CHECKING:
+    from builder.building.work import Work
+    from builder.engine.endpoint import Endpoint
+    from builder.events import Report
+    from builder.project import Project
+
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One image to build: its build directory, the definition that it is of, and the work that its result goes to;
+    with ``push_to``, a repository of a registry, it goes there alone, by its digest."""
+
+    directory: Path
+    definition: str
+    work: Work
+    push_to: str = ""
+
+
+def bake(
+    project: Project,
+    endpoint: Endpoint,
+    jobs: Sequence[Job],
+    environ: Mapping[str, str],
+    report: Report,
+    attest: Sequence[str] = (),
+) -> tuple[tuple[engine_bake.Baked, ...], Path]:
+    """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log. Each
+    image is accompanied by what BuildKit is to ``attest``.
+
+    A source tree that its repository no longer gives comes from the mirror. Raises BuildFailedError where a step fails.
+    """
+    settings = environment.read(environ)
+    first = jobs[0].work
+    log = _log_file(project, first)
+    wanted = {group: hashes for job in jobs for group, hashes in _own_index_hashes(job).items()}
+    staged = wheels.stage(first.wheels, wanted, settings)
+    names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
+    pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
+    replaced: dict[str, str] = {}
+    while True:
+        targets = json.dumps(_targets(jobs, replaced), indent=2)
+        (first.folder / engine_bake.BAKE_FILE).write_text(targets, encoding="utf-8")
+        try:
+            baked = engine_bake.bake_targets(
+                endpoint,
+                first.folder,
+                names=names,
+                secrets=_secrets(settings),
+                contexts={"find-links": str(first.wheels)} if staged else {},
+                # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the history.
+                args=dict(settings.proxies),
+                cache=remote.cache(project, jobs[0].definition),
+                log_path=log,
+                on_event=report,
+                environ={**environ, **_index_variables(settings)},
+                attest=attest,
+                pushed=pushed,
+            )
+        except TreeGoneError as error:
+            folder = first.folder / f"tree-{len(replaced)}"
+            replaced[error.address] = _from_mirror(project, error, folder, report)
+            continue
+        return tuple(baked[name] for name in names), log
+
+
+def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Report) -> str:
+    """The folder with the tree that BuildKit asked for in vain. Raises BuildFailedError where no mirror holds it."""
+    from builder.sources import trees
+
+    url, _, commit = gone.address.partition("#")
+    try:
+        trees.check_out(project.mirrors, url, commit, folder)
+    except SourceError as error:
+        raise BuildFailedError(
+            f"{gone.message}\n{error.message}",
+            log=gone.log,
+            hint="look at the network; a commit that is gone for good is only in the mirror (.builder/mirrors) of a "
+            "machine that pinned it",
+        ) from None
+    # BuildKit obeys it in a folder, and does not in a repository.
+    (folder / ".dockerignore").unlink(missing_ok=True)
+    report(Said(f"{url} did not give {commit[:12]}: its files come from the mirror"))
+    return str(folder)
+
+
+def _targets(jobs: Sequence[Job], replaced: Mapping[str, str]) -> dict[str, Any]:
+    """The targets of all jobs' own bake files, told apart by number; each says what its build directory says, but for
+    the contexts that are ``replaced``."""
+    found: dict[str, Any] = {}
+    for number, job in enumerate(jobs, start=1):
+        own = json.loads((job.directory / engine_bake.BAKE_FILE).read_text(encoding="utf-8"))["target"]
+        renamed = {name: _target(job, number) if name == IMAGE_TARGET else f"{name}-below-{number}" for name in own}
+        for name, target in own.items():
+            contexts = {
+                key: f"target:{renamed[place.removeprefix('target:')]}"
+                if place.startswith("target:")
+                else replaced.get(place, place)
+                for key, place in target.get("contexts", {}).items()
+            }
+            folder = str((job.directory / target["context"]).resolve())
+            found[renamed[name]] = {**target, "context": folder, **({"contexts": contexts} if contexts else {})}
+    return {"target": found}
+
+
+def _target(job: Job, number: int) -> str:
+    """A name that bake takes, for the steps of several images to be told apart by."""
+    return f"{re.sub('[^A-Za-z0-9_-]', '_', job.definition)}-{number}"
+
+
+def _own_index_hashes(job: Job) -> dict[str, frozenset[str]]:
+    """The hashes of the packages that an index of their own serves, by the folder that the template looks into: local
+    wheels may take its place. The images below lie in folders of their names."""
+    found = {}
+    for file in sorted(job.directory.glob("**/python/index-*.txt")):
+        folder = file.parent.parent
+        definition = job.definition if folder == job.directory else folder.name
+        found[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(file.read_text(encoding="utf-8")))
+    return found
+
+
+def _index_variables(settings: environment.Settings) -> dict[str, str]:
+    extra = " ".join(settings.extra_index_urls)
+    said = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": extra}
+    return {name: value for name, value in said.items() if value}
+
+
+def _secrets(settings: environment.Settings) -> tuple[engine_bake.Secret, ...]:
+    """What the steps may use and must not keep; an index's address may hold a password."""
+    files = [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
+    return (*files, *(engine_bake.Secret(name, env=name) for name in _index_variables(settings)))
+
+
+def _log_file(project: Project, work: Work) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return project.state / "logs" / f"{stamp}-{work.name}.log"

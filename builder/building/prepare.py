@@ -1,0 +1,210 @@
+"""Thinking a build through before anything is done: load, pin, plan, and compare with what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from builder.building import rendered
+from builder.definitions import image, target
+from builder.errors import UsageError
+from builder.events import Said
+from builder.lock import reading
+from builder.lock.model import ImageName, Lock
+from builder.mods import choice
+from builder.numbered import status
+from builder.pinning import chain as chains
+from builder.pinning import frozen as frozen_diffs
+from builder.pinning import pinned
+from builder.plan import explain
+from builder.plan.make import Ingredients, make
+from builder.serving import models
+
+if TYPE_CHECKING:
+    from builder.definitions.mod import Mod
+    from builder.definitions.recipe import Recipe
+    from builder.definitions.target import Target
+    from builder.engine.endpoint import Endpoint
+    from builder.events import Report
+    from builder.plan.model import Plan, Step
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the person asked for. ``mods`` and ``models`` come on top of the recipe's own; ``update`` maps the sources
+    to resolve anew to the git ref to take instead of the definition's, or None."""
+
+    target: str
+    mods: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    update: chains.Update = field(default_factory=dict)
+    overrides: image.Overrides = field(default_factory=image.Overrides)
+    locked: bool = False
+    force: bool = False
+    promote: bool = True
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a plan stands to what has been built: ``already`` is the number with the same inputs that is still there,
+    ``before`` the steps of the number that it is compared with, ``reasons`` why a build is needed."""
+
+    already: ImageName | None
+    before: tuple[Step, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request thought through: the plan, the diffs frozen for it, and how it compares with what has been built.
+    ``revisions`` are those to record, by model, where they are known."""
+
+    request: Request
+    plan: Plan
+    recipe: Recipe | None
+    models: tuple[str, ...]
+    revisions: Mapping[str, str]
+    lock: Lock
+    frozen: Mapping[str, bytes]
+    rendered: Mapping[str, str]
+    compared: Comparison
+
+    @property
+    def unpaired(self) -> tuple[str, ...]:
+        """The models of the request that no image serves yet; none where what is already built is marked bad."""
+        already = self.compared.already
+        image = self.lock.image(already) if already else None
+        if image and image.status == "bad":
+            return ()
+        return tuple(model for model in self.models if model not in self.lock.models)
+
+    @property
+    def to_record(self) -> bool:
+        """Whether images.lock lacks something even where nothing is to be built: a pairing, or pins as asked now."""
+        return bool(self.unpaired) or any(
+            self.lock.pins_of(one.definition.name, one.definition.platform) != one.pins for one in self.plan.chain
+        )
+
+
+def prepare_all(
+    project: Project, endpoint: Endpoint, requests: Sequence[Request], environ: Mapping[str, str], report: Report
+) -> tuple[Prepared, ...]:
+    """Loads, pins and plans; nothing is written, and no source is asked twice. Raises what the files, the lock or a
+    source have to say."""
+    from builder.engine import versions
+
+    lock = reading.read(project.lock)
+    meant = [target.find(project, request.target) for request in requests]
+    for one in meant:
+        _require_a_definition(one)
+    host = versions.platform(endpoint)
+    wanted = [
+        image.chain(project, one.definition, host, request.overrides)
+        for one, request in zip(meant, requests, strict=True)
+    ]
+    for chain, request in zip(wanted, requests, strict=True):
+        if request.locked and request.update:
+            raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
+        if request.locked:
+            chains.require_covered(lock, chain)
+    update = {name: ref for request in requests for name, ref in request.update.items()}
+    mods = [
+        choice.load(project, chain, (*(one.recipe.mods if one.recipe else ()), *request.mods))
+        for one, chain, request in zip(meant, wanted, requests, strict=True)
+    ]
+    completed = chains.complete(project, endpoint, lock, wanted, update, environ, report)
+    faults = [fault for one in completed.values() for fault in one.faults]
+    if faults:
+        raise pinned.error_of(faults)
+    found: list[Prepared] = []
+    for request, one, chain, own in zip(requests, meant, wanted, mods, strict=True):
+        arranged = choice.arrange(project, chain, own, [completed[each.name].pins for each in chain])
+        prepared = _prepare(project, endpoint, lock, request, one, chain, completed, arranged, environ)
+        _try_patches(project, prepared, environ, report)
+        found.append(prepared)
+        for plan in prepared.plan.chain:
+            lock = lock.with_pins(plan.definition.name, plan.definition.platform, plan.pins)
+    return tuple(found)
+
+
+def _require_a_definition(meant: Target) -> None:
+    """Raises UsageError for a recipe that asks for one numbered image, which is never built again."""
+    if meant.recipe and meant.recipe.number:
+        raise UsageError(
+            f"{meant.recipe.file} serves {meant.recipe.container}, an image that is there already",
+            hint=f"to build another, name the repository alone: `container: {meant.recipe.repository}`",
+        )
+
+
+def _prepare(
+    project: Project,
+    endpoint: Endpoint,
+    lock: Lock,
+    request: Request,
+    meant: Target,
+    chain: chains.Chain,
+    completed: Mapping[str, pinned.Completed],
+    mods: Sequence[tuple[Mod, ...]],
+    environ: Mapping[str, str],
+) -> Prepared:
+    recipe = meant.recipe
+    wanted = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
+    plan: Plan | None = None
+    frozen: dict[str, bytes] = {}
+    fresh: dict[str, str] = {}
+    for definition, baked in zip(chain, mods, strict=True):
+        one, last = completed[definition.name], definition is chain[-1]
+        frozen.update(one.frozen)
+        diffs = frozen_diffs.load(project, definition.name, one.pins, frozen)
+        ingredients = Ingredients(definition, one.pins, diffs, baked, rendered.remembering(project, fresh))
+        plan = make(ingredients, plan, recipe if last else None, wanted if last else ())
+    if plan is None:
+        raise ValueError("a chain holds at least one definition")
+    compared = _compare(project, endpoint, lock, plan)
+    revisions = {model: found for model in wanted if (found := models.to_record(environ, model, recipe))}
+    return Prepared(request, plan, recipe, wanted, revisions, lock, frozen, fresh, compared)
+
+
+def _try_patches(project: Project, prepared: Prepared, environ: Mapping[str, str], report: Report) -> None:
+    """Raises FileProblemsError where a mod's patch does not apply to what is pinned, if anything is to be built; what
+    can be reached is tried."""
+    plan = prepared.plan
+    if prepared.compared.already or not any(mod.patches for mod in plan.mods):
+        return
+    from builder.mods import trial
+    from builder.pinning import packages
+
+    reach = packages.access(project, environ, lambda text: report(Said(text)))
+    levels = []
+    for one in plan.chain:
+        diffs = frozen_diffs.load(project, one.definition.name, one.pins, prepared.frozen)
+        levels.append(packages.Level(one.definition, one.pins, diffs))
+    trial.require(plan.mods, lambda package: packages.pinned(reach, levels, package), report)
+
+
+def _compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Comparison:
+    """How the plan stands to what has been built: the number with the same inputs that is still there, or else why a
+    build is needed."""
+    repository = lock.images.get(plan.repository)
+    if repository is None or not repository.numbers:
+        return Comparison(None, (), ("it is the first image of this repository",))
+    same = [number for number, built in repository.numbers.items() if built.input_hash == plan.input_hash]
+    if same:
+        known, _ = status.states(project, endpoint, lock)
+        present = [number for number in same if known[ImageName(plan.repository, number)] == "present"]
+        if present:
+            return Comparison(ImageName(plan.repository, max(present)), plan.steps, ())
+        gone = ImageName(plan.repository, max(same))
+        return Comparison(
+            None, plan.steps, (f"{gone} was built from the same inputs, but this engine no longer has it",)
+        )
+    last = ImageName(plan.repository, max(repository.numbers))
+    steps_file = project.builds / last.repository / str(last.number) / "plan.json"
+    try:
+        before = explain.read_steps(steps_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):
+        unreadable = project.relative(steps_file)
+        return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))
+    return Comparison(None, before, explain.changes(before, plan.steps))

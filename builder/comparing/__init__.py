@@ -1,0 +1,1 @@
+"""What is in two images, and what differs."""

@@ -1,0 +1,146 @@
+"""What in a build directory is no longer what its number was built from.
+
+plan.json holds what each step took in, and images.lock the hash over them; every file is compared with its step. Of the
+bake file only what decides the content counts: its other keys may differ between versions of this program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from builder.building import build_directory
+from builder.plan import bake, model, python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.building.build_directory import BuildDirectory, Part
+    from builder.lock.model import NumberedImage
+    from builder.lock.pins import LockedPackage
+
+_PULL = "pull request "
+
+
+def edits(directory: BuildDirectory, image: NumberedImage) -> Iterator[str]:
+    """One line for each file that differs, by its path in the directory; nothing where all is as it was built."""
+    if model.input_hash(directory.steps) != image.input_hash:
+        yield "plan.json does not have the input hash that images.lock records"
+    below = ""
+    for part in directory.parts:
+        prefix = f"{part.definition}/" if part.definition else ""
+        for said in (*_texts(part), *_patches(part), *_packages(part), *_mods(part)):
+            yield f"{prefix}{said}"
+        for key in _bake_keys(part, image.platform, below):
+            yield f"bake.json: `{key}` of target {part.definition or bake.TARGET}"
+        below = part.definition
+
+
+def _texts(part: Part) -> Iterator[str]:
+    for step in ("Dockerfile", "build-metadata.yaml"):
+        for key, sha256 in part.takes.get(step, {"text": ""}).items():
+            name = step if key == "text" else key
+            if said := _compared(part.folder / name, sha256):
+                yield f"{name} {said}"
+
+
+def _patches(part: Part) -> Iterator[str]:
+    for source, takes in part.takes.items():
+        for key, sha256 in takes.items():
+            if key.startswith(_PULL):
+                name = f"patches/{source}-{key.removeprefix(_PULL)}.patch"
+                if said := _compared(part.folder / name, sha256.removeprefix("sha256:")):
+                    yield f"{name} {said}"
+
+
+def _compared(path: Path, sha256: str) -> str:
+    """What is wrong with a file that should have this hash; empty where nothing is."""
+    try:
+        return "" if hashlib.sha256(path.read_bytes()).hexdigest() == sha256 else "was edited"
+    except OSError:
+        return "is gone"
+
+
+def _packages(part: Part) -> Iterator[str]:
+    runtime = part.takes.get("python packages")
+    if runtime is None:
+        return
+    listed: dict[str, dict[str, LockedPackage]] = {}
+    for path in sorted((part.folder / "python").glob("*.txt")):
+        try:
+            packages = python.read(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            yield f"python/{path.name} was edited: {error}"
+            return
+        listed[path.name] = {package.name: package for package in packages}
+    to_build, installed = listed.pop("build.txt", {}), _joined(listed)
+    if said := _differing(runtime, installed):
+        yield f"python/ was edited: {said}"
+    # What has a file of its own is installed from that one before a build, too.
+    elsewhere = _joined({file: packages for file, packages in listed.items() if file != "packages.txt"})
+    wanted = part.takes.get("build packages", {})
+    if said := _differing(wanted, {**{name: at for name, at in elsewhere.items() if name in wanted}, **to_build}):
+        yield f"python/build.txt was edited: {said}"
+
+
+def _joined(files: Mapping[str, Mapping[str, LockedPackage]]) -> dict[str, LockedPackage]:
+    return {name: package for packages in files.values() for name, package in packages.items()}
+
+
+def _differing(takes: Mapping[str, str], found: Mapping[str, LockedPackage]) -> str:
+    now = {name: python.identity(package) for name, package in found.items()}
+    names = sorted(name for name in takes.keys() | now.keys() if takes.get(name) != now.get(name))
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _mods(part: Part) -> Iterator[str]:
+    for name in part.mods:
+        folder = part.mod(name)
+        staged = {
+            path.relative_to(folder).as_posix(): model.StagedFile(path.read_bytes(), bool(path.stat().st_mode & 0o100))
+            for path in build_directory.files(folder)
+        }
+        if model.files_hash(staged) != part.takes[f"mod {name}"].get("files"):
+            yield f"mods/{name} was edited" if folder.is_dir() else f"mods/{name} is gone"
+
+
+def _bake_keys(part: Part, platform: str, below: str) -> Iterator[str]:
+    """The keys of the part's target that do not say what they said."""
+    wanted = {
+        "context": part.definition or ".",
+        "dockerfile": "Dockerfile",
+        "platforms": [platform],
+        "args": {"SOURCE_DATE_EPOCH": _epoch(part)},
+    }
+    yield from (key for key, value in wanted.items() if part.target.get(key) != value)
+    git = part.contexts
+    wanted_contexts = {bake.source_context(name): f"{url}#{_commit(part, name)}" for name, (url, _) in git.items()}
+    if below:
+        wanted_contexts[below] = f"target:{below}"
+    if part.target.get("contexts", {}) != wanted_contexts or any(name not in git for name in _from_git(part)):
+        yield "contexts"
+
+
+def _commit(part: Part, source: str) -> str:
+    return part.takes.get(source, {}).get("commit", "")
+
+
+def _from_git(part: Part) -> Iterator[str]:
+    """The sources whose trees the Dockerfile mounts."""
+    try:
+        text = (part.folder / "Dockerfile").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return
+    mounted = set(re.findall(r"from=([^\s,]+)", text))
+    yield from (name for name in part.takes if bake.source_context(name) in mounted)
+
+
+def _epoch(part: Part) -> str:
+    """The date of the image as the bake file gives it, from the metadata; empty where that is damaged."""
+    try:
+        return str(int(datetime.fromisoformat(build_directory.metadata(part)["build_date"]).timestamp()))
+    except (ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,74 @@
+"""What differs between two files, or two folders of them, as text that people read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.building import build_directory
+from builder.comparing.changes import Kind, kind_of
+
+LARGEST = 64 * 1024
+CONTEXT = 3
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file that differs: the lines of a unified diff without its head, or what is to be said in their place."""
+
+    path: str
+    kind: Kind
+    lines: tuple[str, ...]
+    said: str
+
+
+def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
+    """The files that differ between two folders; every one of a folder that is not there."""
+    names = {
+        path.relative_to(folder).as_posix() for folder in (before, after) for path in build_directory.files(folder)
+    }
+    for name in sorted(names):
+        if change := of_files(before / name, after / name, name):
+            yield change
+
+
+def of_files(before: Path, after: Path, name: str) -> FileChange | None:
+    """How a file differs; None where it does not. One that cannot be read counts as not there."""
+    old, new = _content(before), _content(after)
+    if old == new:
+        if old is None or _executable(before) == _executable(after):
+            return None
+        return FileChange(name, "changed", (), "executable now" if _executable(after) else "is no longer executable")
+    kind = kind_of(old, new)
+    if kind != "changed":
+        return FileChange(name, kind, (), f"{len(old or new or b''):,} bytes")
+    lines = _lines(old or b""), _lines(new or b"")
+    if lines[0] is None or lines[1] is None:
+        return FileChange(name, kind, (), f"{len(old or b''):,} → {len(new or b''):,} bytes")
+    diff = difflib.unified_diff(lines[0], lines[1], n=CONTEXT, lineterm="")
+    return FileChange(name, kind, tuple(diff)[2:], "")
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _lines(content: bytes) -> list[str] | None:
+    """The lines of a small text, None for anything else."""
+    if len(content) > LARGEST or b"\0" in content:
+        return None
+    try:
+        lines = content.decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    # As git says it: a text without a last line break differs from one with it.
+    return lines[:-1] if not lines[-1] else [*lines[:-1], f"{lines[-1]}\n\\ No newline at the end"]
+
+
+def _executable(path: Path) -> bool:
+    return bool(path.stat().st_mode & 0o100)

@@ -1,0 +1,66 @@
+"""The upstream commits behind sources that moved, from the mirrors of their repositories."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.errors import SourceError
+from builder.events import Report, Said
+
+if TYPE_CHECKING:
+    from builder.comparing.changes import SourceChange
+    from builder.lock.model import Version
+    from builder.project import Project
+    from builder.sources.git_reading import Between, Wanted
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A source that moved, with the commits that came with it (``gained``) and those that went (``lost``: after a
+    force-push, or on the way back). Where they cannot be told, ``untold`` says why."""
+
+    change: SourceChange
+    gained: Between | None = None
+    lost: Between | None = None
+    untold: str = ""
+
+
+def follow(project: Project, change: SourceChange, wanted: Wanted, report: Report) -> Moved:
+    """The commits behind a change. A repository that does not answer is said and no error: the rest still counts."""
+    untold = _untold(change)
+    if untold:
+        return Moved(change, untold=untold)
+    from builder.sources import git_reading
+
+    old, new = _commit(change.before), _commit(change.after)
+
+    def between(start: str, end: str) -> Between:
+        return git_reading.commits_between(
+            project.mirrors, change.git, start, end, wanted, lambda text: report(Said(text))
+        )
+
+    try:
+        gained = between(old, new)
+        return Moved(change, gained, between(new, old) if gained.left else None)
+    except SourceError as error:
+        return Moved(change, untold=error.message)
+
+
+def _untold(change: SourceChange) -> str:
+    if change.before is None or change.after is None:
+        return "it is in one of the two only"
+    if change.before.commit == change.after.commit:
+        return "both are of the same commit" if change.before.commit else "neither names its commit"
+    if not change.git:
+        return "it was taken as a wheel, so only versions are known"
+    if not all(_COMMIT.fullmatch(_commit(version)) for version in (change.before, change.after)):
+        return "a wheel does not name its whole commit, so only versions are known"
+    return ""
+
+
+def _commit(version: Version | None) -> str:
+    return (version.commit or "") if version else ""

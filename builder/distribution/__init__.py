@@ -1,0 +1,1 @@
+"""Images on more than one machine: registries, nodes and remote builders."""

@@ -1,0 +1,1 @@
+"""Which mods go into an image, and whether they would take."""

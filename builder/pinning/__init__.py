@@ -1,0 +1,1 @@
+"""From sources as they are asked for to pins: exact versions, commits and hashes."""

@@ -1,0 +1,130 @@
+"""The prune verb: removes the images that nobody needs any more, and says first which ones and what that frees.
+
+A number that is current, pinned or paired with a model now stays, and so does every image that one that stays was built
+on. An image that a model was paired with before may go: its number stays on record, and can be built again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from builder.building import work
+from builder.engine import buildcache, disk, images
+from builder.errors import NothingToDoError
+from builder.events import WAITING, Report, Said
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.numbered import keeping, leftovers, record, status
+
+if TYPE_CHECKING:
+    from builder.engine.disk import Layer
+    from builder.engine.endpoint import Endpoint
+    from builder.engine.images import Details
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Going:
+    """An image that would go. ``frees`` counts the bytes of the layers that no other image has, unpacked."""
+
+    name: ImageName
+    built: str
+    frees: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An image that stays, and every reason for it."""
+
+    name: ImageName
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What a prune would do. ``nameless`` are ids of images that builds of this project left behind; ``frees`` counts
+    the bytes of every layer once that goes with all of these, unpacked."""
+
+    going: tuple[Going, ...]
+    kept: tuple[Kept, ...]
+    nameless: tuple[str, ...]
+    frees: int
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What a prune did. ``refused`` says why an image stayed after all; ``cache`` is the bytes that BuildKit freed by
+    letting go of its own copies of the layers."""
+
+    gone: tuple[ImageName, ...]
+    refused: tuple[str, ...]
+    cache: int
+
+
+def plan(project: Project, endpoint: Endpoint, wish: keeping.Wish, now: datetime) -> Pruning:
+    """What would go and what stays; nothing is changed. Raises EngineError where no engine answers."""
+    lock = reading.read(project.lock)
+    states, tags = status.states(project, endpoint, lock)
+    every = {image.id: image for image in disk.every_image(endpoint)}
+    # A number that was pruned and came back (a container held it, or somebody pulled it) is there as well.
+    numbered = {name: every[tags[str(name)]] for name, state in states.items() if state == "present"}
+    nameless = leftovers.nameless(endpoint, lock, every)
+    ours = {*nameless, *(image.id for image in numbered.values())}
+    others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
+    engine = keeping.Engine(numbered, others, disk.containers_by_image(endpoint))
+    reasons = keeping.reasons(lock, engine, wish, now)
+    going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
+    staying = [*others.values(), *(image for name, image in numbered.items() if reasons[name])]
+    sizes = disk.layer_sizes(endpoint, [*going.values(), *nameless.values()])
+    return Pruning(
+        going=tuple(
+            Going(name, lock.images[name.repository].numbers[name.number].built, _frees(sizes, [image], every.values()))
+            for name, image in going.items()
+        ),
+        kept=tuple(Kept(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
+        nameless=tuple(sorted(nameless)),
+        frees=_frees(sizes, [*going.values(), *nameless.values()], staying),
+    )
+
+
+def _frees(sizes: dict[Layer, int], going: Iterable[Details], staying: Iterable[Details]) -> int:
+    ids = {image.id for image in going}
+    held = {layer for image in staying if image.id not in ids for layer in disk.layers(image)}
+    return sum(sizes[layer] for layer in {layer for image in going for layer in disk.layers(image)} - held)
+
+
+def run(project: Project, endpoint: Endpoint, pruning: Pruning, report: Report) -> Pruned:
+    """Does what ``plan`` said, one image at a time: each is recorded as pruned before it is removed, so that wherever
+    this is interrupted the lock is right. What changed since the plan was made is left alone, and said."""
+    work.clean_up(project, endpoint)
+    cached = buildcache.records(endpoint)
+    gone: list[ImageName] = []
+    refused: list[str] = []
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    for going in pruning.going:
+        report(Said(f"removing {going.name}"))
+        try:
+            record.prune(project, endpoint, going.name, stamp, lambda: report(WAITING))
+            gone.append(going.name)
+        except NothingToDoError as error:
+            refused.append(error.message)
+    for id_ in pruning.nameless:
+        try:
+            images.remove(endpoint, id_)
+        except NothingToDoError as error:
+            refused.append(error.message)
+    return Pruned(tuple(gone), tuple(refused), _prune_cache(project, endpoint, cached))
+
+
+def _prune_cache(project: Project, endpoint: Endpoint, before: Iterable[buildcache.Record]) -> int:
+    lock = reading.read(project.lock)
+    names: dict[bool, list[ImageName]] = {True: [], False: []}
+    for repository, held in lock.images.items():
+        for number, image in held.numbers.items():
+            names[image.pruned is not None].append(ImageName(repository, number))
+    gone, kept = (leftovers.cached_steps(project, names[pruned]) for pruned in (True, False))
+    return buildcache.remove(endpoint, leftovers.let_go(before, buildcache.records(endpoint), gone, kept))

@@ -1,0 +1,50 @@
+"""The pull verb: a numbered image from the registry, by the digest that images.lock records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.definitions import configuration
+from builder.distribution import fetching
+from builder.errors import BuilderError
+from builder.lock import reading
+from builder.numbered import names
+from builder.serving import served
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.engine.transfer import Moved
+    from builder.events import Report
+    from builder.lock.model import ImageName, Lock
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The image, and what was lacking; None where it was all here already."""
+
+    image: ImageName
+    moved: Moved | None
+
+
+def run(project: Project, endpoint: Endpoint, text: str, report: Report) -> Pulled:
+    """Gets the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model called so.
+
+    Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the image did not come.
+    """
+    lock = reading.read(project.lock)
+    name = _named(project, lock, text)
+    if fetching.is_here(endpoint, lock, name):
+        return Pulled(name, None)
+    address = configuration.load(project).required_registry()
+    return Pulled(name, fetching.fetch(project, endpoint, address, lock, name, report))
+
+
+def _named(project: Project, lock: Lock, text: str) -> ImageName:
+    try:
+        return names.numbered(project, lock, text)[0]
+    except BuilderError:
+        if ":" in text:
+            raise
+    return served.find(project, lock, text).image

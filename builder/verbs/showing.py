@@ -1,0 +1,39 @@
+"""The show verb: all that is known to be in one image, from images.lock and its build directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.lock import reading
+from builder.numbered import names, status
+from builder.plan import explain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.engine.endpoint import Endpoint
+    from builder.plan.model import Step
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One image. ``steps`` is empty where its build directory is gone."""
+
+    row: status.Row
+    steps: tuple[Step, ...]
+    directory: Path
+
+
+def run(project: Project, endpoint: Endpoint, text: str) -> Shown:
+    """What is in the image called ``text``. Raises UsageError where images.lock has no such image."""
+    lock = reading.read(project.lock)
+    name, _ = names.numbered(project, lock, text)
+    overview = status.overview(project, endpoint, lock.only(name))
+    directory = project.builds / name.repository / str(name.number)
+    try:
+        steps = explain.read_steps((directory / "plan.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, KeyError, TypeError):
+        steps = ()
+    return Shown(overview.rows[0], steps, directory)

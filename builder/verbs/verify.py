@@ -1,0 +1,154 @@
+"""The verify verb: images.lock compared with the engine, the build directories, and the files that people write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from builder.building import build_directory, prepare
+from builder.comparing import edited
+from builder.definitions import configuration
+from builder.definitions.image import Overrides
+from builder.distribution import registry
+from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.numbered import status
+from builder.pinning import frozen
+from builder.plan import explain
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.lock.model import Lock, NumberedImage
+    from builder.project import Project
+
+SHOWN_REASONS = 3
+
+Kind = Literal["missing", "moved", "edited", "unknown", "changed"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as images.lock has it. ``missing`` and ``moved`` are of the engine, ``edited`` of what was
+    kept of a build; ``unknown`` could not be looked at; ``changed`` is news and no fault: a build makes another image
+    today."""
+
+    subject: str
+    kind: Kind
+    said: str
+    remedy: str
+
+
+def run(project: Project, endpoint: Endpoint) -> tuple[Finding, ...]:
+    """All findings, the gravest first. Raises LockError where images.lock itself cannot be read."""
+    lock = reading.read(project.lock)
+    return (
+        *_engine(project, endpoint, lock),
+        *_directories(project, lock),
+        *_diffs(project, lock),
+        *_changed(project, endpoint, lock),
+    )
+
+
+def pushed(project: Project, endpoint: Endpoint) -> tuple[Finding, ...]:
+    """What the registry of builder.yaml lacks, or has otherwise, of the numbers that were pushed.
+
+    Raises UsageError where no registry is set.
+    """
+    place = registry.Place(configuration.load(project).required_registry())
+    return tuple(_pushed(place, endpoint, reading.read(project.lock)))
+
+
+def _pushed(place: registry.Place, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
+    for repository, held in sorted(lock.images.items()):
+        for number, image in sorted(held.numbers.items(), reverse=True):
+            if image.digest is None:
+                continue
+            name = ImageName(repository, number)
+            reference = f"{place.repository(name)}:{number}"
+            try:
+                state = registry.state(endpoint, place, name, image)
+            except TransferError as error:
+                yield Finding(place.address, "unknown", error.message, error.hint)
+                return
+            if state == "missing":
+                yield Finding(reference, "missing", "the registry does not have it", f"builder push {name}")
+            elif state == "moved":
+                yield Finding(reference, "moved", "the registry has other content there", f"builder show {name}")
+
+
+def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
+    overview = status.overview(project, endpoint, lock)
+    if overview.engine_error:
+        yield Finding("engine", "unknown", overview.engine_error, "`builder doctor` says more")
+    for row in overview.rows:
+        name = str(row.name)
+        if row.state == "missing":
+            back = f"builder pull {name}" if row.image.digest else f"builder rebuild {name}"
+            yield Finding(name, "missing", "the engine has no image of that name", back)
+        elif row.state == "moved":
+            free = f"docker tag {name} OTHER-NAME; docker image rm {name}"
+            remedy = f"`{free}` sets the name free, then `builder rebuild {name}` builds it again"
+            yield Finding(name, "moved", "the name stands for another image than the one that was built", remedy)
+    for repository in overview.stray:
+        current = f"{repository}:{lock.images[repository].current}"
+        latest = f"{repository}:latest"
+        yield Finding(latest, "moved", f"does not stand for {current}", f"docker tag {current} {latest}")
+
+
+def _directories(project: Project, lock: Lock) -> Iterator[Finding]:
+    for repository, held in sorted(lock.images.items()):
+        for number, image in sorted(held.numbers.items(), reverse=True):
+            name = ImageName(repository, number)
+            try:
+                directory = build_directory.read(project, name)
+            except FileProblemsError as error:
+                yield Finding(str(name), "edited", error.message, error.hint)
+                continue
+            folder = project.relative(directory.path)
+            for said in edited.edits(directory, image):
+                yield Finding(str(name), "edited", f"{folder}: {said}", f"git checkout -- {folder}")
+
+
+def _diffs(project: Project, lock: Lock) -> Iterator[Finding]:
+    for definition, platforms in sorted(lock.pins.items()):
+        faults = (fault for pins in platforms.values() for fault in frozen.faults(project, definition, pins))
+        found = (Finding(definition, "edited", fault.message, fault.hint) for fault in faults)
+        yield from dict.fromkeys(found)  # platforms share their pull requests
+
+
+def _changed(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
+    """Whether each current image is still what a build makes."""
+    for repository, held in sorted(lock.images.items()):
+        if held.current is None:
+            continue
+        name, image = ImageName(repository, held.current), held.numbers[held.current]
+        target = image.recipe or image.definition
+        try:
+            reasons = _reasons(project, endpoint, name, image, target)
+        except EngineError:
+            return  # that no engine answers is said already
+        except BuilderError as error:
+            yield Finding(str(name), "changed", f"cannot be built today: {error.message}", error.hint)
+            continue
+        if reasons:
+            more = f" and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
+            said = f"a build makes another image today: {', '.join(reasons[:SHOWN_REASONS])}{more}"
+            yield Finding(str(name), "changed", said, f"builder build {target}")
+
+
+def _reasons(
+    project: Project, endpoint: Endpoint, name: ImageName, image: NumberedImage, target: str
+) -> tuple[str, ...]:
+    """The inputs that differ from those of an image if ``target`` is built with the pins as they are."""
+    request = prepare.Request(target, overrides=Overrides(image.platform), locked=True)
+    (prepared,) = prepare.prepare_all(project, endpoint, [request], os.environ, lambda _: None)
+    if prepared.plan.input_hash == image.input_hash:
+        return ()
+    try:
+        before = build_directory.read(project, name).steps
+    except FileProblemsError:
+        return ("its inputs",)
+    return explain.changes(before, prepared.plan.steps)

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from builder.errors import SourceError
+from builder.pinning import closures
+
+
+def test_what_is_built_from_source_is_not_asked_of_the_index() -> None:
+    named = ("torch==2.10.0", "flashinfer-python==0.6.7 ; platform_machine == 'x86_64'", "FlashInfer_Cubin", "numba")
+    assert closures.without(named, {"flashinfer-python", "flashinfer-cubin"}) == ("torch==2.10.0", "numba")
+
+
+def test_a_line_that_is_no_requirement_is_named() -> None:
+    with pytest.raises(SourceError, match="`git\\+https://example.org/x` is not a requirement"):
+        closures.without(("torch", "git+https://example.org/x"), set())

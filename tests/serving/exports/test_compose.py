@@ -1,0 +1,68 @@
+"""Compose files, read by Docker's compose itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from builder.definitions.container import ContainerSettings
+from builder.serving.exports import compose
+from tests import projects
+from tests.serving.exports import settings
+
+COMPOSE = projects.REPOSITORY_ROOT / "scripts/compose"
+
+
+def configured(folder: Path, wanted: ContainerSettings, home: str = "/home/ann", **environ: str) -> dict[str, Any]:
+    """What compose makes of the file, for the person at home in /home/bob."""
+    (folder / "compose.yaml").write_text(compose.write(wanted, home), encoding="utf-8")
+    argv = [COMPOSE, "-f", str(folder / "compose.yaml"), "config", "--format", "json"]
+    kept = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"}
+    done = subprocess.run(argv, capture_output=True, text=True, env={**kept, "HOME": "/home/bob", **environ})
+    assert done.returncode == 0, done.stderr
+    service: dict[str, Any] = json.loads(done.stdout)["services"]["builder-test"]
+    return service
+
+
+def undoubled(value: Any) -> Any:
+    """`config` prints what could be read as compose file again, with every $ doubled."""
+    return json.loads(json.dumps(value).replace("$$", "$"))
+
+
+def test_compose_reads_every_value_as_it_was_meant(tmp_path: Path) -> None:
+    wanted = settings.hostile()
+    found = configured(tmp_path, wanted)
+    assert found["entrypoint"] == []
+    assert undoubled(found["command"]) == list(wanted.argv)
+    assert undoubled(found["environment"]) == {**wanted.env, "HF_TOKEN": None}
+    assert undoubled(found["labels"]) == wanted.labels
+    assert undoubled(found["healthcheck"]["test"]) == ["CMD", "true", *settings.HOSTILE]
+    assert undoubled({v["source"]: v["target"] for v in found["volumes"]}) == {
+        "/home/bob/.cache/a b": "/root/.cache/x",
+        "/srv/$models": "/root/models",
+    }
+    assert (found["image"], found["pull_policy"]) == ("small:1", "never")
+    assert (found["restart"], found["stop_grace_period"], found["init"]) == ("unless-stopped", "1m0s", True)
+    assert (found["network_mode"], found["ipc"], found["shm_size"]) == ("host", "private", "67108864")
+    assert "deploy" not in found
+
+
+def test_a_secret_comes_from_the_environment(tmp_path: Path) -> None:
+    assert configured(tmp_path, settings.hostile(), HF_TOKEN="abc$d")["environment"]["HF_TOKEN"] == "abc$$d"
+    assert "abc" not in (tmp_path / "compose.yaml").read_text(encoding="utf-8")
+
+
+def test_a_gpu_is_reserved(tmp_path: Path) -> None:
+    found = configured(tmp_path, replace(settings.hostile(), gpus=True))
+    (device,) = found["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["count"], device["capabilities"]) == ("nvidia", -1, ["gpu"])
+
+
+def test_ports_are_published_where_the_network_is_not_the_host_s(tmp_path: Path) -> None:
+    found = configured(tmp_path, replace(settings.hostile(), network="bridge", ports=(8001,), health=None))
+    assert [(port["target"], port["published"]) for port in found["ports"]] == [(8001, "8001")]
+    assert "healthcheck" not in found

@@ -1,0 +1,123 @@
+"""The containers that a compose file and a script really make, on a real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.definitions.container import ContainerSettings
+from builder.engine import api, services
+from builder.engine.endpoint import Endpoint, environment
+from builder.serving.exports import api as api_format
+from builder.serving.exports import compose, script
+from tests import projects
+from tests.conftest import Command
+from tests.serving.exports import settings
+
+pytestmark = pytest.mark.engine
+
+SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
+
+
+@pytest.fixture
+def wanted(builder: Command, repository: str, endpoint: Endpoint, tmp_path: Path) -> Iterator[ContainerSettings]:
+    """Settings on an image that is there; the container is removed in the end."""
+    builder("build", "small")
+    found = settings.hostile(f"{repository}:1")
+    yield replace(found, name=repository, mounts=(replace(found.mounts[0], source=f"{tmp_path}/home/a b"),))
+    query = {"filters": json.dumps({"label": ["builder.test.0"], "name": [repository]}), "all": 1}
+    for container in api.request(endpoint, "GET", "/containers/json", query=query):
+        api.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1, "v": 1})
+
+
+def run(endpoint: Endpoint, home: Path, *argv: str) -> None:
+    """Runs a command as a person does who is at home in ``home``, with docker on the PATH."""
+    environ = {**os.environ, **environment(endpoint), "HOME": str(home), "HF_TOKEN": "secret"}
+    line = ["bash", "-c", 'eval "$("$0/engine" env)"; exec "$@"', str(SCRIPTS), *argv]
+    done = subprocess.run(line, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+
+
+def container(endpoint: Endpoint, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = api.request(endpoint, "GET", f"/containers/{name}/json")
+    return found
+
+
+def facts(found: dict[str, Any]) -> dict[str, Any]:
+    """What the settings say, as the engine has it."""
+    host, config = found["HostConfig"], found["Config"]
+    environ = dict(entry.split("=", 1) for entry in config["Env"])
+    return {
+        "argv": [found["Path"], *found["Args"]],
+        "image": config["Image"],
+        "env": {name: value for name, value in environ.items() if name != "PATH"},
+        "labels": {name: value for name, value in config["Labels"].items() if name.startswith("builder.test.")},
+        "mounts": {mount["Source"]: mount["Destination"] for mount in found["Mounts"]},
+        "modes": (host["NetworkMode"], host["IpcMode"], host["ShmSize"], host["Init"], host["RestartPolicy"]["Name"]),
+        "ulimits": {limit["Name"]: limit["Soft"] for limit in host["Ulimits"]},
+        "stop": (config["StopSignal"], config["StopTimeout"]),
+        "gpus": host["DeviceRequests"],
+    }
+
+
+def expected(wanted: ContainerSettings, home: Path) -> dict[str, Any]:
+    return {
+        "argv": list(wanted.argv),
+        "image": wanted.image,
+        "env": {**wanted.env, "HF_TOKEN": "secret"},
+        "labels": wanted.labels,
+        "mounts": {f"{home}/a b": "/root/.cache/x"},
+        "modes": ("host", "private", 64 * 1024 * 1024, True, "unless-stopped"),
+        "ulimits": {"nofile": 4096},
+        "stop": ("SIGTERM", 60),
+        "gpus": None,
+    }
+
+
+def test_a_compose_file_makes_the_container_that_was_meant(
+    wanted: ContainerSettings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    file = tmp_path / "compose.yaml"
+    file.write_text(compose.write(wanted, str(home)), encoding="utf-8")
+    run(endpoint, home, str(SCRIPTS / "compose"), "-f", str(file), "create")
+    found = container(endpoint, f"{wanted.name}-{wanted.name}-1")
+    assert facts(found) == expected(wanted, home)
+    assert wanted.health is not None
+    assert found["Config"]["Healthcheck"]["Test"] == ["CMD", *wanted.health.argv]
+
+
+def test_a_script_starts_the_container_that_was_meant(
+    wanted: ContainerSettings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    file = tmp_path / "serve.sh"
+    file.write_text(script.write(wanted, str(home)), encoding="utf-8")
+    run(endpoint, home, "sh", str(file))
+    found = container(endpoint, wanted.name)
+    assert found["State"]["Running"]
+    assert facts(found) == expected(wanted, home)
+
+
+def test_the_engine_itself_is_asked_for_the_container_that_was_meant(
+    wanted: ContainerSettings, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    (home / "a b").mkdir(parents=True)
+    body = api_format.write(wanted, {"HF_TOKEN": "secret"})
+    made = services.create(endpoint, wanted.name, body)
+    found = container(endpoint, wanted.name)
+    assert facts(found) == {**expected(wanted, home), "gpus": []}
+    assert wanted.health is not None
+    assert found["Config"]["Healthcheck"]["Test"] == ["CMD", *wanted.health.argv]
+    services.start(endpoint, made.id)
+    assert container(endpoint, wanted.name)["State"]["Running"]

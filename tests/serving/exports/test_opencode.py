@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.definitions import command
+from builder.serving.exports import opencode
+from tests.definitions import recipes
+
+
+def provider(folder: Path, text: str, address: str = "127.0.0.1") -> dict[str, Any]:
+    recipe = recipes.make(folder, text)
+    document = json.loads(opencode.write(recipe, command.render(recipe, {}), address))
+    assert document["$schema"] == "https://opencode.ai/config.json"
+    (found,) = document["provider"].values()
+    assert found["npm"] == "@ai-sdk/openai-compatible"
+    return dict(found)
+
+
+def test_the_provider_knows_what_the_command_says(tmp_path: Path) -> None:
+    found = provider(
+        tmp_path,
+        "vllm serve Org/M --served-model-name m n --port 8001 --max-model-len 196608 --enable-auto-tool-choice"
+        " --reasoning-parser qwen3",
+    )
+    assert found["options"] == {"baseURL": "http://127.0.0.1:8001/v1"}
+    model = {"name": "x", "tool_call": True, "reasoning": True, "limit": {"context": 196608, "output": 32768}}
+    assert found["models"] == {"m": model, "n": model}
+
+
+def test_what_the_command_does_not_say_is_assumed_low(tmp_path: Path) -> None:
+    (model,) = provider(tmp_path, "vllm serve Org/M --max-model-len auto")["models"].values()
+    assert model == {"name": "x", "tool_call": False, "reasoning": False, "limit": {"context": 32768, "output": 32768}}
+
+
+@pytest.mark.parametrize(
+    ("address", "url"), [("spark.local", "http://spark.local:8000/v1"), ("fd00::1", "http://[fd00::1]:8000/v1")]
+)
+def test_the_server_may_be_another_machine(tmp_path: Path, address: str, url: str) -> None:
+    assert provider(tmp_path, "vllm serve Org/M", address)["options"]["baseURL"] == url

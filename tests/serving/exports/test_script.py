@@ -1,0 +1,69 @@
+"""Scripts with docker run, run with a docker that notes its arguments."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from builder.definitions.container import ContainerSettings
+from builder.serving.exports import script
+from tests.serving.exports import settings
+
+
+def arguments(folder: Path, wanted: ContainerSettings) -> list[str]:
+    """What docker gets from the script, run by a person who is at home in ``folder``."""
+    tools = folder / "tools"
+    tools.mkdir()
+    (tools / "docker").write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n', encoding="utf-8")
+    (tools / "docker").chmod(0o755)
+    (folder / "serve.sh").write_text(script.write(wanted, "/home/ann"), encoding="utf-8")
+    environ = {**os.environ, "HOME": str(folder), "PATH": f"{tools}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "serve.sh"], cwd=folder, capture_output=True, text=True, env=environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\0")[:-1]
+
+
+def hostile(folder: Path) -> ContainerSettings:
+    wanted = settings.hostile()
+    return replace(wanted, mounts=(wanted.mounts[0], replace(wanted.mounts[1], source=f"{folder}/$models")))
+
+
+def test_docker_gets_every_value_as_it_was_meant(tmp_path: Path) -> None:
+    wanted = hostile(tmp_path)
+    found = arguments(tmp_path, wanted)
+
+    def given(option: str) -> list[str]:
+        return [value for name, value in pairwise(found) if name == option]
+
+    entrypoint = found.index("--entrypoint")
+    assert found[entrypoint + 1] == wanted.argv[0]
+    assert found[entrypoint + 2 :] == [wanted.image, *wanted.argv[1:]]
+    assert given("--env") == [*(f"{name}={value}" for name, value in wanted.env.items()), "HF_TOKEN"]
+    assert given("--label") == [f"{name}={value}" for name, value in wanted.labels.items()]
+    assert given("--volume") == [f"{tmp_path}/.cache/a b:/root/.cache/x", f"{tmp_path}/$models:/root/models"]
+    assert found[:5] == ["run", "--detach", "--pull", "never", "--init"]
+    assert (given("--network"), given("--ipc"), given("--shm-size")) == (["host"], ["private"], ["64m"])
+    assert "--gpus" not in found
+    (health,) = given("--health-cmd")
+    said = subprocess.run(["sh", "-c", f"printf '%s\\0' {health}"], capture_output=True, text=True).stdout
+    assert wanted.health is not None
+    assert said.split("\0")[:-1] == list(wanted.health.argv)
+    assert {path.name for path in tmp_path.iterdir()} == {"serve.sh", "tools", ".cache", "$models"}
+
+
+def test_folders_are_the_person_s_own(tmp_path: Path) -> None:
+    arguments(tmp_path, hostile(tmp_path))
+    assert (tmp_path / ".cache/a b").is_dir()
+
+
+def test_a_gpu_and_ports_where_the_image_wants_them(tmp_path: Path) -> None:
+    wanted = replace(
+        hostile(tmp_path), gpus=True, network="bridge", ports=(8001,), shm_size="", health=None, init=False
+    )
+    found = arguments(tmp_path, wanted)
+    assert found[found.index("--gpus") + 1] == "all"
+    assert found[found.index("--publish") + 1] == "8001:8001"
+    assert not {"--shm-size", "--health-cmd", "--init"} & set(found)

@@ -1,0 +1,41 @@
+"""The numbers in what a server says of itself."""
+
+from __future__ import annotations
+
+from builder.serving import metrics
+from builder.serving.metrics import Numbers
+
+TEXT = """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 2.0
+vllm:num_requests_running{engine="1",model_name="m"} 1.0
+vllm:num_requests_waiting{engine="0",model_name="a} 7 {b \\" c"} 4.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 9.0
+vllm:prompt_tokens_total{engine="0"} 1.2345678e+07
+vllm:generation_tokens_total{engine="0"} 41.0 1700000000000
+vllm:generation_tokens_created{engine="0"} 1.7e+09
+vllm:kv_cache_usage_perc{engine="0"} 0.125
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 300.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 261.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 99.0
+process_open_fds 40.0
+"""
+
+
+def test_the_numbers_are_summed_over_engines() -> None:
+    numbers = metrics.read(TEXT)
+    assert numbers == Numbers(3, 4, 12345678, 41, 300, 261, 0.125)
+    assert numbers.acceptance == 0.87
+
+
+def test_what_a_server_does_not_count_is_nought() -> None:
+    numbers = metrics.read("vllm:num_requests_running 0.0\n")
+    assert numbers == Numbers(0, 0, 0, 0, 0, 0, 0.0)
+    assert numbers.acceptance is None
+
+
+def test_another_server_has_no_numbers() -> None:
+    assert metrics.read("python_info 1.0\n") is None
+    assert metrics.read("") is None
+    assert metrics.read("vllm:num_requests_running nonsense\n") == Numbers(0, 0, 0, 0, 0, 0, 0.0)

@@ -1,0 +1,121 @@
+"""Which revision a pairing records, and when a model is served at another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.definitions import recipe as recipes
+from builder.definitions.recipe import Recipe
+from builder.lock import reading
+from builder.lock.model import ImageName, Pairing
+from builder.project import Project
+from builder.serving import models
+from tests import hubcache, locks, projects
+from tests.conftest import Command
+from tests.hubcache import COMMIT, OTHER
+
+MODEL = locks.MODEL
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"HF_HOME": str(tmp_path / "hf")}
+
+
+def recipe(tmp_path: Path, revision: str | None = None) -> Recipe:
+    project = projects.make(tmp_path / "project")
+    path = project.recipes / "chat.yaml"
+    if revision:
+        path.write_text(path.read_text() + f"model_revision: '{revision}'\n")
+    return recipes.load(project, path)
+
+
+def pairing(revision: str | None) -> Pairing:
+    return Pairing(ImageName("small", 1), locks.RECIPE, revision)
+
+
+def test_what_is_recorded_without_a_cache(tmp_path: Path, environ: dict[str, str]) -> None:
+    assert models.to_record(environ, MODEL, recipe(tmp_path / "a")) is None
+    assert models.to_record(environ, MODEL, recipe(tmp_path / "b", "v1")) == "v1"
+
+
+def test_what_is_recorded_of_a_cached_model(tmp_path: Path, environ: dict[str, str]) -> None:
+    hubcache.add(tmp_path / "hf", MODEL)
+    hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
+    hubcache.add(tmp_path / "hf", "Org/Further")
+    plain, tagged, other = (recipe(tmp_path / str(n), word) for n, word in enumerate((None, "v1", "v2")))
+    assert models.to_record(environ, MODEL, plain) == COMMIT
+    assert models.to_record(environ, MODEL, None) == COMMIT
+    assert models.to_record(environ, MODEL, tagged) == OTHER
+    assert models.to_record(environ, MODEL, other) == "v2"
+    # A further model of a build is not the one whose revision the recipe names.
+    assert models.to_record(environ, "Org/Further", tagged) == COMMIT
+
+
+@pytest.mark.parametrize(
+    ("paired", "asked", "now"),
+    [
+        (COMMIT, None, None),
+        (OTHER, None, COMMIT),
+        (None, None, None),
+        ("v1", None, COMMIT),
+        ("v1", "v1", None),
+        (OTHER, "v1", None),
+        (COMMIT, "v1", OTHER),
+        # Served at what the recipe names, whatever `main` is; and what it names is not here.
+        (OTHER, OTHER, None),
+        (COMMIT, "v9", "v9"),
+    ],
+)
+def test_a_changed_revision(
+    tmp_path: Path, environ: dict[str, str], paired: str | None, asked: str | None, now: str | None
+) -> None:
+    hubcache.add(tmp_path / "hf", MODEL)
+    hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
+    found = models.changed(environ, recipe(tmp_path, asked), pairing(paired))
+    assert (found.now if found else None) == now
+
+
+def test_nothing_has_changed_that_is_not_here(tmp_path: Path, environ: dict[str, str]) -> None:
+    assert models.changed(environ, recipe(tmp_path), pairing(COMMIT)) is None
+
+
+def test_a_change_in_words(tmp_path: Path, environ: dict[str, str]) -> None:
+    hubcache.add(tmp_path / "hf", MODEL, OTHER)
+    found = models.changed(environ, recipe(tmp_path), pairing(COMMIT))
+    assert str(found) == "Org/Model-1B is at revision 2222222 now; it was paired at 1111111"
+
+
+def test_record_fills_in_once(tmp_path: Path, environ: dict[str, str]) -> None:
+    project = projects.make(tmp_path / "project")
+    assert models.record(project, environ, MODEL, print) is None
+    locks.write(project, (1,), current=1, paired=1)
+    assert models.record(project, environ, MODEL, print) is None
+    hubcache.add(tmp_path / "hf", MODEL)
+    assert models.record(project, environ, MODEL, print) == COMMIT
+    hubcache.add(tmp_path / "hf", MODEL, OTHER)
+    assert models.record(project, environ, MODEL, print) is None
+    assert reading.read(project.lock).models[MODEL].pairing.revision == COMMIT
+
+
+def test_held_names_the_paired_revision(tmp_path: Path, environ: dict[str, str]) -> None:
+    project = projects.make(tmp_path / "project")
+    locks.write(project, (1,), current=1, paired=1)
+    hubcache.add(tmp_path / "hf", MODEL)
+    models.record(project, environ, MODEL, print)
+    hubcache.add(tmp_path / "hf", MODEL, OTHER)
+    (one,) = models.held(environ, reading.read(project.lock)).values()
+    assert (one.revision, one.size) == (COMMIT, 14)
+
+
+@pytest.mark.engine
+def test_build_records_what_the_cache_holds(small: Project, tmp_path: Path, builder: Command) -> None:
+    hubcache.add(tmp_path / "hf", MODEL)
+    builder("build", "chat", environ={"HF_HOME": str(tmp_path / "hf")})
+    assert reading.read(small.lock).models[MODEL].pairing.revision == COMMIT
+    # A further model, of an image that is already built.
+    hubcache.add(tmp_path / "hf", "Org/Further", OTHER)
+    builder("build", "chat", "--model", "Org/Further", environ={"HF_HOME": str(tmp_path / "hf")})
+    assert reading.read(small.lock).models["Org/Further"].pairing.revision == OTHER
