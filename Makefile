@@ -16,7 +16,7 @@ help:
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
-	@echo "make bench        measure the everyday commands"
+	@echo "make bench        measure everything, about an hour, and write docs/benchmarks.md (root)"
 	@echo "make reference    write docs/reference anew from the program"
 
 setup: $(READY)
@@ -57,7 +57,7 @@ check: $(READY)
 	@.venv/bin/ruff check --quiet
 	@.venv/bin/ruff format --check --quiet
 	@.venv/bin/mypy --no-error-summary
-	@.venv/bin/lint-imports --no-logo | tail -n 1
+	@said=$$(.venv/bin/lint-imports --no-logo) || { echo "$$said"; exit 1; }
 	@.venv/bin/vulture
 	@.venv/bin/codespell $$(git ls-files)
 	@.venv/bin/yamllint --strict $$(git ls-files '*.yaml' '*.yml' .yamllint)
@@ -69,9 +69,7 @@ format: $(READY)
 
 bench: $(READY) engine
 	@eval "$$(scripts/engine env)"; scripts/base-image
-	@.venv/bin/python benchmarks/everyday.py
-	@echo
-	@.venv/bin/python benchmarks/together.py
+	@.venv/bin/python -m benchmarks --write
 
 reference: $(READY)
 	@.venv/bin/python -m docs.reference.generate

@@ -1,119 +1,142 @@
-"""Measures how a large image gets to other machines, against `docker save | docker load` in the same run.
+"""How a large image gets to other machines, beside `docker save | docker load`. Two further engines here are the nodes.
 
-    .venv/bin/python benchmarks/second_node.py BASE
-
-BASE is a large image of this engine; one mod is baked on it, and then changed. Two further engines on this machine are
-the nodes (root). Takes a few minutes and some 15 GB of disk for a base of 5 GB. Prints a Markdown table. Everything it
-makes is gone afterwards, the volume `builder-registry` too where there was none.
+The cpu image is measured, once whole and then after changes of one mod file.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import dataclass, field
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from builder.engine import endpoint as endpoints
+from benchmarks import everyday
+from benchmarks.measuring import RATIO, Row, Table, once
+from benchmarks.stage import Stage
 from builder.engine import images
-from builder.engine.endpoint import Endpoint
 from builder.project import Project
-from tests import projects, registries
-from tests.registries import Node
+from tests import registries
+from tests.registries import Front, Node
 
-BUILDER = str(Path(sys.executable).parent / "builder")
-
-
-def seconds(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
+WHOLE_RUNS = 2
 
 
-def builder(project: Project, *arguments: str) -> None:
-    subprocess.run([BUILDER, "--project", str(project.root), *arguments], check=True, stdout=subprocess.DEVNULL)
+@dataclass
+class Numbers:
+    """A project, the nodes that its images go to, and how many numbers it has."""
+
+    stage: Stage
+    project: Project
+    ours: Node
+    theirs: Node
+    change: Callable[[], None]
+    made: int = 1
+    saved: list[int] = field(default_factory=list)
+
+    @property
+    def latest(self) -> str:
+        """The image of the last number."""
+        return f"{self.stage.prefix}-moved:{self.made}"
+
+    def renew(self) -> None:
+        """Builds the next number, with one mod file changed."""
+        self.change()
+        self.made += 1
+
+    def copy(self) -> None:
+        """Gives our node the last number."""
+        self.stage.builder(self.project, "copy", self.latest, "ours")
+
+    def save_and_load(self) -> None:
+        """Gives their node the last number, and notes how many bytes went through the pipe."""
+        docker = self.stage.docker
+        save = [docker, "-H", self.stage.endpoint.host, "save", self.latest]
+        load = [docker, "-H", self.theirs.host, "load", "--quiet"]
+        with (
+            subprocess.Popen(save, stdout=subprocess.PIPE) as saving,
+            subprocess.Popen(load, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as loading,
+        ):
+            assert saving.stdout
+            assert loading.stdin
+            moved = 0
+            while piece := saving.stdout.read(1 << 20):
+                moved += loading.stdin.write(piece)
+            loading.stdin.close()
+        assert (saving.returncode, loading.returncode) == (0, 0)
+        self.saved.append(moved)
 
 
-def save_and_load(docker: str, endpoint: Endpoint, node: Node, name: str) -> None:
-    save = [docker, "-H", endpoint.host, "save", name]
-    load = [docker, "-H", node.host, "load"]
-    with subprocess.Popen(save, stdout=subprocess.PIPE) as saving:
-        subprocess.run(load, stdin=saving.stdout, check=True, stdout=subprocess.DEVNULL)
-    assert saving.returncode == 0
+def tables(stage: Stage, runs: int) -> Iterator[Table]:
+    """The first copy of a whole image, and copies after one mod file has changed."""
+    with ExitStack() as stack:
+        registry_image = stack.enter_context(registries.image(stage.endpoint))
+        os.environ["BUILDER_REGISTRY_IMAGE"] = registry_image
+        stack.callback(os.environ.pop, "BUILDER_REGISTRY_IMAGE")
+        ours = stack.enter_context(registries.node("builder-bench1", "10.216.0.1/24"))
+        theirs = stack.enter_context(registries.node("builder-bench2", "10.217.0.1/24"))
+        project = stage.project("moved", stage.cpu())
+        registries.configure(project, nodes={"ours": ours.host, "theirs": theirs.host})
+        stage.builder(project, "build", "chat")
+        numbers = Numbers(stage, project, ours, theirs, everyday.changing(stage, project))
+        rows = [_whole(numbers), _again(numbers, runs), _changed(numbers, runs)]
+        registry = stack.enter_context(registries.registry(stage.root / "registry"))
+        rows.append(_pushed(numbers, stack.enter_context(registries.before(registry)), runs))
+        mebibytes = sum(numbers.saved) / len(numbers.saved) / 2**20
+        yield Table(
+            "The second node",
+            f"The nodes are two further engines on this machine. `docker save` sends {mebibytes:,.0f} MiB every time. "
+            "`builder copy` starts a registry beside the engine for as long as it copies, unless builder.yaml names "
+            "one, and reads back from the node what arrived.",
+            rows,
+        )
 
 
-def saved_bytes(docker: str, endpoint: Endpoint, name: str) -> int:
-    with subprocess.Popen([docker, "-H", endpoint.host, "save", name], stdout=subprocess.PIPE) as saving:
-        assert saving.stdout
-        return sum(len(piece) for piece in iter(lambda: saving.stdout.read(1 << 20), b""))  # type: ignore[union-attr]
+def _whole(numbers: Numbers) -> Row:
+    """The image as no node has it. Each run begins with empty nodes."""
+    copied, loaded = [], []
+    for _ in range(WHOLE_RUNS):
+        for node in (numbers.ours, numbers.theirs):
+            for tag in images.tags(node.endpoint):
+                images.remove(node.endpoint, tag)
+        copied.append(once(numbers.copy))
+        loaded.append(once(numbers.save_and_load))
+    return Row("the whole image, `builder copy`", copied, "`docker save \\| docker load`", loaded, 1, RATIO)
 
 
-def row(what: str, taken: float, moved: int | None = None) -> None:
-    shown = "" if moved is None else f"{moved / 1e6:.3f}"
-    print(f"| {what} | {taken:.2f} | {shown} |", flush=True)
+def _again(numbers: Numbers, runs: int) -> Row:
+    copied = [once(numbers.copy) for _ in range(runs)]
+    return Row("the same again: there already", copied)
 
 
-def main(base: str) -> None:
-    endpoint = endpoints.find(os.environ)
-    docker = str(Path(endpoint.buildx[0]).with_name("docker")) if "/" in endpoint.buildx[0] else "docker"
-    repository = f"builder-bench-{secrets.token_hex(4)}"
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        os.environ["BUILDER_REGISTRY_IMAGE"] = stack.enter_context(registries.image(endpoint))
-        one = stack.enter_context(registries.node("builder-bench1", "10.216.0.1/24"))
-        two = stack.enter_context(registries.node("builder-bench2", "10.217.0.1/24"))
-        try:
-            measure(endpoint, docker, Path(folder), repository, base, one, two)
-        finally:
-            for tag in images.tags(endpoint, [repository]):
-                images.remove(endpoint, tag)
+def _changed(numbers: Numbers, runs: int) -> Row:
+    copied, loaded = [], []
+    for _ in range(runs):
+        numbers.renew()
+        copied.append(once(numbers.copy))
+        loaded.append(once(numbers.save_and_load))
+    return Row("one mod file changed, `builder copy`", copied, "`docker save \\| docker load`", loaded, 0.05, RATIO)
 
 
-def measure(endpoint: Endpoint, docker: str, root: Path, repository: str, base: str, one: Node, two: Node) -> None:
-    project = projects.make(root / "project", repository)
-    definition = project.dockerfiles / "small/image.yaml"
-    projects.write(definition, definition.read_text(encoding="utf-8").replace("debian:bookworm-slim", base))
-    registries.configure(project, nodes={"one": one.host, "two": two.host})
-    builder(project, "build", "chat")
-    print("| what | seconds | MB |\n|---|---|---|", flush=True)
-    whole = saved_bytes(docker, endpoint, f"{repository}:1")
-    row(
-        "whole image: `docker save \\| docker load`",
-        seconds(lambda: save_and_load(docker, endpoint, two, f"{repository}:1")),
-        whole,
+def _pushed(numbers: Numbers, front: Front, runs: int) -> Row:
+    """Through a registry of the person's, whose bytes to the node are counted."""
+    registries.configure(numbers.project, registry=front.address, nodes={"ours": numbers.ours.host})
+    numbers.stage.builder(numbers.project, "push", numbers.latest)
+    copied, loaded, moved = [], [], []
+    for _ in range(runs):
+        numbers.renew()
+        numbers.stage.builder(numbers.project, "push", numbers.latest)
+        before = front.sent
+        copied.append(once(numbers.copy))
+        moved.append(front.sent - before)
+        loaded.append(once(numbers.save_and_load))
+    share = 100 * max(moved) / numbers.saved[-1]
+    return Row(
+        f"one mod file changed, `builder copy` from a registry that has it: at most {max(moved):,} bytes sent, "
+        f"{share:.4f} % of `docker save`",
+        copied,
+        "`docker save \\| docker load`",
+        loaded,
+        0.05,
+        RATIO,
     )
-    row("whole image: `builder copy`, the first", seconds(lambda: builder(project, "copy", "small:1", "one")))
-    row("again: `builder copy`, nothing to move", seconds(lambda: builder(project, "copy", "small:1", "one")))
-    for number in (2, 3):
-        projects.write(project.root / "mods/template/chat.jinja", f"version {number}\n")
-        builder(project, "build", "chat")
-        name = f"{repository}:{number}"
-        row(f"mod changed ({number}): `builder copy`", seconds(lambda name=name: builder(project, "copy", name, "one")))
-        whole = saved_bytes(docker, endpoint, name)
-        row(
-            f"mod changed ({number}): `docker save \\| docker load`",
-            seconds(lambda name=name: save_and_load(docker, endpoint, two, name)),
-            whole,
-        )
-    with registries.registry(root / "registry") as registry, registries.before(registry) as front:
-        registries.configure(project, registry=registry.address)
-        builder(project, "push", "small:3")
-        projects.write(project.root / "mods/template/chat.jinja", "version 4\n")
-        builder(project, "build", "chat")
-        row("mod changed (4): `builder push`", seconds(lambda: builder(project, "push", "small:4")))
-        registries.configure(project, registry=front.address, nodes={"two": two.host})
-        row(
-            "mod changed (4): `builder copy` through that registry",
-            seconds(lambda: builder(project, "copy", "small:4", "two")),
-            front.sent,
-        )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,0 +1,58 @@
+"""A project that has grown: numbered images with their build directories, and models that they serve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.stage import Stage
+from builder.definitions import image
+from builder.engine import images
+from builder.lock import reading, text
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.lock.pins import BasePin, Pins
+from builder.plan.make import Ingredients
+from builder.plan.make import make as make_plan
+from builder.plan.model import Plan
+from builder.project import Project
+from tests import projects
+from tests.verbs import kept
+
+SHIPPED = Project(projects.REPOSITORY_ROOT)
+
+
+def make(stage: Stage, name: str, numbers: int, models: int) -> Project:
+    """A project with ``numbers`` tiny images, no two of the same content, whose records and build directories are those
+    of the shipped cpu definition; the latest of them serve ``models``."""
+    project = stage.project(name)
+    repository = f"{stage.prefix}-{name}"
+    recorded = {number: _numbered(stage, project, repository, number) for number in range(1, numbers + 1)}
+    images.tag(stage.endpoint, f"{repository}:{numbers}", f"{repository}:latest")
+    held = Repository(numbers + 1, numbers, tuple(range(numbers - 1, 0, -1)), recorded)
+    served = {
+        f"Org/Model-{n}": Model(
+            Pairing(ImageName(repository, numbers - n)), (Pairing(ImageName(repository, numbers - n - 1)),)
+        )
+        for n in range(models)
+    }
+    lock = Lock(images={repository: held}, models=served)
+    project.lock.write_text(text.dump(lock), encoding="utf-8")
+    return project
+
+
+def _numbered(stage: Stage, project: Project, repository: str, number: int) -> NumberedImage:
+    name = f"{repository}:{number}"
+    stage.tiny_image(name)
+    found = images.inspect(stage.endpoint, name)
+    assert found is not None
+    plan = _plan(repository, number)
+    kept.write(project.builds / repository / str(number), plan)
+    return kept.image(plan, fingerprint=images.fingerprint(found), platform=found.platform, size=found.size)
+
+
+def _plan(repository: str, number: int) -> Plan:
+    """A plan of the cpu definition with the packages that are locked for it and a mod of this number's own."""
+    definition = replace(image.load(SHIPPED, "cpu", "linux/amd64"), repository=repository)
+    locked = reading.read(SHIPPED.lock).pins_of("cpu", "linux/amd64")
+    pins = Pins(BasePin("debian:bookworm-slim", f"sha256:{'b' * 64}"), locked.sources, locked.python)
+    own = kept.baked("template", {"run.sh": "true\n", "chat.jinja": f"version {number}\n" * 200})
+    return make_plan(Ingredients(definition, pins, {}, (own,)))

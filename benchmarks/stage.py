@@ -1,0 +1,85 @@
+"""What the measurements stand on: projects and images of their own in the engine, gone when they end."""
+
+from __future__ import annotations
+
+import io
+import secrets
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.measuring import run
+from builder.engine import images
+from builder.engine.endpoint import Endpoint, environment
+from builder.project import Project
+from tests import cpu_image, projects
+from tests.conftest import remove_all
+
+BUILDER = str(Path(sys.executable).parent / "builder")
+DEBIAN = "debian:bookworm-slim"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An engine, a folder of our own, and how images are called that go when it ends."""
+
+    endpoint: Endpoint
+    root: Path
+    prefix: str
+
+    @property
+    def docker(self) -> str:
+        """The docker command that belongs to the engine."""
+        beside = Path(self.endpoint.buildx[0]).with_name("docker")
+        return str(beside) if beside.exists() else "docker"
+
+    def do(self, argv: list[str], cwd: Path | None = None) -> None:
+        """Runs a command against the engine, one that must succeed."""
+        run(argv, cwd or self.root, environment(self.endpoint))
+
+    def builder(self, project: Project, *arguments: str) -> None:
+        """Runs ``builder`` on a project as a person would."""
+        run([BUILDER, *arguments], project.root)
+
+    def project(self, name: str, base: str = DEBIAN) -> Project:
+        """A small project on ``base`` with one mod, whose repository is called ``prefix-name``."""
+        project = projects.make(self.root / name, f"{self.prefix}-{name}")
+        definition = project.dockerfiles / "small/image.yaml"
+        projects.write(definition, definition.read_text(encoding="utf-8").replace(DEBIAN, base))
+        return project
+
+    def cpu(self) -> str:
+        """The shipped cpu image with vLLM in it, built here where it is not in the cache: some 5 GB."""
+        repository = f"{self.prefix}-cpu"
+        project = cpu_image.project(self.root / "cpu", repository)
+        self.builder(project, "build", "cpu")
+        return f"{repository}:1"
+
+    def tiny_image(self, name: str) -> None:
+        """An image of one small layer, different from every other."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            content = name.encode()
+            entry = tarfile.TarInfo("name")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+        argv = [self.docker, "-H", self.endpoint.host, "import", "-", name]
+        subprocess.run(argv, input=packed.getvalue(), check=True, capture_output=True)
+
+
+@contextmanager
+def stage(endpoint: Endpoint) -> Iterator[Stage]:
+    """A stage while the block runs."""
+    with tempfile.TemporaryDirectory(prefix="builder-bench-") as folder:
+        found = Stage(endpoint, Path(folder), f"builder-bench-{secrets.token_hex(4)}")
+        try:
+            yield found
+        finally:
+            repositories = {images.split(tag)[0] for tag in images.tags(endpoint, [f"{found.prefix}*"])}
+            for repository in sorted(repositories):
+                remove_all(endpoint, repository)
