@@ -11,7 +11,10 @@ import click
 
 from builder.cli import verbosity, words
 from builder.engine.progress import StepAmount, StepFinished, StepOutput, StepStarted, label, title
+from builder.engine.transfer import Amount
 from builder.events import Said
+
+_REGISTRY = "registry"
 
 
 class PlainProgress:
@@ -80,6 +83,14 @@ class LiveProgress:
             self._progress.remove_task(self._running.pop(event.step))
             if _worth_a_line(event):
                 self._console.print(_ended_line(event), markup=False, no_wrap=True, overflow="ellipsis")
+        elif isinstance(event, Amount):
+            self._moved(event)
+
+    def _moved(self, amount: Amount) -> None:
+        """A line for what moves to or from the registry."""
+        if _REGISTRY not in self._running:
+            self._running[_REGISTRY] = self._progress.add_task(_REGISTRY, total=None, amount="")
+        self._progress.update(self._running[_REGISTRY], amount=words.amount(amount))
 
 
 def shown(expected: Mapping[str, float]) -> PlainProgress | LiveProgress:

@@ -75,12 +75,11 @@ class LiveTransfers:
     def _show(self, where: str, amount: Amount) -> None:
         if where not in self._bars:
             self._bars[where] = self._progress.add_task(where, total=None, amount="")
-        said = f"{words.size(amount.current)} of {words.size(amount.total)}"
         self._progress.update(
             self._bars[where],
             completed=amount.current,
             total=amount.total or None,
-            amount="unpacking" if amount.unpacking else said,
+            amount=words.amount(amount),
         )
 
 

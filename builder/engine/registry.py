@@ -53,7 +53,7 @@ def contents(endpoint: Endpoint, reference: str) -> tuple[Details, ...]:
 
     An engine's own words are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read.
     """
-    said = _imagetools(endpoint, reference, "--format", "{{json .Image}}")
+    said = inspected(endpoint, reference, "--format", "{{json .Image}}")
     try:
         configurations = [said] if "rootfs" in said else [said[platform] for platform in sorted(said)]
         found = tuple(_details(one) for one in configurations)
@@ -65,20 +65,33 @@ def contents(endpoint: Endpoint, reference: str) -> tuple[Details, ...]:
 
 
 def packed_size(endpoint: Endpoint, reference: str) -> int:
-    """The bytes of the packed layers of the image that the registry has under ``reference``; 0 where that is for
-    several platforms. Raises TransferError where it cannot be read."""
-    said = _imagetools(endpoint, reference, "--raw")
+    """The bytes of the packed layers of the image that the registry has under ``reference``, attestations beside it not
+    counted; 0 where that is for several platforms. Raises TransferError where it cannot be read."""
+    said = inspected(endpoint, reference, "--raw")
     try:
+        parts = [part for part in said.get("manifests", ()) if not is_attestation(part)]
+        if len(parts) == 1:
+            said = inspected(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
         return sum(int(layer["size"]) for layer in said.get("layers", ()))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _unreadable(reference, "that is no image's manifest") from None
 
 
-def _imagetools(endpoint: Endpoint, reference: str, *options: str) -> Any:
+def is_attestation(part: Mapping[str, Any]) -> bool:
+    """Whether this entry of an index is what BuildKit attests of another one
+    (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
+    return (part.get("annotations") or {}).get("vnd.docker.reference.type") == "attestation-manifest"
+
+
+def inspected(endpoint: Endpoint, reference: str, *how: str) -> Any:
+    """What ``docker buildx imagetools inspect`` says of ``reference``, as data.
+
+    Raises TransferError where that cannot be read, EngineError where buildx does not run.
+    """
     import os
     import subprocess
 
-    argv = [*endpoint.buildx, "imagetools", "inspect", reference, *options]
+    argv = [*endpoint.buildx, "imagetools", "inspect", reference, *how]
     try:
         done = subprocess.run(
             argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True, timeout=60, check=False
@@ -89,6 +102,11 @@ def _imagetools(endpoint: Endpoint, reference: str, *options: str) -> Any:
         return json.loads(done.stdout)
     except ValueError:
         raise _unreadable(reference, done.stderr.strip()[-300:]) from None
+
+
+def repository(reference: str) -> str:
+    """``reference`` without its tag and digest; a colon before a slash belongs to the registry's port."""
+    return images.split(reference.partition("@")[0])[0]
 
 
 def _details(configuration: Mapping[str, Any]) -> Details:
