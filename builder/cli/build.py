@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Build though nothing has changed.")
 @click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
+@click.option("--push", is_flag=True, help="Push the number as well, which the registry of builder.yaml then has.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and touch nothing.")
 @verbosity_options
 @pass_context
@@ -57,14 +58,18 @@ def build(
     force: bool,
     no_promote: bool,
     builder: str | None,
+    push: bool,
     dry_run: bool,
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
     TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition; several are built in one go, what they
     share once. Where nothing has changed since a number that is still there, nothing is built.
+
+    With --push, what --builder builds comes through the registry, and only the layers that either side lacks move.
     """
     from builder.building import prepare, rendered
+    from builder.definitions import configuration
     from builder.distribution import remote
 
     overrides = parse_overrides(platform, settings)
@@ -72,6 +77,7 @@ def build(
         prepare.Request(target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote)
         for target in targets
     ]
+    through = configuration.load(context.project).required_registry() if push else None
     wanted = prepare.prepare_all(context.project, context.endpoint, requests, os.environ, say)
     if dry_run:
         for prepared in wanted:
@@ -82,8 +88,12 @@ def build(
         if prepared.compared.already and not force:
             _finish_without_building(context, prepared, prepared.compared.already)
     to_build = [prepared for prepared in wanted if force or not prepared.compared.already]
+    images = [prepared.compared.already for prepared in wanted if prepared.compared.already and not force]
     if to_build:
-        _build(context, remote.with_instance(context.project, context.endpoint, builder), to_build)
+        elsewhere = remote.with_instance(context.project, context.endpoint, builder)
+        images += [built.image for built in _build(context, elsewhere, to_build, through)]
+    if through:
+        _push(context, images)
 
 
 def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> None:
@@ -95,7 +105,18 @@ def _finish_without_building(context: Context, prepared: Prepared, name: ImageNa
     _say_already(prepared, name)
 
 
-def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared]) -> None:
+def _push(context: Context, images: list[ImageName]) -> None:
+    from builder.cli import transfers
+    from builder.cli.push import print_done
+    from builder.verbs import push
+
+    with transfers.shown() as report:
+        done = push.run(context.project, context.endpoint, tuple(map(str, images)), report)
+    for one in done:
+        print_done(one)
+
+
+def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared], through: str | None) -> list[Built]:
     from builder.building import steptimes
     from builder.cli import progress
     from builder.verbs import build as verb
@@ -107,10 +128,11 @@ def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared]) -> No
     try:
         with progress.shown(steptimes.load(context.project)) as report:
             # Of several, those that are done are told also where a later one fails.
-            done.extend(verb.run(context.project, endpoint, to_build, os.environ, report))
+            done.extend(verb.run(context.project, endpoint, to_build, os.environ, report, through))
     finally:
         for built in done:
             _print_summary(built)
+    return done
 
 
 def _why(prepared: Prepared) -> Iterator[str]:

@@ -13,7 +13,7 @@ from builder.cli.options import parse_overrides, parse_update, platform_option, 
 from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
-    from builder.definitions.image import Overrides
+    from builder.definitions.image_chain import Overrides
     from builder.pinning.chain import Update
     from builder.verbs.repin import Moved
 
@@ -28,7 +28,7 @@ SHOWN_COMMITS = 20
 @click.option(
     "--check", is_flag=True, help="Resolve nothing; end with 4 where images.lock does not cover what is asked."
 )
-@click.option("--recover", is_flag=True, help="Make a lost images.lock again, from build directories and images.")
+@click.option("--recover", is_flag=True, help="Make a lost images.lock again, from builds/, engine and registry.")
 @click.option("--renumber", is_flag=True, help="After a merge: keep both images where two branches gave one number.")
 @json_option
 @pass_context
@@ -52,8 +52,7 @@ def lock(
             raise click.UsageError("--recover and --renumber stand alone")
         from builder.cli import mending
 
-        (mending.recover if recover else mending.renumber)(context, as_json)
-        return 0
+        return (mending.recover if recover else mending.renumber)(context, as_json)
     overrides = parse_overrides(platform, ())
     if check:
         return _check(context, definitions, overrides, as_json)

@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from builder.cli.context import Context
 
 
-def recover(context: Context, as_json: bool) -> None:
+# Not all is as it was: two places disagree, or the registry could not be asked.
+LOOK = 1
+
+
+def recover(context: Context, as_json: bool) -> int:
     """Makes a lost images.lock again and tells what could not be known."""
     from builder.verbs import recover as verb
 
@@ -20,19 +24,25 @@ def recover(context: Context, as_json: bool) -> None:
             {
                 "images": [str(name) for name in done.images],
                 "unknown": list(done.unknown),
+                "findings": list(done.findings),
                 "damaged": done.damaged or None,
             }
         )
-        return
+        return LOOK if done.findings else 0
     put(f"images.lock records {len(done.images)} images again: {', '.join(map(str, done.images))}")
     if done.damaged:
         put(f"the damaged one is kept as {done.damaged}")
     put("not known:")
     for line in done.unknown:
         put(f"  {line}")
+    if done.findings:
+        put("to look at:")
+    for line in done.findings:
+        put(f"  {line}")
+    return LOOK if done.findings else 0
 
 
-def renumber(context: Context, as_json: bool) -> None:
+def renumber(context: Context, as_json: bool) -> int:
     """Keeps both images where two branches gave one number to different ones."""
     from builder.verbs import renumber as verb
 
@@ -54,7 +64,7 @@ def renumber(context: Context, as_json: bool) -> None:
                 "written": done.written,
             }
         )
-        return
+        return 0
     for one in done.renumbered:
         put(f"{one.origin}, built {one.image.built}, is now {one.to}")
         if not one.directory:
@@ -67,3 +77,4 @@ def renumber(context: Context, as_json: bool) -> None:
         put("images.lock is whole again; to go on: `git add images.lock builds`")
     elif not done.tagged:
         put("nothing to mend")
+    return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -30,7 +31,7 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
     """
     from builder.verbs import pairings as verb
 
-    done = verb.pair(context.project, context.endpoint, model, image, force=force, report=say)
+    done = verb.pair(context.project, context.endpoint, model, image, force=force, environ=os.environ, report=say)
     moved = (done.move,) if done.move else ()
     if as_json:
         document(

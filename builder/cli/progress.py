@@ -11,12 +11,15 @@ import click
 
 from builder.cli import display, verbosity, words
 from builder.engine.progress import StepAmount, StepFinished, StepOutput, StepStarted, label, title
+from builder.engine.transfer import Amount
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
     from builder.events import Report
+
+_REGISTRY = "registry"
 
 
 def shown(expected: Mapping[str, float]) -> AbstractContextManager[Report]:
@@ -41,7 +44,8 @@ def _plain() -> Report:
 
 @contextmanager
 def _live(expected: Mapping[str, float], console: Console) -> Iterator[Report]:
-    """Lines for the steps that ended and, below them, one with a clock for each that runs, and its time before."""
+    """Lines for the steps that ended and, below them, one with a clock for each that runs, and its time before; another
+    for what moves to or from the registry."""
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
@@ -63,6 +67,10 @@ def _live(expected: Mapping[str, float], console: Console) -> Iterator[Report]:
                 progress.remove_task(running.pop(event.step))
                 if _worth_a_line(event):
                     console.print(_ended_line(event), markup=False, no_wrap=True, overflow="ellipsis")
+            elif isinstance(event, Amount):
+                if _REGISTRY not in running:
+                    running[_REGISTRY] = progress.add_task(_REGISTRY, total=None, amount="")
+                progress.update(running[_REGISTRY], amount=words.amount(event))
 
         yield report
 

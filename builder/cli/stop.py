@@ -23,10 +23,10 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
 
     It may finish what it is at, and is killed when its time is over. Without a name: the only one there is.
     """
-    from builder.serving import running
+    from builder.serving import running_now
     from builder.verbs import stop as verb
 
-    found = running.find(context.project, context.endpoint, os.environ, what)
+    found = running_now.find(context.project, context.endpoint, os.environ, what)
     done = verb.run(found, seconds)
     for name in done.killed:
         note(f"{name} was killed: it had not ended in {seconds} seconds")

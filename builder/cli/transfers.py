@@ -48,12 +48,8 @@ def _live(console: Console) -> Iterator[Report]:
                 elif isinstance(what, Amount):
                     if where not in bars:
                         bars[where] = progress.add_task(where, total=None, amount="")
-                    far = f"{words.size(what.current)} of {words.size(what.total)}"
                     progress.update(
-                        bars[where],
-                        completed=what.current,
-                        total=what.total or None,
-                        amount="unpacking" if what.unpacking else far,
+                        bars[where], completed=what.current, total=what.total or None, amount=words.amount(what)
                     )
                 elif isinstance(what, Outcome):
                     if where in bars:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import containers, services
 from builder.errors import EngineError
-from builder.serving import metrics, phases, running
+from builder.serving import metrics, phases, running, running_now
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
@@ -78,8 +78,8 @@ def look(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text:
     from concurrent.futures import ThreadPoolExecutor
 
     if text is not None:
-        return Overview((_state(running.find(project, endpoint, environ, text)),), ())
-    seen = running.look(project, endpoint, environ)
+        return Overview((_state(running_now.find(project, endpoint, environ, text)),), ())
+    seen = running_now.look(project, endpoint, environ)
     with ThreadPoolExecutor(max_workers=8) as pool:
         return Overview(tuple(pool.map(_state, seen.running)), seen.silent)
 

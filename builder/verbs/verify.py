@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from builder.building import build_directory, prepare
 from builder.comparing import edited
 from builder.definitions import configuration
-from builder.definitions.image import Overrides
+from builder.definitions.image_chain import Overrides
 from builder.distribution import registry
 from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
 from builder.lock import reading
@@ -95,7 +95,7 @@ def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Findin
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"
         latest = f"{repository}:latest"
-        yield Finding(latest, "moved", f"does not stand for {current}", f"`docker tag {current} {latest}`")
+        yield Finding(latest, "moved", f"does not stand for {current}", f"`builder promote {current}`")
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Finding]:
