@@ -39,7 +39,6 @@ def examples(page: str) -> list[Example]:
 
 _PROGRESS = re.compile(r"^ *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  .*\n?", re.MULTILINE)
 _VARYING = [
-    (re.compile(r"(sha256:[0-9a-f]+)\n +([0-9a-f]+)\b"), r"\1\2"),  # folded in a table
     (re.compile(r"\b\d+ (Python packages|locked)\b"), r"N \1"),
     (re.compile(r"\b\d+ min \d+ s\b|\b\d+(\.\d+)? (s|ms|min|h)\b(?! ago)"), "TIME"),
     (re.compile(r"\bjust now\b|\b\d+ (s|min|h|days?) ago\b"), "AGO"),
@@ -50,7 +49,7 @@ _VARYING = [
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,64}\b"), "HASH"),
     (re.compile(r"\b\d+ of \d+ steps cached"), "N steps cached"),
     (re.compile(r"\b(linux/)(amd64|arm64)\b"), "PLATFORM"),
-    (re.compile(r" {2,}"), "  "),
+    (re.compile(r"\s+"), " "),  # where a line is folded depends on the rest
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import secrets
 import shutil
@@ -11,17 +12,18 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from builder.engine import api, images, loopback
+from builder.engine import api, images, loopback, transfer
 from builder.engine.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
+from tests.conftest import BASE
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 # `docker login` as tester:secret; by htpasswd -B.
@@ -109,19 +111,33 @@ def image(endpoint: Endpoint) -> Iterator[str]:
             api.request(endpoint, "DELETE", f"/volumes/{loopback.VOLUME}")
 
 
+def push_base(endpoint: Endpoint, reference: str) -> None:
+    """Gives a registry the base image of the tests, as ``reference``."""
+    images.tag(endpoint, BASE, reference)
+    try:
+        transfer.push(endpoint, reference, {}, lambda _: None)
+    finally:
+        images.remove(endpoint, reference)
+
+
 @dataclass
 class Front:
     """What stands before a registry, and does to the content of layers what ``fault`` says, ``times`` times:
 
     ``500`` answers so; ``cut`` ends in the middle; ``wrong`` turns bits; ``stall`` sends half and then nothing;
     ``slow`` takes ten seconds for a megabyte. ``sent`` counts bytes that went to engines; ``reached`` is set when a
-    fault has happened.
+    fault has happened. ``before_tag`` and ``after_tag`` hold what is to happen, once, before the registry is given a
+    tag, and before the engine hears that it has it; ``immutable`` names tags that are refused as by a
+    registry that lets nobody move one.
     """
 
     upstream: Registry
     port: int = 0
     fault: str = ""
     times: int = 1_000_000
+    immutable: frozenset[str] = frozenset()
+    before_tag: dict[str, Callable[[], None]] = field(default_factory=dict)
+    after_tag: dict[str, Callable[[], None]] = field(default_factory=dict)
     sent: int = 0
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
@@ -176,6 +192,17 @@ def before(upstream: Registry) -> Iterator[Front]:
 
 def _relay(handler: BaseHTTPRequestHandler, front: Front) -> None:
     body = _body(handler)
+    tag = handler.path.rpartition("/")[2] if handler.command == "PUT" and "/manifests/" in handler.path else ""
+    if tag:
+        if meanwhile := front.before_tag.pop(tag, None):
+            meanwhile()
+        if tag in front.immutable:
+            said = json.dumps({"errors": [{"code": "DENIED", "message": f"{tag} is configured as immutable"}]}).encode()
+            handler.send_response(412)
+            handler.send_header("Content-Length", str(len(said)))
+            handler.end_headers()
+            handler.wfile.write(said)
+            return
     connection = http.client.HTTPConnection("127.0.0.1", front.upstream.port, timeout=60)
     headers = {
         # What an engine accepts comes as several headers of one name.
@@ -189,6 +216,8 @@ def _relay(handler: BaseHTTPRequestHandler, front: Front) -> None:
     except OSError:
         handler.close_connection = True
         return
+    if meanwhile := front.after_tag.pop(tag, None):
+        meanwhile()
     size = len(body) if body else int(answer.getheader("Content-Length") or 0)
     layer = handler.command != "HEAD" and "/blobs/" in handler.path and size > _LARGE
     fault = front.take() if layer else ""

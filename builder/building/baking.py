@@ -28,17 +28,25 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Job:
-    """One image to build: its build directory, the definition that it is of, and the work that its result goes to."""
+    """One image to build: its build directory, the definition that it is of, and the work that its result goes to;
+    with ``push_to``, a repository of a registry, it goes there alone, by its digest."""
 
     directory: Path
     definition: str
     work: Work
+    push_to: str = ""
 
 
 def bake(
-    project: Project, endpoint: Endpoint, jobs: Sequence[Job], environ: Mapping[str, str], report: Report
+    project: Project,
+    endpoint: Endpoint,
+    jobs: Sequence[Job],
+    environ: Mapping[str, str],
+    report: Report,
+    attest: Sequence[str] = (),
 ) -> tuple[tuple[engine_bake.Baked, ...], Path]:
-    """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log.
+    """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log. Each
+    image is accompanied by what BuildKit is to ``attest``.
 
     A source tree that its repository no longer gives comes from the mirror. Raises BuildFailedError where a step fails.
     """
@@ -48,6 +56,7 @@ def bake(
     wanted = {group: hashes for job in jobs for group, hashes in _own_index_hashes(job).items()}
     staged = wheels.stage(first.wheels, wanted, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
+    pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
     while True:
         targets = json.dumps(_targets(jobs, replaced), indent=2)
@@ -65,6 +74,8 @@ def bake(
                 log_path=log,
                 on_event=report,
                 environ={**environ, **_index_variables(settings)},
+                attest=attest,
+                pushed=pushed,
             )
         except TreeGoneError as error:
             folder = first.folder / f"tree-{len(replaced)}"

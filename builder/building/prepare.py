@@ -6,18 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.building import rendered
-from builder.definitions import image, target
+from builder.building import comparison, rendered
+from builder.definitions import image_chain, target
 from builder.errors import UsageError
 from builder.events import Said
 from builder.lock import reading
-from builder.lock.model import ImageName, Lock
 from builder.mods import choice
-from builder.numbered import status
 from builder.pinning import chain as chains
 from builder.pinning import frozen as frozen_diffs
 from builder.pinning import pinned
-from builder.plan import explain
 from builder.plan.make import Ingredients, make
 from builder.serving import models
 
@@ -27,7 +24,8 @@ if TYPE_CHECKING:
     from builder.definitions.target import Target
     from builder.engine.endpoint import Endpoint
     from builder.events import Report
-    from builder.plan.model import Plan, Step
+    from builder.lock.model import Lock
+    from builder.plan.model import Plan
     from builder.project import Project
 
 
@@ -40,20 +38,10 @@ class Request:
     mods: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     update: chains.Update = field(default_factory=dict)
-    overrides: image.Overrides = field(default_factory=image.Overrides)
+    overrides: image_chain.Overrides = field(default_factory=image_chain.Overrides)
     locked: bool = False
     force: bool = False
     promote: bool = True
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How a plan stands to what has been built: ``already`` is the number with the same inputs that is still there,
-    ``before`` the steps of the number that it is compared with, ``reasons`` why a build is needed."""
-
-    already: ImageName | None
-    before: tuple[Step, ...]
-    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -69,7 +57,7 @@ class Prepared:
     lock: Lock
     frozen: Mapping[str, bytes]
     rendered: Mapping[str, str]
-    compared: Comparison
+    compared: comparison.Comparison
 
     @property
     def unpaired(self) -> tuple[str, ...]:
@@ -101,7 +89,7 @@ def prepare_all(
         _require_a_definition(one)
     host = versions.platform(endpoint)
     wanted = [
-        image.chain(project, one.definition, host, request.overrides)
+        image_chain.load(project, one.definition, host, request.overrides)
         for one, request in zip(meant, requests, strict=True)
     ]
     for chain, request in zip(wanted, requests, strict=True):
@@ -162,7 +150,7 @@ def _prepare(
         plan = make(ingredients, plan, recipe if last else None, wanted if last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
-    compared = _compare(project, endpoint, lock, plan)
+    compared = comparison.compare(project, endpoint, lock, plan)
     revisions = {model: found for model in wanted if (found := models.to_record(environ, model, recipe))}
     return Prepared(request, plan, recipe, wanted, revisions, lock, frozen, fresh, compared)
 
@@ -182,29 +170,3 @@ def _try_patches(project: Project, prepared: Prepared, environ: Mapping[str, str
         diffs = frozen_diffs.load(project, one.definition.name, one.pins, prepared.frozen)
         levels.append(packages.Level(one.definition, one.pins, diffs))
     trial.require(plan.mods, lambda package: packages.pinned(reach, levels, package), report)
-
-
-def _compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Comparison:
-    """How the plan stands to what has been built: the number with the same inputs that is still there, or else why a
-    build is needed."""
-    repository = lock.images.get(plan.repository)
-    if repository is None or not repository.numbers:
-        return Comparison(None, (), ("it is the first image of this repository",))
-    same = [number for number, built in repository.numbers.items() if built.input_hash == plan.input_hash]
-    if same:
-        known, _ = status.states(project, endpoint, lock)
-        present = [number for number in same if known[ImageName(plan.repository, number)] == "present"]
-        if present:
-            return Comparison(ImageName(plan.repository, max(present)), plan.steps, ())
-        gone = ImageName(plan.repository, max(same))
-        return Comparison(
-            None, plan.steps, (f"{gone} was built from the same inputs, but this engine no longer has it",)
-        )
-    last = ImageName(plan.repository, max(repository.numbers))
-    steps_file = project.builds / last.repository / str(last.number) / "plan.json"
-    try:
-        before = explain.read_steps(steps_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
-        unreadable = project.relative(steps_file)
-        return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))
-    return Comparison(None, before, explain.changes(before, plan.steps))

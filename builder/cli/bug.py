@@ -12,6 +12,8 @@ from types import TracebackType
 
 import click
 
+from builder.cli.say import note
+
 
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Writes the report to a temporary file and names it; the traceback itself goes into the file alone."""
@@ -24,5 +26,5 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
     folder = Path(tempfile.mkdtemp(prefix="builder-report-"))
     path = folder / "report.txt"
     path.write_text("\n".join(lines), encoding="utf-8")
-    click.echo(click.style("this is a bug in builder: ", fg="red", bold=True) + f"{kind.__name__}: {error}", err=True)
-    click.echo(f"what to do: report it with the file {path}", err=True)
+    note(click.style("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
+    note(f"what to do: report it with the file {path}")

@@ -12,6 +12,7 @@ from builder.cli import table, verbosity, words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
+from builder.cli.say import note, put, say
 from builder.cli.verbosity import verbosity_options
 from builder.events import Said
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Build though nothing has changed.")
 @click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
+@click.option("--push", is_flag=True, help="Push the number as well, which the registry of builder.yaml then has.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and touch nothing.")
 @verbosity_options
 @pass_context
@@ -56,15 +58,18 @@ def build(
     force: bool,
     no_promote: bool,
     builder: str | None,
+    push: bool,
     dry_run: bool,
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
     TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition; several are built in one go, what they
     share once. Where nothing has changed since a number that is still there, nothing is built.
+
+    With --push, what --builder builds comes through the registry, and only the layers that either side lacks move.
     """
     from builder.building import prepare, rendered
-    from builder.cli.say import say
+    from builder.definitions import configuration
     from builder.distribution import remote
 
     overrides = parse_overrides(platform, settings)
@@ -72,6 +77,7 @@ def build(
         prepare.Request(target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote)
         for target in targets
     ]
+    through = configuration.load(context.project).required_registry() if push else None
     wanted = prepare.prepare_all(context.project, context.endpoint, requests, os.environ, say)
     if dry_run:
         for prepared in wanted:
@@ -82,12 +88,15 @@ def build(
         if prepared.compared.already and not force:
             _finish_without_building(context, prepared, prepared.compared.already)
     to_build = [prepared for prepared in wanted if force or not prepared.compared.already]
+    images = [prepared.compared.already for prepared in wanted if prepared.compared.already and not force]
     if to_build:
-        _build(context, remote.with_instance(context.project, context.endpoint, builder), to_build)
+        elsewhere = remote.with_instance(context.project, context.endpoint, builder)
+        images += [built.image for built in _build(context, elsewhere, to_build, through)]
+    if through:
+        _push(context, images)
 
 
 def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> None:
-    from builder.cli.say import say
 
     if prepared.to_record:
         from builder.verbs import build as verb
@@ -96,10 +105,20 @@ def _finish_without_building(context: Context, prepared: Prepared, name: ImageNa
     _say_already(prepared, name)
 
 
-def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared]) -> None:
+def _push(context: Context, images: list[ImageName]) -> None:
+    from builder.cli import transfers
+    from builder.cli.push import print_done
+    from builder.verbs import push
+
+    with transfers.shown() as report:
+        done = push.run(context.project, context.endpoint, tuple(map(str, images)), report)
+    for one in done:
+        print_done(one)
+
+
+def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared], through: str | None) -> list[Built]:
     from builder.building import steptimes
     from builder.cli import progress
-    from builder.cli.say import say
     from builder.verbs import build as verb
 
     for prepared in to_build:
@@ -109,10 +128,11 @@ def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared]) -> No
     try:
         with progress.shown(steptimes.load(context.project)) as report:
             # Of several, those that are done are told also where a later one fails.
-            done.extend(verb.run(context.project, endpoint, to_build, os.environ, report))
+            done.extend(verb.run(context.project, endpoint, to_build, os.environ, report, through))
     finally:
         for built in done:
             _print_summary(built)
+    return done
 
 
 def _why(prepared: Prepared) -> Iterator[str]:
@@ -127,18 +147,18 @@ def _why(prepared: Prepared) -> Iterator[str]:
 def _say_already(prepared: Prepared, name: ImageName) -> None:
     held = prepared.lock.images[name.repository]
     bad = held.numbers[name.number].status == "bad"
-    click.echo(f"already built as {name}" + (", which is marked bad: --force builds it again" if bad else ""))
+    put(f"already built as {name}" + (", which is marked bad: --force builds it again" if bad else ""))
     if held.current != name.number:
         go = f"builder rollback {name.repository} --to {name.number}"
-        click.echo(f"current is {name.repository}:{held.current}; `{go}` makes {name} current")
+        put(f"current is {name.repository}:{held.current}; `{go}` makes {name} current")
     for model in prepared.models:
         if model in prepared.unpaired:
-            click.echo(f"{model} is now paired with {name}")
+            put(f"{model} is now paired with {name}")
         elif model not in prepared.lock.models:
-            click.echo(f"{model} is not paired with it; `builder pair {model} {name} --force` does that")
+            put(f"{model} is not paired with it; `builder pair {model} {name} --force` does that")
         elif (pairing := prepared.lock.models[model].pairing).image != name:
             go = f"builder rollback {model} --to {name.number}"
-            click.echo(f"{model} stays paired with {pairing.image}; `{go}` moves it")
+            put(f"{model} stays paired with {pairing.image}; `{go}` moves it")
 
 
 def _print_plan(prepared: Prepared, force: bool) -> None:
@@ -150,17 +170,16 @@ def _print_plan(prepared: Prepared, force: bool) -> None:
     for number, step in enumerate(plan.steps):
         takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else _takes(step)
         rows.append(("built" if number < kept else "to build", step.name, takes))
-    for line in table.lines(("", "STEP", "TAKES"), rows, table.width()):
-        click.echo(line)
+    table.show(("", "STEP", "TAKES"), rows)
     for remark in plan.remarks:
-        click.echo(f"note: {remark}")
-    click.echo(f"input hash {plan.input_hash}")
+        put(f"note: {remark}")
+    put(f"input hash {plan.input_hash}")
     if compared.already:
-        click.echo(f"already built as {compared.already}" + ("; --force would build it again" if force else ""))
+        put(f"already built as {compared.already}" + ("; --force would build it again" if force else ""))
     else:
-        click.echo(f"would build the next number of {plan.repository}, because")
+        put(f"would build the next number of {plan.repository}, because")
         for reason in compared.reasons:
-            click.echo(f"  {reason}")
+            put(f"  {reason}")
 
 
 def _takes(step: Step) -> str:
@@ -172,10 +191,10 @@ def _takes(step: Step) -> str:
 def _print_summary(built: Built) -> None:
     layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
     cost = f"{words.size(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
-    click.echo(click.style(f"built {built.image}", bold=True) + f" in {words.duration(built.seconds)}: {cost}")
+    put(click.style(f"built {built.image}", bold=True) + f" in {words.duration(built.seconds)}: {cost}")
     for model in built.models:
-        click.echo(f"  paired with {model}")
+        put(f"  paired with {model}")
     for change in built.changes:
-        click.echo(f"  {change}")
+        put(f"  {change}")
     if verbosity.level() != "quiet":
-        click.echo(f"  log: {built.log}", err=True)
+        note(f"  log: {built.log}")

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from builder.cli import say
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 from builder.cli.verbosity import verbosity_options
@@ -32,9 +33,7 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     failed = {node: outcome.error for node, outcome in done.outcomes.items() if outcome.error}
     having = ", ".join(node for node in done.outcomes if node not in failed)
     if having:
-        click.echo(f"{done.image} is on {having}{', and latest there' if done.latest else ''}")
+        say.put(f"{done.image} is on {having}{', and latest there' if done.latest else ''}")
     for node, error in failed.items():
-        click.echo(f"{done.image} is not on {node}: {error.message}", err=True)
-        if error.hint:
-            click.echo(f"  what to do: {error.hint}", err=True)
+        say.error(error, f"{done.image} is not on {node}:")
     return 1 if failed else 0

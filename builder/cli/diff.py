@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import say
 
 if TYPE_CHECKING:
+    from builder.comparing.changes import Changes
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import Moved
     from builder.lock.model import Pairing
@@ -46,7 +48,6 @@ def diff(
     stand first.
     """
     from builder.cli import diff_text
-    from builder.cli.say import say
     from builder.sources.git_reading import Wanted
 
     wanted = Wanted(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
@@ -59,7 +60,7 @@ def diff(
         from builder.verbs import diff as verb
 
         if after is None:
-            raise click.UsageError("two images are wanted: builder diff A B")
+            raise click.UsageError("two images are wanted: `builder diff A B`")
         found = verb.run(context.project, before, after, wanted, say)
         document, lines = _document(found), diff_text.of_images(found, full=full)
     if as_json:
@@ -85,15 +86,11 @@ def _document(found: Difference) -> dict[str, Any]:
         "schema_version": 1,
         "before": _side(found.before),
         "after": _side(found.after),
-        "sources": [_moved(moved) for moved in found.sources],
-        "pulls": [asdict(change) for change in found.pulls],
+        **_changes(found.changes, found.sources),
         "mods": [
             {"name": change.name, "kind": change.kind, "files": [_file(file) for file in change.files]}
             for change in found.mods
         ],
-        "packages": [asdict(change) for change in found.packages],
-        "build_packages": [asdict(change) for change in found.build_packages],
-        "base": asdict(found.base) if found.base else None,
         "dockerfiles": [_file(file) for file in found.dockerfiles],
         "args": [asdict(change) for change in found.args],
         "unknown": list(found.unknown),
@@ -111,7 +108,12 @@ def _side(side: Side) -> dict[str, Any]:
         "platform": image.platform,
         "input_hash": image.input_hash,
         "fingerprint": image.fingerprint,
+        "models": [{"model": name, "status": one.status, "note": one.note} for name, one in side.pairings.items()],
     }
+
+
+def _changes(changes: Changes, sources: tuple[Moved, ...]) -> dict[str, Any]:
+    return {**asdict(changes), "sources": [_moved(moved) for moved in sources]}
 
 
 def _moved(moved: Moved) -> dict[str, Any]:
@@ -142,8 +144,7 @@ def _lock_document(found: LockDifference) -> dict[str, Any]:
             {
                 "definition": change.definition,
                 "platform": change.platform,
-                **asdict(change.changes),
-                "sources": [_moved(moved) for moved in change.sources],
+                **_changes(change.changes, change.sources),
             }
             for change in found.pins
         ],

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from builder.cli import table, words
+from builder.cli import folding, table, words
 from builder.plan.explain import short
 
 if TYPE_CHECKING:
-    from builder.comparing.changes import PackageChange, PullChange, ValueChange
+    from builder.comparing.changes import Changes, PackageChange, PullChange, ValueChange
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import Moved
-    from builder.lock.model import Pairing, Version
+    from builder.lock.model import NumberedImage, Pairing, Version
     from builder.sources.git_reading import Between
     from builder.verbs.diff import Difference, Side
     from builder.verbs.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
@@ -25,19 +25,19 @@ _PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other file
 def of_images(found: Difference, *, full: bool) -> Iterator[str]:
     """What differs between two images."""
     before, after = found.before, found.after
-    yield f"{before.name} → {after.name}"
-    yield from table.lines(("", "", "", ""), [_facts(before), _facts(after)], table.width())[1:]
-    yield from (f"not looked into: {said}" for said in found.unknown)
+    yield from _folded([f"{before.name} → {after.name}"])
+    yield from table.lines(("", "", "", ""), [row for side in (before, after) for row in _rows(side)], table.width())[
+        1:
+    ]
+    yield from _folded(f"not looked into: {said}" for said in found.unknown)
     if found.nothing:
         same = before.image.input_hash == after.image.input_hash
         yield "both were built from the same inputs" if same else "no difference is known"
     yield from _sources(found.sources)
-    yield from _listing("pull requests", map(_pull, found.pulls))
+    yield from _listing("pull requests", map(_pull, found.changes.pulls))
     for change in found.mods:
         yield from _section(f"mod {change.name} {change.kind}", _files(change.files, full))
-    yield from _packages("Python packages", found.packages, full)
-    yield from _packages("Python packages for building", found.build_packages, full)
-    yield from _base(found.base)
+    yield from _contents(found.changes, full)
     for file in found.dockerfiles:
         yield from _section(f"{file.path} {file.kind}", _lines(file, full))
     yield from _listing("args", map(_value, found.args))
@@ -60,26 +60,39 @@ def of_locks(found: LockDifference, *, full: bool) -> Iterator[str]:
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
     """The lines below their title, set apart."""
     yield ""
-    yield title
+    yield from _folded([title])
     yield from (f"  {line}" if line else "" for line in lines)
 
 
 def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """A section, where there are any lines for it."""
-    if listed := list(lines):
+    """A section of prose, where there is any."""
+    if listed := list(_folded(lines, indent=2)):
         yield from _section(title, listed)
 
 
-def _facts(side: Side) -> tuple[str, ...]:
-    note = f": {side.image.note}" if side.image.note else ""
-    return (f"  {side.name.number}", words.ago(side.image.built), words.size(side.image.size), side.image.status + note)
+def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
+    """Lines of prose; those of files, of which diffs are made, are shown as they are."""
+    return (folded for line in lines for folded in folding.fold(line, table.width() - indent))
+
+
+def _rows(side: Side) -> Iterator[tuple[str, ...]]:
+    """An image, and what is said of it for a model alone."""
+    image = side.image
+    yield f"  {side.name.number}", words.ago(image.built), words.size(image.size), _marked(image)
+    for model, pairing in side.pairings.items():
+        if (pairing.status, pairing.note) != (image.status, image.note):
+            yield "", "", "", f"{model}: {_marked(pairing)}"
+
+
+def _marked(what: NumberedImage | Pairing) -> str:
+    return what.status + (f": {what.note}" if what.note else "")
 
 
 def _sources(moved: Sequence[Moved]) -> Iterator[str]:
     for one in moved:
         change = one.change
         title = f"{change.name}  {_version(change.before)} → {_version(change.after)}"
-        said = [one.untold] if one.untold else []
+        said = list(_folded([one.untold], indent=2)) if one.untold else []
         if one.gained and not (one.lost and not one.gained.total):
             said += _commits(one.gained, "that came")
         if one.lost:
@@ -111,7 +124,7 @@ def _pull(change: PullChange) -> str:
 
 def _files(files: Sequence[FileChange], full: bool) -> Iterator[str]:
     for file in files:
-        yield f"{file.path}: {file.kind}{', ' if file.said else ''}{file.said}"
+        yield from _folded([f"{file.path}: {file.kind}{', ' if file.said else ''}{file.said}"], indent=2)
         yield from (f"  {line}" for line in _diff(file, full))
 
 
@@ -125,6 +138,12 @@ def _diff(file: FileChange, full: bool) -> Iterator[str]:
     yield from ("".join(c if c.isprintable() or c in "\t\n" else "?" for c in line) for line in shown)
     if len(shown) < len(file.lines):
         yield f"… and {len(file.lines) - len(shown)} more lines: --full shows them"
+
+
+def _contents(changes: Changes, full: bool) -> Iterator[str]:
+    yield from _packages("Python packages", changes.packages, full)
+    yield from _packages("Python packages for building", changes.build_packages, full)
+    yield from _base(changes.base)
 
 
 def _packages(title: str, packages: Sequence[PackageChange], full: bool) -> Iterator[str]:
@@ -148,7 +167,7 @@ def _versions(change: PackageChange) -> str:
 
 def _base(change: ValueChange | None) -> Iterator[str]:
     if change:
-        yield from _section("base", [_image(change.before), f"→ {_image(change.after)}"])
+        yield from _listing("base", [_image(change.before), f"→ {_image(change.after)}"])
 
 
 def _image(text: str | None) -> str:
@@ -183,9 +202,7 @@ def _pins(change: PinChange, full: bool) -> Iterator[str]:
     for line in (
         *_sources(change.sources),
         *_listing("pull requests", map(_pull, change.changes.pulls)),
-        *_packages("Python packages", change.changes.packages, full),
-        *_packages("Python packages for building", change.changes.build_packages, full),
-        *_base(change.changes.base),
+        *_contents(change.changes, full),
     ):
         if line:
             yield f"  {line}"

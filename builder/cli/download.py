@@ -9,6 +9,7 @@ import click
 from builder.cli import words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.say import put
 from builder.cli.verbosity import verbosity_options
 
 
@@ -33,7 +34,7 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
         done = verb.run(context.project, verb.Request(what, revision, nodes), os.environ, report)
     for one in done:
         took = f"{words.size(one.fetched)} in {words.duration(one.seconds)}" if one.fetched else "it was here already"
-        click.echo(f"{one.model} at {one.commit[:7]}: {took}")
-        click.echo(f"  {one.folder}")
+        put(f"{one.model} at {one.commit[:7]}: {took}")
+        put(f"  {one.folder}")
     if nodes:
-        click.echo(f"copied to {', '.join(nodes)}")
+        put(f"copied to {', '.join(nodes)}")

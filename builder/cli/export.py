@@ -10,6 +10,7 @@ import click
 
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.say import note, put
 from builder.cli.serve_options import overrides, serve_options
 
 
@@ -44,12 +45,12 @@ def export(
     request = verb.Request(what, kind, overrides(given), extra, address)
     done = verb.run(context.project, request, os.environ)
     for remark in done.remarks:
-        click.echo(remark, err=True)
+        note(remark)
     if output is None:
         click.echo(done.text, nl=False)
         return
     _write(output, done.text, executable=kind == "script")
-    click.echo(f"{output}: {done.image}")
+    put(f"{output}: {done.image}")
 
 
 def _write(path: Path, text: str, *, executable: bool) -> None:

@@ -9,7 +9,7 @@ import click
 from builder.cli import words
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document
+from builder.cli.say import document, put
 from builder.cli.verbosity import verbosity_options
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -44,9 +44,9 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
             {"image": str(done.image), "file": str(file), "size": done.size, "layers": done.layers, "needs": needs}
         )
         return
-    click.echo(f"{done.image} is in {file}: {_layers(done.layers)}, {words.size(done.size)}")
+    put(f"{done.image} is in {file}: {_layers(done.layers)}, {words.size(done.size)}")
     if done.needs:
-        click.echo(f"to be imported where {done.needs} is")
+        put(f"to be imported where {done.needs} is")
 
 
 @click.command("import-image")
@@ -80,11 +80,11 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
         )
         return
     came = "is here already" if done.already else f"imported, {_layers(done.layers)}, {words.size(done.bytes)}"
-    click.echo(f"{done.image} {came}")
+    put(f"{done.image} {came}")
     if done.models:
-        click.echo(f"it serves {', '.join(done.models)}")
+        put(f"it serves {', '.join(done.models)}")
     if not done.current:
-        click.echo(f"`builder promote {done.image}` makes it current")
+        put(f"`builder promote {done.image}` makes it current")
 
 
 def _layers(count: int) -> str:

@@ -12,9 +12,10 @@ import click
 from builder.cli import table, words
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import note, put
 
 if TYPE_CHECKING:
-    from builder.lock.model import Lock, Model, Pairing
+    from builder.lock.model import Lock, Model, Pairing, Status
     from builder.models_cache import Held
     from builder.numbered.status import Overview, Row
 
@@ -38,17 +39,17 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         click.echo(json.dumps(document(lock, overview, held), indent=1, ensure_ascii=False))
         return
     if overview.engine_error:
-        click.echo(f"no engine answers, so states are unknown: {overview.engine_error}", err=True)
+        note(f"no engine answers, so states are unknown: {overview.engine_error}")
     for repository in overview.stray:
-        click.echo(f"{repository}:latest is not its current number; the next build or rollback mends that", err=True)
+        note(f"{repository}:latest is not its current number; the next build or rollback mends that")
     if not overview.rows:
-        click.echo("no images yet: `builder build TARGET` makes the first")
+        put("no images yet: `builder build TARGET` makes the first")
     elif models:
         held = of_models.held(os.environ, lock)
         rows = [row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model, held.get(name))]
         table.show(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
     else:
-        rows = [shown for row in overview.rows for shown in _image_rows(row)]
+        rows = [shown for row in overview.rows for shown in _image_rows(row, lock)]
         table.show(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
@@ -61,10 +62,12 @@ def document(lock: Lock, overview: Overview, held: Mapping[str, Held]) -> dict[s
     }
 
 
-def _image_rows(row: Row) -> list[tuple[str, ...]]:
-    """The image, and its note below."""
+def _image_rows(row: Row, lock: Lock) -> list[tuple[str, ...]]:
+    """The image, and its note below. `untested` is said of it where nothing is said of a model that it serves."""
     vllm = row.image.versions.get("vllm")
-    said = [_where(row), "current" if row.current else "", row.image.status]
+    models = [(model, lock.models[model].pairing.status) for model in row.models]
+    is_told = row.image.status != "untested" or all(status == "untested" for _, status in models)
+    said = [_where(row), "current" if row.current else "", row.image.status if is_told else ""]
     said.append("pinned" if row.image.pinned else "")
     image = (
         str(row.name),
@@ -72,9 +75,14 @@ def _image_rows(row: Row) -> list[tuple[str, ...]]:
         words.size(row.image.size),
         vllm.version if vllm else "-",
         ", ".join(word for word in said if word),
-        ", ".join(row.models) or "-",
+        ", ".join(_serves(model, status, row) for model, status in models) or "-",
     )
     return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
+
+
+def _serves(model: str, status: Status, row: Row) -> str:
+    """A model, with how it does on the image where that was said of it alone."""
+    return f"{model} ({status})" if status not in {"untested", row.image.status} else model
 
 
 def _where(row: Row) -> str:

@@ -10,9 +10,10 @@ import click
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
+from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
-    from builder.definitions.image import Overrides
+    from builder.definitions.image_chain import Overrides
     from builder.pinning.chain import Update
     from builder.verbs.repin import Moved
 
@@ -27,7 +28,7 @@ SHOWN_COMMITS = 20
 @click.option(
     "--check", is_flag=True, help="Resolve nothing; end with 4 where images.lock does not cover what is asked."
 )
-@click.option("--recover", is_flag=True, help="Make a lost images.lock again, from build directories and images.")
+@click.option("--recover", is_flag=True, help="Make a lost images.lock again, from builds/, engine and registry.")
 @click.option("--renumber", is_flag=True, help="After a merge: keep both images where two branches gave one number.")
 @json_option
 @pass_context
@@ -51,8 +52,7 @@ def lock(
             raise click.UsageError("--recover and --renumber stand alone")
         from builder.cli import mending
 
-        (mending.recover if recover else mending.renumber)(context, as_json)
-        return 0
+        return (mending.recover if recover else mending.renumber)(context, as_json)
     overrides = parse_overrides(platform, ())
     if check:
         return _check(context, definitions, overrides, as_json)
@@ -60,7 +60,6 @@ def lock(
 
 
 def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides, as_json: bool) -> int:
-    from builder.cli.say import document
     from builder.verbs import repin
 
     missing = repin.check(context.project, context.endpoint, definitions, overrides)
@@ -68,14 +67,13 @@ def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides,
         document({"missing": list(missing)})
     else:
         for line in missing or ("images.lock covers all that is asked",):
-            click.echo(f"not pinned: {line}" if missing else line)
+            put(f"not pinned: {line}" if missing else line)
     return STALE if missing else 0
 
 
 def _resolve(
     context: Context, definitions: tuple[str, ...], update: Update, overrides: Overrides, as_json: bool
 ) -> int:
-    from builder.cli.say import document, say
     from builder.pinning import pinned
     from builder.verbs import repin
 
@@ -86,7 +84,7 @@ def _resolve(
         for one in done.moved:
             _print(one)
         if not (done.moved or done.faults):
-            click.echo("nothing moved")
+            put("nothing moved")
     if done.faults:
         raise pinned.error_of(done.faults)
     return 0
@@ -103,13 +101,13 @@ def _document(moved: Moved) -> dict[str, str]:
 
 
 def _print(moved: Moved) -> None:
-    click.echo(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
+    put(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
     between = moved.between
     if between is None:
         return
     left = f", {between.left} left behind" if between.left else ""
-    click.echo(f"  {between.total} commits upstream in between{left}")
+    put(f"  {between.total} commits upstream in between{left}")
     for commit in between.commits[:SHOWN_COMMITS]:
-        click.echo(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
+        put(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
     if between.total > SHOWN_COMMITS:
-        click.echo(f"    … and {between.total - SHOWN_COMMITS} more")
+        put(f"    … and {between.total - SHOWN_COMMITS} more")

@@ -11,9 +11,10 @@ from types import FrameType, TracebackType
 
 import click
 
+from builder.cli import say
 from builder.cli.commands import Commands
 from builder.cli.context import Context
-from builder.errors import BuilderError, BuildFailedError, ServeFailedError
+from builder.errors import BuilderError
 
 INTERRUPTED = 130
 BUG = 3
@@ -30,7 +31,7 @@ BUG = 3
 def cli(ctx: click.Context, project: Path | None) -> None:
     """Numbered vLLM images: build, pin, list what serves which model, roll back."""
     ctx.obj = Context(project or Path())
-    ctx.color = _colour()
+    ctx.color = say.colour()
 
 
 def run(arguments: list[str]) -> int:
@@ -42,34 +43,18 @@ def run(arguments: list[str]) -> int:
     try:
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
     except BuilderError as error:
-        _say_error(error)
+        say.error(error)
         return error.exit_code
     except click.Abort:
-        click.echo("interrupted", err=True)
+        say.note("interrupted")
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        say.usage(error)
         return 2
     except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
+        say.note("interrupted")
         return INTERRUPTED
     return code if isinstance(code, int) else 0
-
-
-def _say_error(error: BuilderError) -> None:
-    first, *rest = error.message.splitlines() or ["no message"]
-    click.echo(click.style("error: ", fg="red", bold=True) + first, err=True, color=_colour())
-    for line in rest:
-        click.echo(f"  {line}", err=True)
-    if isinstance(error, BuildFailedError | ServeFailedError) and error.log:
-        click.echo(f"the whole log: {error.log}", err=True)
-    if error.hint:
-        click.echo(click.style("what to do: ", bold=True) + error.hint, err=True, color=_colour())
-
-
-def _colour() -> bool | None:
-    """No colour where the person wants none (https://no-color.org), and otherwise on a terminal only."""
-    return False if os.environ.get("NO_COLOR") else None
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from builder.cli.say import document, say
+from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
     from builder.cli.context import Context
 
 
-def recover(context: Context, as_json: bool) -> None:
+# Not all is as it was: two places disagree, or the registry could not be asked.
+LOOK = 1
+
+
+def recover(context: Context, as_json: bool) -> int:
     """Makes a lost images.lock again and tells what could not be known."""
     from builder.verbs import recover as verb
 
@@ -22,19 +24,25 @@ def recover(context: Context, as_json: bool) -> None:
             {
                 "images": [str(name) for name in done.images],
                 "unknown": list(done.unknown),
+                "findings": list(done.findings),
                 "damaged": done.damaged or None,
             }
         )
-        return
-    click.echo(f"images.lock records {len(done.images)} images again: {', '.join(map(str, done.images))}")
+        return LOOK if done.findings else 0
+    put(f"images.lock records {len(done.images)} images again: {', '.join(map(str, done.images))}")
     if done.damaged:
-        click.echo(f"the damaged one is kept as {done.damaged}")
-    click.echo("not known:")
+        put(f"the damaged one is kept as {done.damaged}")
+    put("not known:")
     for line in done.unknown:
-        click.echo(f"  {line}")
+        put(f"  {line}")
+    if done.findings:
+        put("to look at:")
+    for line in done.findings:
+        put(f"  {line}")
+    return LOOK if done.findings else 0
 
 
-def renumber(context: Context, as_json: bool) -> None:
+def renumber(context: Context, as_json: bool) -> int:
     """Keeps both images where two branches gave one number to different ones."""
     from builder.verbs import renumber as verb
 
@@ -56,16 +64,17 @@ def renumber(context: Context, as_json: bool) -> None:
                 "written": done.written,
             }
         )
-        return
+        return 0
     for one in done.renumbered:
-        click.echo(f"{one.origin}, built {one.image.built}, is now {one.to}")
+        put(f"{one.origin}, built {one.image.built}, is now {one.to}")
         if not one.directory:
-            click.echo(f"  its build directory was found nowhere: take it back with git as builds/{one.to}")
+            put(f"  its build directory was found nowhere: take it back with git as builds/{one.to}")
     for line in done.chosen:
-        click.echo(f"both sides changed {line}: the first one's was kept")
+        put(f"both sides changed {line}: the first one's was kept")
     for name in done.tagged:
-        click.echo(f"{name} has its tag in this engine")
+        put(f"{name} has its tag in this engine")
     if done.written:
-        click.echo("images.lock is whole again; to go on: git add images.lock builds")
+        put("images.lock is whole again; to go on: `git add images.lock builds`")
     elif not done.tagged:
-        click.echo("nothing to mend")
+        put("nothing to mend")
+    return 0

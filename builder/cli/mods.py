@@ -12,6 +12,7 @@ import click
 from builder.cli import table
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import put, say
 
 if TYPE_CHECKING:
     from builder.verbs.mod_list import Listed
@@ -53,9 +54,11 @@ def list_(context: Context, as_json: bool) -> None:
         click.echo(json.dumps(mods_json.listed(found), indent=1, ensure_ascii=False))
         return
     if not found:
-        click.echo("no mods yet: `builder mods new NAME` begins one")
+        put("no mods yet: `builder mods new NAME` begins one")
     for one in found:
-        click.echo(click.style(one.name, bold=True))
+        put(click.style(one.name, bold=True))
+        if one.mod and one.mod.description:
+            put(f"  {one.mod.description}", hanging=0)
         headings = ("", "conflicts", "")  # the widest, so that the facts of all mods stand in line
         for line in table.lines(headings, _facts(one), table.width())[1:]:
             click.echo(line)
@@ -73,7 +76,6 @@ def _facts(one: Listed) -> list[tuple[str, ...]]:
     if one.mod:
         requires = ", ".join(f"{name} {wanted}" for name, wanted in one.mod.requires.items())
         facts = [
-            ("", one.mod.description),
             ("changes", "; ".join(mod_list.changes(one.mod))),
             ("requires", requires),
             ("conflicts", ", ".join(one.mod.conflicts)),
@@ -102,7 +104,6 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
     Ends with 1 where a mod does not apply, or requires another version than it was asked for.
     """
     from builder.cli import mods_words
-    from builder.cli.say import say
     from builder.verbs import mod_check, mod_pinned
 
     if refs:
@@ -128,6 +129,6 @@ def new(context: Context, name: str) -> None:
 
     files = mod_skeleton.new(context.project, name)
     for file in files:
-        click.echo(context.project.relative(file))
+        put(context.project.relative(file))
     begun = files[0].parent.name
-    click.echo(f"next: `builder mods check {begun}`, then `builder build TARGET --mod {begun}`")
+    put(f"next: `builder mods check {begun}`, then `builder build TARGET --mod {begun}`")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
+from builder.cli.say import put
 
 if TYPE_CHECKING:
     from builder.numbered.pointers import Move
@@ -13,17 +13,18 @@ if TYPE_CHECKING:
 SHOWN = 8
 
 
-def show(moves: Iterable[Move], differences: tuple[str, ...], staying: tuple[str, ...], would: str = "") -> None:
+def show(moves: Sequence[Move], differences: tuple[str, ...], staying: tuple[str, ...], would: str = "") -> None:
     """One line a pointer, from → to; then what differs between the images, and the models that stay."""
     for move in moves:
         what = move.what if move.is_model else f"{move.what}:latest"
-        click.echo(f"{would}{what}: {move.origin or 'nothing'} → {move.to}")
+        put(f"{would}{what}: {move.origin or 'nothing'} → {move.to}")
     for line in differences[:SHOWN]:
-        click.echo(f"  {line}")
+        put(f"  {line}")
     if len(differences) > SHOWN:
-        click.echo(f"  … and {len(differences) - SHOWN} more; `builder diff` shows all")
+        put(f"  … and {len(differences) - SHOWN} more; `builder diff` shows all")
+    to = next((move.to for move in moves if not move.is_model), None)
     for model in staying:
-        click.echo(f"  {model} stays; to move it too: builder rollback {model}")
+        put(f"  {model} stays; to move it too: `builder pair {model} {to}`")
 
 
 def documents(moves: Iterable[Move]) -> list[dict[str, Any]]:

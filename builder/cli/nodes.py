@@ -10,6 +10,7 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import put
 
 if TYPE_CHECKING:
     from builder.verbs.nodes import Held, NodeState, Serving
@@ -30,11 +31,10 @@ def nodes(context: Context, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document(found), indent=1, ensure_ascii=False))
     elif not found:
-        click.echo("no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`")
+        put("no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`")
     else:
         rows = [row for state in found for row in _rows(state)]
-        for number, line in enumerate(table.lines(("NODE", "IMAGE", "STATE", "SERVES"), rows, table.width())):
-            click.echo(click.style(line, bold=True) if number == 0 else line)
+        table.show(("NODE", "IMAGE", "STATE", "SERVES"), rows)
 
 
 def document(found: tuple[NodeState, ...]) -> dict[str, Any]:

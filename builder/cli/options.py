@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from builder.definitions.image import Overrides
+    from builder.definitions.image_chain import Overrides
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 PLATFORMS = ("linux/arm64", "linux/amd64")
@@ -42,7 +42,7 @@ def parse_update(texts: tuple[str, ...]) -> dict[str, str | None]:
 
 def parse_overrides(platform: str | None, texts: tuple[str, ...]) -> Overrides:
     """``--platform`` and ``--set KEY=VALUE`` as typed. Raises click's error for one without a `=`."""
-    from builder.definitions.image import Overrides
+    from builder.definitions.image_chain import Overrides
 
     parts = [text.partition("=") for text in texts]
     for key, sign, _ in parts:

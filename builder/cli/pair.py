@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -9,6 +10,7 @@ import click
 from builder.cli import moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
     from builder.lock.model import Status
@@ -27,10 +29,9 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
 
     Other models stay where they are. `builder rollback MODEL` returns.
     """
-    from builder.cli.say import document, say
     from builder.verbs import pairings as verb
 
-    done = verb.pair(context.project, context.endpoint, model, image, force=force, report=say)
+    done = verb.pair(context.project, context.endpoint, model, image, force=force, environ=os.environ, report=say)
     moved = (done.move,) if done.move else ()
     if as_json:
         document(
@@ -44,9 +45,9 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
         )
     elif moved:
         moves.show(moved, done.differences, ())
-        click.echo(f"  by {done.recipe}" if done.recipe else "  no recipe: `builder build RECIPE` gives it one")
+        put(f"  by {done.recipe}" if done.recipe else "  no recipe: `builder build RECIPE` gives it one")
     else:
-        click.echo(f"{done.model} was paired with {done.image} already")
+        put(f"{done.model} was paired with {done.image} already")
 
 
 @click.command()
@@ -60,7 +61,6 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
 
     An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
     """
-    from builder.cli.say import document, say
     from builder.verbs import pairings as verb
 
     done = verb.mark(context.project, what, status, note, say)
@@ -78,6 +78,6 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
         return
     on = "" if done.what == str(done.image) else f" on {done.image}"
     said = f"{done.what}{on} {'is' if done.changed else 'was'} marked {done.status}"
-    click.echo(said + ("" if done.changed else " already") + (f": {done.note}" if done.note else ""))
+    put(said + ("" if done.changed else " already") + (f": {done.note}" if done.note else ""))
     for pointer in done.pointed_at_by:
-        click.echo(f"  {pointer} still points at it; to go back: builder rollback {pointer}")
+        put(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")

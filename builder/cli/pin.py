@@ -6,6 +6,7 @@ import click
 
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import document, put, say
 
 
 @click.command()
@@ -27,7 +28,6 @@ def unpin(context: Context, image: str, as_json: bool) -> None:
 
 
 def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
-    from builder.cli.say import document, say
     from builder.verbs import protect
 
     name, changed = protect.run(context.project, image, pinned=pinned, report=say)
@@ -35,4 +35,4 @@ def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
         document({"image": str(name), "pinned": pinned, "changed": changed})
         return
     word = "pinned" if pinned else "not pinned"
-    click.echo(f"{name} is {word}" if changed else f"{name} was {word} already")
+    put(f"{name} is {word}" if changed else f"{name} was {word} already")

@@ -7,6 +7,7 @@ import click
 from builder.cli import moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import document, put, say
 
 
 @click.command()
@@ -19,7 +20,6 @@ def promote(context: Context, image: str, force: bool, as_json: bool) -> None:
 
     Models stay with the images that they are paired with.
     """
-    from builder.cli.say import document, say
     from builder.verbs import promote as verb
 
     done = verb.run(context.project, context.endpoint, image, force=force, report=say)
@@ -35,4 +35,4 @@ def promote(context: Context, image: str, force: bool, as_json: bool) -> None:
     elif done.moves:
         moves.show(done.moves, done.differences, done.staying)
     else:
-        click.echo(f"{done.image} was current already")
+        put(f"{done.image} was current already")

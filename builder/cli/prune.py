@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 from builder.cli import table, words
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
+from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
     from builder.verbs.prune import Pruned, Pruning
@@ -32,68 +34,80 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     """Remove images that nobody needs, and what builds left.
 
     What is current, pinned, paired with a model now, used by a container, among the newest, or below an image that
-    stays never goes; nor does anything that this project did not build. A number that is gone stays on record and can
-    be built again. It asks before it removes; where nobody can be asked it only shows, unless there is --yes.
+    stays never goes; nor does anything that this project did not build. What an image compiled on this machine while it
+    served goes with it. A number that is gone stays on record and can be built again. It asks before it removes; where
+    nobody can be asked it only shows, unless there is --yes.
     """
-    from builder.cli.say import say
     from builder.numbered import keeping
     from builder.verbs import prune as verb
 
     wish = keeping.Wish(keep, older_than or timedelta(0))
-    pruning = verb.plan(context.project, context.endpoint, wish, datetime.now(UTC))
+    pruning = verb.plan(context.project, context.endpoint, wish, datetime.now(UTC), os.environ)
     if not as_json:
         _print_plan(pruning)
-    something = bool(pruning.going or pruning.nameless)
     done = None
-    if something and not dry_run and (yes or (not as_json and sys.stdin.isatty() and click.confirm("remove these?"))):
+    if (
+        not pruning.is_empty
+        and not dry_run
+        and (yes or (not as_json and sys.stdin.isatty() and click.confirm("remove these?")))
+    ):
         done = verb.run(context.project, context.endpoint, pruning, say)
     if as_json:
         _print_document(pruning, done)
     elif done:
         _print_done(done)
-    elif something:
-        click.echo("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
+    elif not pruning.is_empty:
+        put("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
 
 
 def _print_plan(pruning: Pruning) -> None:
     rows = [(str(kept.name), ", ".join(kept.reasons)) for kept in pruning.kept]
     if rows:
         table.show(("STAYS", "BECAUSE"), rows)
-    if not pruning.going and not pruning.nameless:
-        click.echo("nothing to remove")
+    if pruning.is_empty:
+        put("nothing to remove")
         return
     click.echo()
     going = [(str(one.name), words.ago(one.built), words.size(one.frees)) for one in pruning.going]
     if going:
         table.show(("GOES", "BUILT", "FREES"), going)
     if pruning.nameless:
-        click.echo(f"and {len(pruning.nameless)} images without a name that builds of this project left")
-    click.echo(
-        f"frees {words.size(pruning.frees)}: unpacked layers, each counted once; their packed copies come on top"
-    )
+        put(f"and {len(pruning.nameless)} images without a name that builds of this project left")
+    for one in pruning.compiled:
+        put(f"and what {one.name} compiled when it served: {words.size(one.size)} in {one.folder}")
+    if pruning.wheels:
+        put(f"and what was read of wheels that are pinned no longer: {words.size(pruning.wheels_size)}")
+    layers = "unpacked layers, each counted once; their packed copies come on top"
+    put(f"frees {words.size(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
 
 
 def _print_done(done: Pruned) -> None:
     for line in done.refused:
-        click.echo(line)
-    click.echo(f"removed {len(done.gone)} images" + (f": {', '.join(map(str, done.gone))}" if done.gone else ""))
+        put(line)
+    put(f"removed {len(done.gone)} images" + (f": {', '.join(map(str, done.gone))}" if done.gone else ""))
+    if done.compiled:
+        put(f"removed what was compiled by {', '.join(map(str, done.compiled))}")
     if done.cache:
-        click.echo(f"BuildKit let go of {words.size(done.cache)}: its own copies, packed and unpacked")
+        put(f"BuildKit let go of {words.size(done.cache)}: its own copies, packed and unpacked")
 
 
 def _print_document(pruning: Pruning, done: Pruned | None) -> None:
-    from builder.cli.say import document
 
     content: dict[str, Any] = {
         "going": [{"image": str(one.name), "built": one.built, "frees": one.frees} for one in pruning.going],
         "kept": [{"image": str(one.name), "reasons": list(one.reasons)} for one in pruning.kept],
         "nameless": list(pruning.nameless),
+        "compiled": [
+            {"image": str(one.name), "folder": str(one.folder), "frees": one.size} for one in pruning.compiled
+        ],
+        "wheels": pruning.wheels_size,
         "frees": pruning.frees,
         "removed": None,
     }
     if done:
         content["removed"] = {
             "images": [str(name) for name in done.gone],
+            "compiled": [str(name) for name in done.compiled],
             "refused": list(done.refused),
             "build_cache": done.cache,
         }

@@ -7,6 +7,7 @@ import click
 from builder.cli import words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.say import put
 from builder.cli.verbosity import verbosity_options
 
 
@@ -26,4 +27,4 @@ def pull(context: Context, image: str) -> None:
     with transfers.shown() as report:
         done = verb.run(context.project, context.endpoint, image, report)
     said = f"pulled, {words.layers(done.moved)}" if done.moved else "is here already"
-    click.echo(f"{done.image} {said}")
+    put(f"{done.image} {said}")

@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 import click
 
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.say import put
 from builder.cli.verbosity import verbosity_options
+
+if TYPE_CHECKING:
+    from builder.engine.attestations import Kind
+    from builder.verbs.push import Done
 
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE:N…", shell_complete=names("numbered"))
+@click.option("--sbom", is_flag=True, help="Attest what packages are in it (an SBOM, in SPDX).")
+@click.option("--provenance", is_flag=True, help="Attest what it was built from (SLSA provenance).")
 @verbosity_options
 @pass_context
-def push(context: Context, images: tuple[str, ...]) -> None:
+def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool) -> None:
     """Push numbered images to the registry.
 
     It is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there too. A number
     that the registry has with other content is not overwritten. Logins are Docker's own: `docker login REGISTRY`.
+
+    For --sbom and --provenance BuildKit bakes the number once more from its cache and its build directory; the content
+    has to be the same. They are kept beside the image in the registry, and the digest that is signed covers them.
     """
-    from builder.cli import transfers
     from builder.verbs import push as verb
 
-    with transfers.shown() as report:
-        done = verb.run(context.project, context.endpoint, images, report)
+    kinds: set[Kind] = set()
+    if sbom:
+        kinds.add("sbom")
+    if provenance:
+        kinds.add("provenance")
+    if kinds:
+        from builder.building import steptimes
+        from builder.cli import progress
+
+        with progress.shown(steptimes.load(context.project)) as build_report:
+            done = verb.run_attested(context.project, context.endpoint, images, kinds, os.environ, build_report)
+    else:
+        from builder.cli import transfers
+
+        with transfers.shown() as report:
+            done = verb.run(context.project, context.endpoint, images, report)
     for one in done:
-        said = "is there already" if one.already else "pushed"
-        click.echo(f"{one.image} {said}{', now latest' if one.latest else ''}: {one.reference}@{one.digest}")
+        print_done(one)
+
+
+def print_done(one: Done) -> None:
+    """Says what came of one push."""
+    said = "is there already" if one.already else "pushed"
+    put(f"{one.image} {said}{', now latest' if one.latest else ''}: {one.reference}@{one.digest}")
+    if not one.already:
+        put(f"  sign it with: `cosign sign {one.reference.rpartition(':')[0]}@{one.digest}`")

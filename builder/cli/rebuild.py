@@ -9,6 +9,7 @@ import click
 from builder.cli import words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.say import put
 from builder.cli.verbosity import verbosity_options
 
 
@@ -30,8 +31,8 @@ def rebuild(context: Context, image: str) -> int:
         done = verb.run(context.project, context.endpoint, image, os.environ, report)
     took = f"in {words.duration(done.seconds)}"
     if done.same:
-        click.echo(f"{done.image} built again {took}: the same content" + (", tagged again" if done.restored else ""))
+        put(f"{done.image} built again {took}: the same content" + (", tagged again" if done.restored else ""))
         return 0
-    click.echo(f"{done.image} built again {took}: other content, which was not kept")
-    click.echo(f"  recorded  {done.recorded}\n  built     {done.fingerprint}\n  log: {done.log}")
+    put(f"{done.image} built again {took}: other content, which was not kept")
+    put(f"  recorded  {done.recorded}\n  built     {done.fingerprint}\n  log: {done.log}")
     return 1

@@ -11,6 +11,7 @@ import click
 from builder.cli import table
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import note, put
 from builder.cli.serve_options import overrides, serve_options
 
 if TYPE_CHECKING:
@@ -39,13 +40,12 @@ def list_(context: Context, as_json: bool) -> None:
         _print_json({"recipes": [_row_document(row) for row in seen.rows]})
         return
     if seen.engine_error:
-        click.echo(f"no engine answers, so states are unknown: {seen.engine_error}", err=True)
+        note(f"no engine answers, so states are unknown: {seen.engine_error}")
     if not seen.rows:
-        click.echo("no recipes in recipes/")
+        put("no recipes in recipes/")
         return
     rows = [_row(row) for row in seen.rows]
-    for line in table.lines(("RECIPE", "IMAGE", "STATE", "MODEL"), rows, table.width()):
-        click.echo(line)
+    table.show(("RECIPE", "IMAGE", "STATE", "MODEL"), rows)
 
 
 @recipes.command()
@@ -64,10 +64,9 @@ def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool
         _print_json({**_row_document(shown.row), "command": _command_document(shown.command)})
         return
     if engine_error:
-        click.echo(f"no engine answers, so the image's state is unknown: {engine_error}", err=True)
+        note(f"no engine answers, so the image's state is unknown: {engine_error}")
     if found is not None:
-        for line in table.lines(("", ""), _facts(found, shown.row, shown.command), table.width())[1:]:
-            click.echo(line)
+        table.show_facts(_facts(found, shown.row, shown.command))
     click.echo()
     click.echo(shown.command.argv[2] if shown.command.is_script else _folded(shown.command.argv))
 
@@ -90,12 +89,12 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
         return BROKEN if broken else 0
     for one in checked:
         for problem in one.problems:
-            click.echo(str(problem))
+            put(str(problem))
         for remark in one.remarks:
-            click.echo(f"{one.file}: note: {remark}")
+            put(f"{one.file}: note: {remark}")
     problems = sum(len(one.problems) for one in broken)
     count = f"{len(checked)} recipe{'' if len(checked) == 1 else 's'} checked: "
-    click.echo(count + (f"{problems} problems in {len(broken)} of them" if broken else "all is well"))
+    put(count + (f"{problems} problems in {len(broken)} of them" if broken else "all is well"))
     return BROKEN if broken else 0
 
 
@@ -103,7 +102,7 @@ def _row(row: Row) -> tuple[str, ...]:
     found = row.checked.recipe
     name = row.checked.file.removeprefix("recipes/").removesuffix(".yaml")
     if found is None or row.checked.problems:
-        return (name, "-", "broken", "builder recipes check says what is wrong")
+        return (name, "-", "broken", "`builder recipes check` says what is wrong")
     image = str(row.image) if row.image else found.container
     return (name, image, _state(row), found.model or "-")
 

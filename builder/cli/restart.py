@@ -7,20 +7,13 @@ from typing import Any
 
 import click
 
-from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
-from builder.cli.run import detach_option, node_option
-from builder.cli.serve_options import overrides, serve_options
-from builder.cli.verbosity import verbosity_options
+from builder.cli.say import say
+from builder.cli.serve_options import overrides, serving_options
 
 
 @click.command()
-@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
-@serve_options
-@node_option
-@detach_option
-@verbosity_options
+@serving_options
 @pass_context
 def restart(
     context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **given: Any
@@ -31,7 +24,6 @@ def restart(
     place of them.
     """
     from builder.cli import waiting
-    from builder.cli.say import say
     from builder.serving.wanted import Request
     from builder.verbs import restart as verb
 

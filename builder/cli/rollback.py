@@ -7,6 +7,7 @@ import click
 from builder.cli import moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import document, put, say
 
 
 @click.command()
@@ -26,7 +27,6 @@ def rollback(context: Context, target: str, to: int | None, force: bool, dry_run
     TARGET   a definition or repository: its `latest` moves, models stay
              a recipe: both its image's `latest` and its model move
     """
-    from builder.cli.say import document, say
     from builder.verbs import rollback as verb
 
     done = verb.run(context.project, context.endpoint, target, to, force=force, dry_run=dry_run, report=say)
@@ -43,4 +43,4 @@ def rollback(context: Context, target: str, to: int | None, force: bool, dry_run
         return
     moves.show(done.moves, done.differences, done.staying, "would move " if dry_run else "")
     if done.passed:
-        click.echo(f"  passed over, as bad or pruned: {', '.join(map(str, done.passed))}")
+        put(f"  passed over, as bad or pruned: {', '.join(map(str, done.passed))}")

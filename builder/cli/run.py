@@ -7,24 +7,12 @@ from typing import Any
 
 import click
 
-from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
-from builder.cli.serve_options import overrides, serve_options
-from builder.cli.verbosity import verbosity_options
-
-node_option = click.option(
-    "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
-)
-detach_option = click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers.")
+from builder.cli.serve_options import overrides, serving_options
 
 
 @click.command()
-@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
-@serve_options
-@node_option
-@detach_option
-@verbosity_options
+@serving_options
 @pass_context
 def run(
     context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **given: Any

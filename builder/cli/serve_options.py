@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import click
 
+from builder.cli.complete import names
+from builder.cli.verbosity import verbosity_options
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 # Each option by the key of the recipe that it sets.
@@ -32,6 +35,12 @@ _OPTIONS = (
     click.option("--max-model-len", type=click.IntRange(min=1), metavar="N", help="The longest context, in tokens."),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for any {KEY} of the command."),
 )
+_what_argument = click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+_extra_argument = click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+_node_option = click.option(
+    "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
+)
+_detach_option = click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers.")
 _KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model_len")
 
 
@@ -40,6 +49,12 @@ def serve_options(command: _Command) -> _Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def serving_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """All that `run` and `restart` take: what to serve, how, where, and how much to say."""
+    command = serve_options(_node_option(_detach_option(verbosity_options(command))))
+    return _what_argument(_extra_argument(command))
 
 
 def overrides(given: dict[str, Any]) -> dict[str, str]:

@@ -32,13 +32,11 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_document(shown, context.project), indent=1, ensure_ascii=False))
         return
-    for line in table.lines(("", ""), _facts(shown, context.project), table.width())[1:]:
-        click.echo(line)
+    table.show_facts(_facts(shown, context.project))
     if packages:
         click.echo()
         rows = [(name, version.partition(" ")[0]) for name, version in _takes(shown, "python packages").items()]
-        for line in table.lines(("PACKAGE", "VERSION"), rows, table.width()):
-            click.echo(line)
+        table.show(("PACKAGE", "VERSION"), rows)
 
 
 def _facts(shown: Shown, project: Project) -> list[tuple[str, str]]:

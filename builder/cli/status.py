@@ -14,6 +14,7 @@ import click
 from builder.cli import table, words
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import note, put
 
 if TYPE_CHECKING:
     from builder.verbs.serving_state import Overview, State
@@ -60,17 +61,16 @@ def document(seen: Overview) -> dict[str, Any]:
 
 def _print(seen: Overview) -> None:
     for node in seen.silent:
-        click.echo(f"no answer from node {node}", err=True)
+        note(f"no answer from node {node}")
     if not seen.states:
-        click.echo("nothing is being served: `builder run RECIPE` serves a model")
+        put("nothing is being served: `builder run RECIPE` serves a model")
     for number, state in enumerate(seen.states):
         if number:
             click.echo()
         said = f"{state.state}, {state.phase}" if state.phase else state.state
         word = click.style(said, fg=_COLOURS.get(state.state, "red"))
-        click.echo(f"{click.style(state.running.name, bold=True)}: {word}")
-        for line in table.lines(("", ""), list(_facts(state)), table.width() - 2)[1:]:
-            click.echo(f"  {line}")
+        put(f"{click.style(state.running.name, bold=True)}: {word}")
+        table.show_facts(list(_facts(state)), "  ")
 
 
 def _facts(state: State) -> Iterator[tuple[str, str]]:

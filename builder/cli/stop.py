@@ -9,6 +9,7 @@ import click
 from builder.cli import words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.say import note, put
 
 
 @click.command()
@@ -22,11 +23,11 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
 
     It may finish what it is at, and is killed when its time is over. Without a name: the only one there is.
     """
-    from builder.serving import running
+    from builder.serving import running_now
     from builder.verbs import stop as verb
 
-    found = running.find(context.project, context.endpoint, os.environ, what)
+    found = running_now.find(context.project, context.endpoint, os.environ, what)
     done = verb.run(found, seconds)
     for name in done.killed:
-        click.echo(f"{name} was killed: it had not ended in {seconds} seconds", err=True)
-    click.echo(f"{found.name} stopped after {words.duration(done.seconds)}; it served from {found.image}")
+        note(f"{name} was killed: it had not ended in {seconds} seconds")
+    put(f"{found.name} stopped after {words.duration(done.seconds)}; it served from {found.image}")

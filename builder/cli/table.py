@@ -2,35 +2,81 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import textwrap
 from collections.abc import Sequence
 
 import click
 
+from builder.cli import folding
+
 GAP = "  "
+# A last column that is narrower, though it has more to say, is no help.
+_NARROW = 16
+_NOTHING = "-"
 
 
 def width() -> int:
     """The columns to fill: the terminal's, and no limit where the output is read by a program."""
-    return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 10_000
+    return folding.width()
 
 
 def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
-    """The table's lines. The last column is folded where it does not fit; the others keep their width."""
-    widths = [max(len(row[n]) for row in (headings, *rows)) for n in range(len(headings) - 1)]
-    indent = sum(widths) + len(GAP) * len(widths)
-    room = max(columns - indent, 16)
+    """The table's lines, the headings first.
+
+    The last column is folded between words where it does not fit, and stands below its row where one of its words does
+    not fit or that is much shorter; where the others leave it no room, below every row. Where even they do not fit,
+    what is long in the first column stands on a line of its own.
+    """
+    everything = (headings, *rows)
+    widths = [max(len(row[n]) for row in everything) for n in range(len(headings) - 1)]
+    wanted = min(_NARROW, max(len(row[-1]) for row in everything))
+    if widths and _indent(widths) - len(GAP) > columns:
+        widths[0] = max(len(headings[0]), columns - _indent(widths[1:]) - len(GAP) - wanted)
+    is_below = bool(widths) and columns - _indent(widths) < wanted
     shown = []
-    for row in (headings, *rows):
-        start = GAP.join([*(cell.ljust(wide) for cell, wide in zip(row, widths, strict=False)), ""])
-        folded = textwrap.wrap(row[-1], room, break_on_hyphens=False) or [""]
-        shown += [(start + folded[0]).rstrip(), *(" " * indent + line for line in folded[1:])]
+    for row in everything:
+        *cells, last = row
+        if cells and len(cells[0]) > widths[0]:
+            shown.append(cells[0])
+            cells[0] = ""
+            if not any((*cells, last)):
+                continue
+        start = GAP.join([*(cell.ljust(wide) for cell, wide in zip(cells, widths, strict=True)), ""])
+        if is_below:
+            shown += _below(start, "" if row is headings else last, columns)
+        else:
+            shown += _row(start, last, columns)
     return shown
+
+
+def _indent(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * len(widths)
+
+
+def _row(start: str, last: str, columns: int) -> list[str]:
+    """A row whose last column is ``last``; ``start`` is all before it."""
+    room = columns - len(start)
+    beside, below = _folded(last, room), _folded(last, columns - len(GAP))
+    if any(len(line) > room for line in beside) or len(beside) > 2 * len(below):
+        return _below(start, last, columns)
+    return [(start + beside[0]).rstrip(), *(" " * len(start) + line for line in beside[1:])]
+
+
+def _below(start: str, last: str, columns: int) -> list[str]:
+    below = _folded(last, columns - len(GAP)) if last not in {"", _NOTHING} else []
+    return [*([start.rstrip()] if start.strip() or not below else []), *(GAP + line for line in below)]
+
+
+def _folded(text: str, columns: int) -> list[str]:
+    return [folded for line in text.split("\n") for folded in folding.fold(line, columns, hanging=0)]
 
 
 def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table as wide as the terminal."""
     for number, line in enumerate(lines(headings, rows, width())):
         click.echo(click.style(line, bold=True) if number == 0 else line)
+
+
+def show_facts(facts: Sequence[tuple[str, str]], indent: str = "") -> None:
+    """Prints names and values, for reading across."""
+    for line in lines(("", ""), facts, width() - len(indent))[1:]:
+        click.echo(indent + line)

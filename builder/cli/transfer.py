@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
-from builder.cli import verbosity, words
-from builder.cli.say import say
-from builder.events import Moved, Said
+from builder.cli import display, words
+from builder.cli.say import note
+from builder.events import Moved
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import TaskID
 
     from builder.events import Report
@@ -22,14 +20,9 @@ if TYPE_CHECKING:
 _STEP = 10
 
 
-@contextmanager
-def shown() -> Iterator[Report]:
+def shown() -> AbstractContextManager[Report]:
     """What takes a verb's events, as it suits where standard error goes and how much the person wants to see."""
-    if sys.stderr.isatty() and verbosity.level() != "quiet":
-        with _live() as report:
-            yield report
-    else:
-        yield _plain()
+    return display.shown(_live, _plain())
 
 
 def _plain() -> Report:
@@ -37,32 +30,27 @@ def _plain() -> Report:
 
     def report(event: object) -> None:
         if not isinstance(event, Moved):
-            say(event)
             return
         step = 100 * event.current // max(event.total, 1) // _STEP * _STEP
-        if step > said.setdefault(event.what, 0) and verbosity.level() != "quiet":
+        if step > said.setdefault(event.what, 0):
             said[event.what] = step
-            click.echo(f"{event.what}: {step} % of {words.size(event.total)}", err=True)
+            note(f"{event.what}: {step} % of {words.size(event.total)}")
 
     return report
 
 
 @contextmanager
-def _live() -> Iterator[Report]:
-    from rich.console import Console
+def _live(console: Console) -> Iterator[Report]:
     from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    console = Console(stderr=True, highlight=False)
     columns = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(compact=True))
     text = TextColumn("{task.description}")
     tasks: dict[str, TaskID] = {}
     with Progress(text, BarColumn(None), *columns, console=console, transient=True, expand=True) as progress:
 
         def report(event: object) -> None:
-            if isinstance(event, Said):
-                console.print(event.text, markup=False)
-            elif isinstance(event, Moved):
+            if isinstance(event, Moved):
                 if event.what not in tasks:
                     tasks[event.what] = progress.add_task(escape(event.what), completed=event.current)
                 progress.update(tasks[event.what], completed=event.current, total=event.total)

@@ -10,6 +10,7 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import put
 from builder.errors import EngineError, ImageStateError, NothingToDoError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
             word, gap, rest = line.partition(" ")
             click.echo(click.style(word, fg=_COLOURS.get(word)) + gap + rest)
         if not findings:
-            click.echo("all is as images.lock has it")
+            put("all is as images.lock has it")
     return next((code for kind, code in _CODES.items() if any(f.kind == kind for f in findings)), 0)
 
 

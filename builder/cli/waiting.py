@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import verbosity, words
-from builder.cli.say import say
+from builder.cli import display, words
+from builder.cli.say import note, put, say
 from builder.events import Said
 from builder.serving.phases import Phase
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from builder.cli.context import Context
     from builder.events import Report
     from builder.serving.served import Served
@@ -35,66 +36,49 @@ def say_image(context: Context, found: Served) -> None:
 def finish(context: Context, started: Started, *, detach: bool) -> None:
     """Waits until it answers, unless told not to, and says where."""
     from builder.serving import models
+    from builder.serving.running import answers
     from builder.verbs import readiness
 
     running = started.running
     where = f"{click.style(running.name, bold=True)} serves from {running.image}"
-    if started.already and running.head.service.health == "healthy":
-        click.echo(f"{where} already: {running.address}")
+    if started.already and answers(running):
+        put(f"{where} already: {running.address}")
     elif detach:
         how = "is starting already" if started.already else "starts"
-        click.echo(f"{running.name} {how} from {running.image}; `builder status` says how far it is")
+        put(f"{running.name} {how} from {running.image}; `builder status` says how far it is")
     else:
-        with _shown() as report:
+        with display.shown(_live, _plain()) as report:
             seconds = readiness.wait(context.project, started, report)
         if model := started.found.recipe.model:
             models.record(context.project, os.environ, model, say)
-        click.echo(f"{where}, ready after {words.duration(seconds)}: {running.address}")
+        put(f"{where}, ready after {words.duration(seconds)}: {running.address}")
 
 
-@contextmanager
-def _shown() -> Iterator[Report]:
-    level = verbosity.level()
-    if level == "quiet":
-        yield lambda _: None
-    elif level == "normal" and sys.stderr.isatty():
-        with _live() as report:
-            yield report
-    else:
-        yield _plain()
-
-
-def _plain() -> Callable[[object], None]:
+def _plain() -> Report:
     """A line for each phase, with when it began."""
     began, last = time.monotonic(), ""
 
     def report(event: object) -> None:
         nonlocal last
-        if isinstance(event, Said):
-            click.echo(event.text, err=True)
-        elif isinstance(event, Phase) and event.name != last:
+        if isinstance(event, Phase) and event.name != last:
             last = event.name
-            click.echo(f"{words.duration(time.monotonic() - began):>12}  {last}", err=True)
+            note(f"{words.duration(time.monotonic() - began):>12}  {last}")
 
     return report
 
 
 @contextmanager
-def _live() -> Iterator[Report]:
+def _live(console: Console) -> Iterator[Report]:
     """One line with a clock, and the phase of now."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True, highlight=False)
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
 
         def report(event: object) -> None:
-            if isinstance(event, Said):
-                console.print(event.text, markup=False)
-            elif isinstance(event, Phase):
+            if isinstance(event, Phase):
                 progress.update(task, description=escape(str(event)))
 
         yield report

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from builder.engine.transfer import Moved
+    from builder.engine.transfer import Amount, Moved
 
 _DAY = 86400
 _UNITS = (("year", 365 * _DAY), ("month", 30 * _DAY), ("week", 7 * _DAY), ("day", _DAY), ("hour", 3600), ("min", 60))
@@ -41,6 +41,11 @@ def layers(moved: Moved) -> str:
     """Layers that moved, with their bytes where the engine said them."""
     count = f"{moved.layers} layer{'' if moved.layers == 1 else 's'}"
     return f"{count}, {size(moved.bytes)}" if moved.bytes else count
+
+
+def amount(of: Amount) -> str:
+    """How far a transfer is."""
+    return "unpacking" if of.unpacking else f"{size(of.current)} of {size(of.total)}"
 
 
 def duration(seconds: float) -> str:

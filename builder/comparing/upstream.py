@@ -10,7 +10,7 @@ from builder.errors import SourceError
 from builder.events import Report, Said
 
 if TYPE_CHECKING:
-    from builder.comparing.changes import SourceChange
+    from builder.comparing.changes import Changes, SourceChange
     from builder.lock.model import Version
     from builder.project import Project
     from builder.sources.git_reading import Between, Wanted
@@ -29,7 +29,12 @@ class Moved:
     untold: str = ""
 
 
-def follow(project: Project, change: SourceChange, wanted: Wanted, report: Report) -> Moved:
+def followed(project: Project, changes: Changes, wanted: Wanted, report: Report) -> tuple[Moved, ...]:
+    """Every source that moved, with the commits behind it."""
+    return tuple(_follow(project, change, wanted, report) for change in changes.sources)
+
+
+def _follow(project: Project, change: SourceChange, wanted: Wanted, report: Report) -> Moved:
     """The commits behind a change. A repository that does not answer is said and no error: the rest still counts."""
     untold = _untold(change)
     if untold:

@@ -28,11 +28,12 @@ class Node:
 @dataclass(frozen=True)
 class Configuration:
     """What builder.yaml says. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with ``cache``
-    the registry keeps the build cache too."""
+    the registry keeps the build cache too; ``scanner`` is the image that makes SBOMs."""
 
     registry: str | None = None
     builder: str | None = None
     cache: bool = False
+    scanner: str | None = None
     nodes: tuple[Node, ...] = ()
 
     def node(self, name: str) -> Node:
@@ -60,6 +61,7 @@ def load(project: Project) -> Configuration:
         registry=data.get("registry"),
         builder=data.get("builder"),
         cache=data.get("cache", False),
+        scanner=data.get("scanner"),
         nodes=tuple(
             Node(name, said) if isinstance(said, str) else Node(name, **said)
             for name, said in data.get("nodes", {}).items()

@@ -55,7 +55,7 @@ class Mount:
 @dataclass(frozen=True)
 class Health:
     """How the engine tells that the server answers: ``argv`` run in the container, and times in seconds. Failures count
-    only after ``start_period``."""
+    only after ``start_period``. `run` asks less often once it has answered, as `exports.api` says."""
 
     argv: tuple[str, ...]
     interval: int = 15
@@ -155,5 +155,9 @@ def _compile_caches(environ: Mapping[str, str], repository: str, number: int) ->
 def _health(command: ServeCommand) -> Health | None:
     if command.port is None:
         return None
-    host = arguments.reached_at(command.host)
-    return Health(("python3", "-ISc", _PROBE.format(host=host, port=command.port)))
+    return Health(probe(arguments.reached_at(command.host), command.port))
+
+
+def probe(host: str, port: int) -> tuple[str, ...]:
+    """What, run in the container, ends with 0 where the server answers."""
+    return ("python3", "-ISc", _PROBE.format(host=host, port=port))

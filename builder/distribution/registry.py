@@ -3,7 +3,7 @@ back. The tag of a number is given once, and never to other content."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,13 +12,16 @@ from builder.engine import registry as engine_registry
 from builder.errors import BuilderError, ImageStateError, TransferError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from builder.engine.endpoint import Endpoint
     from builder.engine.transfer import Moved, OnAmount
     from builder.lock.model import ImageName, NumberedImage
 
 State = Literal["present", "missing", "moved"]
+
+# What moves to a registry takes minutes, and has this tag when it is there; a number's own is then given at once.
+_ARRIVING = "arriving"
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,15 @@ def push(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedIm
     Raises ImageStateError where the engine lacks the image or has other content under its tag, TransferError where the
     registry has other content under it, or did not take it.
     """
+    if digest := its_digest(endpoint, place, name, recorded):
+        return Pushed(digest, already=True)
+    require(endpoint, name, recorded)
+    return Pushed(put(endpoint, place, name, recorded, str(name), on_amount), already=False)
+
+
+def its_digest(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage) -> str | None:
+    """The digest under which the registry has a number; None where it does not have it. Raises TransferError where its
+    tag holds other content."""
     reference = f"{place.repository(name)}:{name.number}"
     found = state(endpoint, place, name, recorded)
     if found == "moved":
@@ -75,23 +87,52 @@ def push(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedIm
             f"{reference} holds other content than images.lock records for {name}: not overwritten",
             hint="another project pushed that number? Give this one a path of its own in `registry:` of builder.yaml",
         )
-    if found == "missing":
-        require(endpoint, name, recorded)
-        push_as(endpoint, place, name, reference, on_amount)
-    digest = engine_registry.digest(endpoint, reference)
-    if digest is None:
+    return engine_registry.digest(endpoint, reference) if found == "present" else None
+
+
+def put(
+    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, source: str, on_amount: OnAmount
+) -> str:
+    """Pushes the engine's image ``source``, which has the content of a number, and gives it the number's tag; returns
+    its digest there.
+
+    A registry knows no "put this tag where there is none". So all layers move first, under another tag; the number's is
+    looked at again right before it is set, and right after. Raises TransferError where somebody else was faster.
+    """
+    _upload(endpoint, place, name, source, on_amount)
+    its_digest(endpoint, place, name, recorded)
+    reference = f"{place.repository(name)}:{name.number}"
+    digest = push_as(endpoint, place, name, source, reference, on_amount)
+    there = engine_registry.digest(endpoint, reference)
+    if there is None:
         raise TransferError(f"{reference} was pushed, and the registry does not have it")
-    return Pushed(digest, already=found == "present")
+    if there != digest:
+        raise TransferError(
+            f"somebody else pushed {reference} at the same moment: it stands for {there} now, and not for {digest}",
+            hint=f"`builder push {name}` again says whether that is the same content",
+        )
+    return digest
 
 
-def set_latest(endpoint: Endpoint, place: Place, name: ImageName, digest: str, on_amount: OnAmount) -> bool:
-    """Makes the registry's ``latest`` mean this number, whose layers are there; False where it does, or where this
-    engine has no such image to push."""
+def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_amount: OnAmount) -> None:
+    try:
+        push_as(endpoint, place, name, source, f"{place.repository(name)}:{_ARRIVING}", on_amount)
+    except TransferError as error:
+        # A registry that lets no tag be moved refuses the second image under this one, and guards the numbers itself.
+        if "immutable" not in error.message.lower():
+            raise
+
+
+def set_latest(
+    endpoint: Endpoint, place: Place, name: ImageName, source: str, digest: str, on_amount: OnAmount
+) -> bool:
+    """Makes the registry's ``latest`` mean a number that is there as ``digest``, by pushing the engine's image
+    ``source`` of the same content; False where it does, or where this engine has no such image."""
     reference = f"{place.repository(name)}:latest"
-    if engine_registry.digest(endpoint, reference) == digest or images.inspect(endpoint, str(name)) is None:
+    before = engine_registry.digest(endpoint, reference)
+    if before == digest or images.inspect(endpoint, source) is None:
         return False
-    push_as(endpoint, place, name, reference, on_amount)
-    return True
+    return push_as(endpoint, place, name, source, reference, on_amount) != before
 
 
 def fetch(
@@ -102,9 +143,7 @@ def fetch(
 
     Raises TransferError where it did not come, ImageStateError where something else came.
     """
-    pulled = f"{place.repository(name)}{'@' if version.startswith('sha256:') else ':'}{version}"
-    moved = transfer.pull(endpoint, place.repository(name), version, place.login(name), on_amount)
-    try:
+    with _pulled(endpoint, place.repository(name), version, place.login(name), on_amount) as (pulled, moved):
         details = images.inspect(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
             raise ImageStateError(
@@ -112,11 +151,31 @@ def fetch(
                 hint="`builder rebuild` makes a number again from its build directory",
             )
         images.tag(endpoint, pulled, str(name))
+    return moved
+
+
+def bring(endpoint: Endpoint, repository: str, digest: str, tag: str, on_amount: OnAmount) -> None:
+    """Gets what a builder pushed to ``repository`` (``HOST/NAME``) by its digest into an engine, as ``tag``.
+
+    Raises TransferError where it did not come.
+    """
+    with _pulled(endpoint, repository, digest, logins.headers(repository), on_amount) as (pulled, _):
+        images.tag(endpoint, pulled, tag)
+
+
+@contextmanager
+def _pulled(
+    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnAmount
+) -> Iterator[tuple[str, Moved]]:
+    """What the engine calls it while the block runs, and what it lacked."""
+    moved = transfer.pull(endpoint, repository, version, login, on_amount)
+    pulled = f"{repository}{'@' if version.startswith('sha256:') else ':'}{version}"
+    try:
+        yield pulled, moved
     finally:
         # Only a second name by now, or something that nobody wants.
         with suppress(BuilderError):
             images.remove(endpoint, pulled)
-    return moved
 
 
 def require(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
@@ -133,11 +192,11 @@ def require(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> Non
         )
 
 
-def push_as(endpoint: Endpoint, place: Place, name: ImageName, reference: str, on_amount: OnAmount) -> None:
+def push_as(endpoint: Endpoint, place: Place, name: ImageName, source: str, reference: str, on_amount: OnAmount) -> str:
     """Pushes under a name that the image has for so long only: `docker image ls` is not to show every image twice."""
-    images.tag(endpoint, str(name), reference)
+    images.tag(endpoint, source, reference)
     try:
-        transfer.push(endpoint, reference, place.login(name), on_amount)
+        return transfer.push(endpoint, reference, place.login(name), on_amount)
     finally:
         with suppress(BuilderError):
             images.untag(endpoint, reference)

@@ -28,6 +28,8 @@ BAKE_FILE = "bake.json"
 _OUTPUT = "type=image,compression=zstd"
 # Another BuildKit than the engine's own sends the image over, and buildx loads it.
 _LOADED = "type=docker"
+# Or it pushes what a registry lacks, under no tag, from where the engine gets what it lacks.
+_BY_DIGEST = "type=image,compression=zstd,push=true,push-by-digest=true,name-canonical=true"
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,16 @@ def bake_targets(
     on_event: Callable[[Event], None],
     environ: Mapping[str, str],
     cache: Mapping[str, str] | None = None,
+    attest: Sequence[str] = (),
+    pushed: Mapping[str, str] | None = None,
 ) -> dict[str, Baked]:
     """Builds targets of ``directory``/bake.json in one go, each tagged with its name in ``names``.
 
     ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` are given to
     every target, over what the bake file says. ``cache`` is where the build cache comes from and goes to (``from``,
-    ``to``: as buildx writes them). ``environ`` is the whole environment of the build. ``log_path`` gets the
-    readable log while the build runs, ``on_event`` every event.
+    ``to``: as buildx writes them), ``attest`` what BuildKit is to attest, where anything. What is in ``pushed`` (a
+    repository of a registry for each target) goes there by its digest, and not to the engine. ``environ`` is the whole
+    environment of the build. ``log_path`` gets the readable log while the build runs, ``on_event`` every event.
 
     Raises BuildFailedError, and EngineError where the engine went away. The names are temporary: after a failure or an
     interruption they are removed, since BuildKit names an image before the last thing that may go wrong (unpacking).
@@ -88,8 +93,10 @@ def bake_targets(
     # Nor does buildx delete an old one.
     metadata.unlink(missing_ok=True)
     output = _LOADED if endpoint.builds_elsewhere else _OUTPUT
+    outputs = {target: f"{output},name={name}" for target, name in names.items()}
+    outputs |= {target: f"{_BY_DIGEST},name={repository}" for target, repository in (pushed or {}).items()}
     try:
-        arguments = _arguments(names, secrets, contexts, args, metadata, output, cache or {})
+        arguments = _arguments(outputs, secrets, contexts, args, metadata, cache or {}, attest)
         progress = buildx.run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
         said = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
@@ -105,19 +112,21 @@ def bake_targets(
 
 
 def _arguments(
-    names: Mapping[str, str],
+    outputs: Mapping[str, str],
     secrets: Sequence[Secret],
     contexts: Mapping[str, str],
     args: Mapping[str, str],
     metadata: Path,
-    output: str,
     cache: Mapping[str, str],
+    attest: Sequence[str],
 ) -> list[str]:
     arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
-    for target, name in names.items():
-        arguments += ["--set", f"{target}.output={output},name={name}"]
+    for target, output in outputs.items():
+        arguments += ["--set", f"{target}.output={output}"]
         for kind, place in cache.items():
             arguments += ["--set", f"{target}.cache-{kind}={place}"]
+        for attestation in attest:
+            arguments += ["--set", f"{target}.attest={attestation}"]
     for secret in secrets:
         source = f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"
         arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]
@@ -125,7 +134,7 @@ def _arguments(
         arguments += ["--set", f"*.contexts.{context}={place}"]
     for arg, value in args.items():
         arguments += ["--set", f"*.args.{arg}={value}"]
-    return [*arguments, *names]
+    return [*arguments, *outputs]
 
 
 def _field(text: str) -> str:

@@ -78,10 +78,12 @@ def running(
     labels: Mapping[str, str],
     workdir: str | None = None,
     network: str = "none",
+    mounts: Mapping[str, str] | None = None,
 ) -> Iterator[Box]:
     """A container of ``image`` that only sleeps, for `Box.run`; removed in every case, also on ^C.
 
-    ``network`` is Docker's network mode. The image's entrypoint does not run. A process that is killed leaves the
+    ``network`` is Docker's network mode, ``mounts`` are folders of the engine's machine with their places inside; where
+    there are any, it runs as root. The image's entrypoint does not run. A process that is killed leaves the
     container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image.
     """
     body: dict[str, Any] = {
@@ -95,6 +97,11 @@ def running(
     }
     if workdir is not None:
         body["WorkingDir"] = workdir
+    if mounts:
+        body["User"] = "0"
+        body["HostConfig"]["Mounts"] = [
+            {"Type": "bind", "Source": source, "Target": target} for source, target in mounts.items()
+        ]
     try:
         container = request(endpoint, "POST", "/containers/create", body=body)["Id"]
     except RefusedError as error:

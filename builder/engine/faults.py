@@ -44,7 +44,7 @@ def unreachable(endpoint: Endpoint, error: Exception) -> EngineError:
     if isinstance(error, PermissionError):
         return EngineError(
             f"no permission to use the Docker engine at {where}",
-            hint="add yourself to its group, then log in again: sudo usermod -aG docker $USER",
+            hint="add yourself to its group, then log in again: `sudo usermod -aG docker $USER`",
         )
     why = getattr(error, "strerror", None) or str(error)
     return EngineError(f"no Docker engine answers at {where}: {why}", hint=START_HINT)

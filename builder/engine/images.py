@@ -61,17 +61,13 @@ class Details:
     tags: tuple[str, ...]
 
 
-def tags(endpoint: Endpoint, references: Iterable[str] = (), cache: Path | None = None) -> dict[str, str]:
+def tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
     """Every tag (``repository:tag``) with the engine's id of its image; of ``references`` only, where any are given.
 
     A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). The engine
-    with the containerd store takes about 1 ms a layer of every image, seconds for hundreds of them: with ``cache``, a
-    file to remember them in, only what changed is asked for (see `tagcache`).
+    with the containerd store takes about 1 ms a layer of every image, seconds for hundreds of them; `tagcache.tags`
+    asks for what changed only.
     """
-    if cache is not None:
-        from builder.engine import tagcache
-
-        return tagcache.tags(endpoint, references, cache)
     query: dict[str, str | int] = {}
     if wanted := list(references):
         query["filters"] = json.dumps({"reference": wanted})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from builder.errors import SourceError
 
 
@@ -11,11 +13,21 @@ def headers(reference: str) -> dict[str, str]:
     Raises SourceError where Docker's configuration or its credential helper cannot be read.
     """
     from docker import auth
+
+    found = login(reference)
+    return {"X-Registry-Auth": auth.encode_header(found).decode()} if found else {}
+
+
+def login(reference: str) -> dict[str, Any]:
+    """The login for the registry of ``reference`` (``username``, ``password``, …); empty where there is none.
+
+    Raises SourceError where Docker's configuration or its credential helper cannot be read.
+    """
+    from docker import auth
     from docker.errors import DockerException
 
     try:
         registry, _ = auth.resolve_repository_name(reference)
-        login = auth.load_config().resolve_authconfig(registry)
+        return dict(auth.load_config().resolve_authconfig(registry) or {})
     except DockerException as error:
         raise SourceError(f"the login for the registry of {reference} cannot be read: {error}") from None
-    return {"X-Registry-Auth": auth.encode_header(login).decode()} if login else {}

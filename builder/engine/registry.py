@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builder.engine import images, logins
 from builder.engine.api import quoted, request
@@ -12,7 +12,10 @@ from builder.engine.faults import RefusedError, SlowError
 from builder.errors import EngineError, TransferError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.engine.endpoint import Endpoint
+    from builder.engine.images import Details
 
 WAIT = 20.0  # seconds
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
@@ -41,27 +44,85 @@ def fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
 
     Where that is for several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read.
     """
+    found = contents(endpoint, reference)
+    return images.fingerprint(next((one for one in found if one.platform == platform), found[0]))
+
+
+def contents(endpoint: Endpoint, reference: str) -> tuple[Details, ...]:
+    """What the registry has under ``reference``, one image a platform, from its configurations: no layer is fetched.
+
+    An engine's own words are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read.
+    """
+    said = inspected(endpoint, reference, "--format", "{{json .Image}}")
+    try:
+        configurations = [said] if "rootfs" in said else [said[platform] for platform in sorted(said)]
+        found = tuple(_details(one) for one in configurations)
+    except (KeyError, TypeError, AttributeError):
+        raise _unreadable(reference, "that is no image's configuration") from None
+    if not found:
+        raise _unreadable(reference, "it holds no image")
+    return found
+
+
+def packed_size(endpoint: Endpoint, reference: str) -> int:
+    """The bytes of the packed layers of the image that the registry has under ``reference``, attestations beside it not
+    counted; 0 where that is for several platforms. Raises TransferError where it cannot be read."""
+    said = inspected(endpoint, reference, "--raw")
+    try:
+        parts = [part for part in said.get("manifests", ()) if not is_attestation(part)]
+        if len(parts) == 1:
+            said = inspected(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
+        return sum(int(layer["size"]) for layer in said.get("layers", ()))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise _unreadable(reference, "that is no image's manifest") from None
+
+
+def is_attestation(part: Mapping[str, Any]) -> bool:
+    """Whether this entry of an index is what BuildKit attests of another one
+    (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
+    return (part.get("annotations") or {}).get("vnd.docker.reference.type") == "attestation-manifest"
+
+
+def inspected(endpoint: Endpoint, reference: str, *how: str) -> Any:
+    """What ``docker buildx imagetools inspect`` says of ``reference``, as data.
+
+    Raises TransferError where that cannot be read, EngineError where buildx does not run.
+    """
     import os
     import subprocess
 
-    argv = [*endpoint.buildx, "imagetools", "inspect", reference, "--format", "{{json .Image}}"]
+    argv = [*endpoint.buildx, "imagetools", "inspect", reference, *how]
     try:
         done = subprocess.run(
             argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True, timeout=60, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        raise EngineError(f"`{' '.join(argv[:-4])}` does not run, or not to its end") from None
+        raise EngineError(f"`{' '.join([*endpoint.buildx, 'imagetools'])}` does not run, or not to its end") from None
     try:
-        said = json.loads(done.stdout)
-        found = said.get(platform) or said
-        config = {
-            "Id": "",
-            "Os": found.get("os"),
-            "Architecture": found.get("architecture"),
-            "Variant": found.get("variant"),
-            "RootFS": {"Layers": found["rootfs"]["diff_ids"]},
-            "Config": found.get("config"),
-        }
-    except (ValueError, KeyError, AttributeError):
-        raise TransferError(f"what {reference} is cannot be read: {done.stderr.strip()[-300:]}", hint=_ASK) from None
-    return images.fingerprint(images.details(config))
+        return json.loads(done.stdout)
+    except ValueError:
+        raise _unreadable(reference, done.stderr.strip()[-300:]) from None
+
+
+def repository(reference: str) -> str:
+    """``reference`` without its tag and digest; a colon before a slash belongs to the registry's port."""
+    return images.split(reference.partition("@")[0])[0]
+
+
+def _details(configuration: Mapping[str, Any]) -> Details:
+    """An OCI image configuration as an engine would describe its image
+    (https://github.com/opencontainers/image-spec/blob/main/config.md)."""
+    said = {
+        "Id": "",
+        "Os": configuration.get("os"),
+        "Architecture": configuration.get("architecture"),
+        "Variant": configuration.get("variant"),
+        "Created": configuration.get("created"),
+        "RootFS": {"Layers": configuration["rootfs"]["diff_ids"]},
+        "Config": configuration.get("config"),
+    }
+    return images.details(said)
+
+
+def _unreadable(reference: str, why: str) -> TransferError:
+    return TransferError(f"what {reference} is cannot be read: {why}", hint=_ASK)

@@ -6,6 +6,7 @@ https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate); the answ
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ _NO_LOGIN = {"X-Registry-Auth": "e30="}
 # An engine says several times a second how far it is, the same again where nothing moves: a registry that hangs.
 IDLE = 120.0
 _AMOUNTS = ("Downloading", "Pushing")
+# The last thing that an engine says of a push, `7: digest: sha256:… size: 855`, whatever its image store.
+_DIGEST = re.compile(r"digest: (sha256:[0-9a-f]{64}) size: ")
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class _Layers:
     known: dict[str, tuple[int, int]] = field(default_factory=dict)
     lacking: set[str] = field(default_factory=set)
     last: dict[str, tuple[object, object]] = field(default_factory=dict)
+    digest: str = ""
     news_at: float = field(default_factory=time.monotonic)
 
     def is_stuck(self, said: Mapping[str, Any]) -> bool:
@@ -79,12 +83,14 @@ class _Layers:
         return sum(now for now, _ in self.known.values()), sum(total for _, total in self.known.values())
 
 
-def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_amount: OnAmount) -> None:
-    """Pushes the image that the engine has under this reference. Raises TransferError where the registry did not take
-    all of it: what it took is there for the next try."""
+def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_amount: OnAmount) -> str:
+    """Pushes the image that the engine has under this reference; returns the digest that the registry now has there.
+
+    Raises TransferError where the registry did not take all of it: what it took is there for the next try.
+    """
     _, _, tag = reference.rpartition(":")
     path = f"/images/{quoted(reference.removesuffix(':' + tag))}/push"
-    _follow(endpoint, path, {"tag": tag}, login, on_amount, f"{reference} was not pushed")
+    return _follow(endpoint, path, {"tag": tag}, login, on_amount, f"{reference} was not pushed").digest
 
 
 def pull(endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnAmount) -> Moved:
@@ -111,6 +117,8 @@ def _follow(
                 raise _stuck(where)
             if amount := layers.amount(said):
                 on_amount(amount)
+            if found := _DIGEST.search(str(said.get("status"))):
+                layers.digest = found[1]
     except RefusedError as error:
         raise TransferError(f"{where}: {error.said}", hint=_hint(error.said)) from None
     except SlowError:
@@ -150,7 +158,7 @@ def _hint(said: str) -> str:
 
 _HINTS = (
     (("no space left",), "make room on that machine's disk (`docker system df` there), and run it again"),
-    (("unauthorized", "no basic auth", "denied", "authentication required"), "log in first: docker login REGISTRY"),
+    (("unauthorized", "no basic auth", "denied", "authentication required"), "log in first: `docker login REGISTRY`"),
     (
         ("connection refused", "no such host", "i/o timeout", "no route to host"),
         "does the registry run, is its name right?",

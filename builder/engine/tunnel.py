@@ -29,21 +29,27 @@ _OPTIONS = (
 )
 
 
+def require_way(endpoint: Endpoint) -> None:
+    """Raises TransferError for a node that has no way to a registry on this machine's loopback."""
+    if not endpoint.host.startswith(("unix://", "ssh://")):
+        raise TransferError(
+            f"the engine at {endpoint.host} cannot reach a registry on this machine, and builder.yaml sets no other",
+            hint="set `registry: HOST:PORT/PATH` in builder.yaml to one that both reach, or write the node's engine as "
+            "ssh://USER@HOST",
+        )
+
+
 @contextmanager
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
     """The port on the node's own 127.0.0.1 that leads to ``port`` on this machine's, while the block runs.
 
     A node on this machine (unix://) has it as it is; to one that is reached by ssh a reverse tunnel is opened. Raises
-    TransferError for a node that is reached otherwise, and where ssh fails.
+    TransferError as `require_way` does, and where ssh fails.
     """
+    require_way(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port
         return
-    if not endpoint.host.startswith("ssh://"):
-        raise TransferError(
-            f"the engine at {endpoint.host} ({endpoint.origin}) cannot reach a registry on this machine",
-            hint="set `registry:` in builder.yaml to one that both reach, or reach the node by ssh://",
-        )
     import subprocess
 
     options = [*_OPTIONS, "-R", f"127.0.0.1:0:127.0.0.1:{port}"]

@@ -21,8 +21,8 @@ OLDEST_ENGINE = (23, 0)
 OLDEST_BUILDX = (0, 14)
 _INSTALL = (
     "Debian and Ubuntu: Docker's own packages docker-ce and docker-buildx-plugin "
-    "(https://docs.docker.com/engine/install/); DGX OS: sudo apt install docker-ce docker-buildx-plugin; "
-    "or a private engine: make engine"
+    "(https://docs.docker.com/engine/install/); DGX OS: `sudo apt install docker-ce docker-buildx-plugin`; "
+    "or a private engine: `make engine`"
 )
 _BUILDX_WAIT = 20.0
 

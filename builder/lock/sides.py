@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.errors import LockError, NewerLockError, Place, Problem
-from builder.lock import merging, reading
+from builder.lock import merging, parsing
 from builder.lock.faults import MERGE, conflict_marks, lock_error
 from builder.lock.nodes import Tree, read_tree
 
@@ -33,7 +33,9 @@ def locks(text: str, file: str) -> tuple[Lock, ...]:
     Raises LockError where a side is no lock, whatever else is wrong with it.
     """
     try:
-        return (reading.parse(text, file),)
+        if conflict_marks(text):
+            raise conflict_error(text, file)
+        return (parsing.parse(text, file),)
     except LockError:
         sides = _of_conflict(text) or _of_numbers_that_stand_twice(text, file)
         if not sides:
@@ -64,7 +66,7 @@ def conflict_error(text: str, file: str) -> LockError:
 
 def _clashes(sides: tuple[Side, Side], file: str) -> Iterator[Problem]:
     try:
-        names = merging.clashes(*(reading.parse(side.text, file) for side in sides))
+        names = merging.clashes(*(parsing.parse(side.text, file) for side in sides))
         trees = [read_tree(side.text, file) for side in sides]
     except LockError:
         return  # the markers are said; what else is wrong is seen once they are gone

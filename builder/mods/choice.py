@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.definitions.image import MAKES
 from builder.definitions.requirements import canonical
 from builder.lock.pins import GitPin
@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 def load(project: Project, chain: Sequence[ImageDefinition], further: Sequence[str]) -> tuple[tuple[Mod, ...], ...]:
     """The mods of each definition of ``chain``, as listed, and on the last one the ``further`` ones.
 
-    What an image below already carries is not baked again. Raises what ``mod.load_all`` does, for all of them at once.
+    What an image below already carries is not baked again. Raises what ``mod_reading.load_all`` does, for all
+    of them at once.
     """
     wanted: list[list[str]] = []
     for definition in chain:
         asked = (*definition.mods, *(further if definition is chain[-1] else ()))
         below = {name for names in wanted for name in names}
-        wanted.append([name for name in dict.fromkeys(map(mod.name_of, asked)) if name not in below])
-    found = {one.name: one for one in mod.load_all(project, (name for names in wanted for name in names))}
+        wanted.append([name for name in dict.fromkeys(map(mod_reading.name_of, asked)) if name not in below])
+    found = {one.name: one for one in mod_reading.load_all(project, (name for names in wanted for name in names))}
     return tuple(tuple(found[name] for name in names) for names in wanted)
 
 
@@ -46,7 +47,7 @@ def arrange(
     for definition, own, held in zip(chain, mods, pins, strict=True):
         pinned = {**pinned, **_versions(definition, held)}
         levels.append(mod_rules.Level(definition.name, own, pinned))
-    return mod_rules.arrange(levels, mod.names(project))
+    return mod_rules.arrange(levels, mod_reading.names(project))
 
 
 def _versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.errors import FileProblemsError, Problem, SourceError
 from builder.events import Said
 from builder.plan import mod_rules
@@ -72,11 +72,11 @@ class Verdict:
 
 
 def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
-    """The mods ``names`` (all where there are none). Raises what ``mod.load_all`` does, and FileProblemsError where
-    they name mods in `after` that there are not, or wait for each other."""
-    mods = mod.load_all(project, names or mod.names(project))
+    """The mods ``names`` (all where there are none). Raises what ``mod_reading.load_all`` does, and
+    FileProblemsError where they name mods in `after` that there are not, or wait for each other."""
+    mods = mod_reading.load_all(project, names or mod_reading.names(project))
     alone = tuple(replace(one, requires={}, conflicts=()) for one in mods)
-    mod_rules.arrange([mod_rules.Level("", alone, {})], mod.names(project))
+    mod_rules.arrange([mod_rules.Level("", alone, {})], mod_reading.names(project))
     return mods
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder.definitions import image, mod, recipe
+from builder.definitions import image, mod_reading, recipe
 
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
@@ -43,4 +43,4 @@ def uses(project: Project, known: Mapping[str, ImageDefinition]) -> tuple[Use, .
 
 
 def _names(asked: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(mod.name_of, asked))
+    return tuple(map(mod_reading.name_of, asked))

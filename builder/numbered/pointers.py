@@ -88,9 +88,10 @@ def refuse_bad(lock: Lock, wanted: Iterable[Move]) -> None:
         pairing = pairing_with(held, move.to)
         for what, marked in ((str(move.to), image), (f"{move.what} on {move.to}", pairing)):
             if marked and marked.status == "bad":
+                undo = f"; `builder mark {what} untested` takes the mark away" if marked is image else ""
                 raise NothingToDoError(
                     f"{what} is marked bad" + (f": {marked.note}" if marked.note else ""),
-                    hint="--force does it nevertheless; `builder mark … untested` takes the mark away",
+                    hint=f"--force does it nevertheless{undo}",
                 )
 
 

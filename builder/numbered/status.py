@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder.engine import images
+from builder.engine import images, tagcache
 from builder.errors import EngineError
 from builder.lock.model import ImageName, Lock, NumberedImage
 
@@ -60,7 +60,7 @@ def states(project: Project, endpoint: Endpoint, lock: Lock) -> tuple[dict[Image
     """
     names = _names(lock)
     cache = project.state / "engine.json"
-    tags = images.tags(endpoint, lock.images, cache) if names else {}
+    tags = tagcache.tags(endpoint, lock.images, cache) if names else {}
     ids = {tags[str(name)] for name in names if str(name) in tags}
     fingerprints = images.fingerprints(endpoint, ids, cache)
     found: dict[ImageName, State] = {}

@@ -64,7 +64,7 @@ def _read(project: Project, path: Path, pull: PullPin) -> bytes:
     if _sha256(content) != pull.sha256:
         raise LockError(
             f"{file} was edited: it is not the diff of pull request {pull.number} that images.lock pins",
-            hint=f"take it back: git checkout -- {file}",
+            hint=f"take it back: `git checkout -- {file}`",
         )
     return content
 

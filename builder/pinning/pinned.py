@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.image import WheelSource
 from builder.errors import SourceError, UsageError
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, SourcePin, WheelPin
-from builder.pinning import closures
-from builder.pinning.resolver import answered
+from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, SourcePin
+from builder.pinning import closures, source_pins
 from builder.sources import python
 
 if TYPE_CHECKING:
-    from builder.definitions.image import GitSource, ImageDefinition, Source
+    from builder.definitions.image import ImageDefinition
     from builder.pinning.resolver import Resolver
 
 Held = tuple[LockedPackage, ...] | None
@@ -57,7 +55,7 @@ def uncovered(definition: ImageDefinition, pins: Pins, held: Held) -> tuple[str,
     asked = None if held is None else python.wanted(definition, pins.sources, held)
     covered = {
         "base": pins.base is not None and pins.base.asked == definition.base,
-        **{name: _covers(source, pins.sources.get(name)) for name, source in definition.sources.items()},
+        **{name: source_pins.covers(source, pins.sources.get(name)) for name, source in definition.sources.items()},
         "python": bool(wants and pins.python and pins.python.asked == asked),
         "build": bool(wants and pins.build and pins.build.asked == python.wanted_to_build(wants)),
     }
@@ -87,8 +85,8 @@ def complete(
     base = _base(definition, pins, resolver) if "base" in wanted else Completed(pins)
     if not wanted - {"base"}:
         return base
-    rest = _sources(definition, pins, {name: update.get(name) for name in wanted}, resolver)
-    if not rest.faults:
+    rest = _sources(definition, pins, {name: update.get(name) for name in wanted}, update, resolver)
+    if not rest.faults and _need_closures(pins, rest.pins, wanted - {"base"}, update):
         rest = _with_closures(definition, rest, held, resolver, frozenset(update))
     if rest.faults and pins.python:
         rest = Completed(pins, faults=rest.faults)
@@ -101,17 +99,6 @@ def error_of(faults: Sequence[Fault]) -> SourceError:
     return SourceError(said, hint="; ".join(dict.fromkeys(fault.error.hint for fault in faults if fault.error.hint)))
 
 
-def _covers(source: Source, pin: SourcePin | None) -> bool:
-    if isinstance(source, WheelSource):
-        return isinstance(pin, WheelPin) and pin.asked == source.asked
-    if not isinstance(pin, GitPin):
-        return False
-    from builder.sources import credentials
-
-    numbers = tuple(pull.number for pull in pin.pulls)
-    return (pin.git, pin.asked, numbers) == (credentials.split(source.git).url, source.ref, source.pulls)
-
-
 def _base(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> Completed:
     asked = str(definition.base)
     try:
@@ -121,38 +108,25 @@ def _base(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> Comple
 
 
 def _sources(
-    definition: ImageDefinition, pins: Pins, wanted: Mapping[str, str | None], resolver: Resolver
+    definition: ImageDefinition,
+    pins: Pins,
+    wanted: Mapping[str, str | None],
+    update: Mapping[str, str | None],
+    resolver: Resolver,
 ) -> Completed:
-    """``pins`` with the git sources among ``wanted`` resolved, and without what is no source of the definition."""
-    sources = {name: source for name, source in definition.git_sources.items() if name in wanted}
-    asked = [(name, source.git, wanted[name] or source.ref) for name, source in sources.items()]
-    frozen: dict[str, bytes] = {}
-    found = {name: pin for name, pin in pins.sources.items() if name in definition.sources}
-    faults = []
-    for name, answer in resolver.commits(asked).items():
-        try:
-            pin = answered(answer)
-            found[name] = _whole(resolver, replace(pin, asked=sources[name].ref), sources[name], frozen)
-        except SourceError as error:
-            faults.append(Fault(definition.name, name, error))
-    return Completed(replace(pins, sources=found), frozen, tuple(faults))
+    found = source_pins.resolve(definition, pins, wanted, update, resolver)
+    faults = tuple(Fault(definition.name, name, error) for name, error in found.errors.items())
+    return Completed(replace(pins, sources=found.sources), found.frozen, faults)
 
 
-def _whole(resolver: Resolver, pin: GitPin, source: GitSource, frozen: dict[str, bytes]) -> GitPin:
-    """``pin`` with its pull requests, whose diffs go into ``frozen``, and with its files kept in the mirror."""
-    from builder.sources import trees
+def _need_closures(before: Pins, after: Pins, wanted: set[str], update: Mapping[str, str | None]) -> bool:
+    """Whether the packages may be others: not where all that changed is the pull requests of a commit that stays."""
 
-    mirrors = resolver.project.mirrors
-    if source.pulls:
-        from builder.sources import pull_check
+    def commits(pins: Pins) -> dict[str, SourcePin]:
+        return {name: replace(p, pulls=()) if isinstance(p, GitPin) else p for name, p in pins.sources.items()}
 
-        taken = [resolver.pull(source.git, number, pin.commit) for number in source.pulls]
-        labelled = [(f"pull request {one.pin.number}", one.diff) for one in taken]
-        pull_check.check(mirrors, source.git, pin.commit, labelled, resolver.say)
-        frozen.update({one.pin.sha256: one.diff for one in taken})
-        pin = replace(pin, pulls=tuple(one.pin for one in taken))
-    trees.keep(mirrors, source.git, pin.commit, resolver.say)
-    return pin
+    git = {name for name, pin in after.sources.items() if isinstance(pin, GitPin)}
+    return bool(update) or bool(wanted - git) or commits(before) != commits(after)
 
 
 def _with_closures(

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from builder.definitions.mod import Mod, nearest
+from builder.definitions.mod_reading import nearest
 from builder.definitions.requirements import canonical
 from builder.errors import FileProblemsError, Place, Problem
+
+if TYPE_CHECKING:
+    from builder.definitions.mod import Mod
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def require_rsync() -> None:
     if shutil.which("rsync") is None:
         raise UsageError(
             "rsync is not installed on this machine, and models go to nodes by it",
-            hint="sudo apt-get install rsync, here and on the nodes",
+            hint="`sudo apt-get install rsync`, here and on the nodes",
         )
 
 
@@ -126,7 +126,7 @@ def _failed(model: str, to: Destination, code: int, said: str) -> SourceError:
     reason = "; ".join(lines[-2:]) or f"rsync ended with {code}"
     if "rsync: command not found" in said or "rsync: not found" in said:
         return SourceError(
-            f"{model} cannot be copied to {to.node}: it has no rsync", hint="sudo apt-get install rsync, on the node"
+            f"{model} cannot be copied to {to.node}: it has no rsync", hint="`sudo apt-get install rsync`, on the node"
         )
     port = f" -p {to.port}" if to.port else ""
     return SourceError(

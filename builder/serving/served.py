@@ -45,7 +45,7 @@ def of_recipe(lock: Lock, recipe: Recipe) -> Served:
     if name is None or recorded is None:
         raise ImageStateError(
             f"images.lock has no image {name}" if name else f"no image of {recipe.repository} has been built yet",
-            hint=f"builder build {recipe.file}"
+            hint=f"`builder build {recipe.file}`"
             if recipe.number is None
             else "`builder list` shows the numbered images",
         )

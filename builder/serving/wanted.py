@@ -12,7 +12,7 @@ from builder.definitions import cluster, configuration, container, serving
 from builder.engine import images
 from builder.errors import ImageStateError, UsageError
 from builder.lock import reading
-from builder.serving import running, served
+from builder.serving import running_now, served
 from builder.serving.running import ASKED, DIGEST, NODES, PROJECT, Place
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def prepare(project: Project, endpoint: Endpoint, environ: Mapping[str, str], re
     found = served.find(project, reading.read(project.lock), request.text)
     nodes = _nodes(project, found, request.nodes)
     all_settings = _settings(project, found, nodes, request, environ)
-    places = tuple(running.node_place(environ, node) for node in nodes) or (Place(endpoint),)
+    places = tuple(running_now.node_place(environ, node) for node in nodes) or (Place(endpoint),)
     contents = _require_content(found, places)
     wanted = tuple(map(Wanted, places, all_settings, contents))
     return Prepared(found, wanted)

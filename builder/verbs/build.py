@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.building import baking, checks, steptimes, work
-from builder.distribution import remote
+from builder.distribution import registry, remote
 from builder.engine import images, versions
 from builder.errors import ImageStateError
 from builder.events import WAITING, Report
@@ -42,9 +42,17 @@ class Built:
 
 
 def run(
-    project: Project, endpoint: Endpoint, wanted: Sequence[Prepared], environ: Mapping[str, str], report: Report
+    project: Project,
+    endpoint: Endpoint,
+    wanted: Sequence[Prepared],
+    environ: Mapping[str, str],
+    report: Report,
+    through: str | None = None,
 ) -> Iterator[Built]:
     """Builds prepared plans in one bake, then checks and records each; yields what came of it.
+
+    What another BuildKit than the engine's own built is loaded as a whole; or comes ``through`` a registry, so that
+    each side moves only the layers that the other lacks. The checks want it in this engine in any case.
 
     Raises BuildFailedError where a step or a check fails; lock, tags and numbers are then as they were, but for the
     images yielded before.
@@ -60,10 +68,13 @@ def run(
         for prepared in wanted:
             plan = prepared.plan
             place = stack.enter_context(work.begin(project, endpoint, plan.repository, plan.files))
-            jobs.append(baking.Job(place.directory, plan.definition.name, place))
+            push_to = f"{through}/{plan.repository}" if through and endpoint.builds_elsewhere else ""
+            jobs.append(baking.Job(place.directory, plan.definition.name, place, push_to))
         baked, log = baking.bake(project, endpoint, jobs, environ, report)
         for prepared, job, one in zip(wanted, jobs, baked, strict=True):
             steptimes.keep(project, one.steps)
+            if job.push_to:
+                registry.bring(endpoint, job.push_to, one.id, job.work.tag, report)
             details = _details(endpoint, job.work.tag)
             image = _checked(endpoint, prepared, job.work, one, details, host, report)
             finished = record.Finished(job.work.tag, job.work.directory, details.id)

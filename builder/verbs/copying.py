@@ -78,19 +78,23 @@ def run(
     lock = reading.read(project.lock)
     job = _Job(lock, names.numbered(project, lock, text)[0], report)
     engines = machines.engines(project, environ, nodes)
-    compared = machines.side_by_side(engines, lambda node, engine: _compare(job, node, engine))
+    through = configuration.load(project).registry
+    compared = machines.side_by_side(engines, lambda node, engine: _compare(job, through, node, engine))
     outcomes = {node: outcome for node, outcome in compared.items() if outcome}
     if lacking := {node: engine for node, engine in engines.items() if node not in outcomes}:
-        with _source(project, endpoint, environ, job) as (place, digest):
+        with _source(project, endpoint, environ, job, through) as (place, digest):
             outcomes |= machines.side_by_side(lacking, lambda node, engine: _fetch(job, place, digest, node, engine))
     return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
 
 
-def _compare(job: _Job, node: str, engine: Endpoint) -> Outcome | None:
-    """The outcome where it is known without moving anything: the node has the image, or does not answer."""
+def _compare(job: _Job, through: str | None, node: str, engine: Endpoint) -> Outcome | None:
+    """The outcome where it is known without moving anything: the node has the image, does not answer, or has no way to
+    what would be started where no registry is set to go ``through``."""
     began = time.monotonic()
     try:
         if not fetching.is_here(engine, job.lock, job.name):
+            if not through:
+                tunnel.require_way(engine)
             return None
         _point_latest(job, engine)
         outcome = Outcome(None, time.monotonic() - began)
@@ -102,11 +106,11 @@ def _compare(job: _Job, node: str, engine: Endpoint) -> Outcome | None:
 
 @contextmanager
 def _source(
-    project: Project, endpoint: Endpoint, environ: Mapping[str, str], job: _Job
+    project: Project, endpoint: Endpoint, environ: Mapping[str, str], job: _Job, through: str | None
 ) -> Iterator[tuple[registry.Place, str]]:
     """A registry that has the image, and the digest it has there."""
-    if address := configuration.load(project).registry:
-        place = registry.Place(address)
+    if through:
+        place = registry.Place(through)
         yield place, push.one(project, endpoint, place, job.lock, job.name, job.report).digest
         return
     registry.require(endpoint, job.name, job.recorded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,22 +15,24 @@ from builder.numbered import names
 
 if TYPE_CHECKING:
     from builder.building.build_directory import BuildDirectory
-    from builder.comparing.changes import Kind, PackageChange, PullChange, ValueChange
+    from builder.comparing.changes import Changes, Kind, ValueChange
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import Moved
     from builder.events import Report
-    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.project import Project
     from builder.sources.git_reading import Wanted
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two images. ``directory`` is None where its build directory is gone or damaged."""
+    """One of the two images. ``directory`` is None where its build directory is gone or damaged; ``pairings`` are those
+    of each model that is, or was, paired with it."""
 
     name: ImageName
     image: NumberedImage
     directory: BuildDirectory | None
+    pairings: Mapping[str, Pairing]
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,14 @@ class ModChange:
 
 @dataclass(frozen=True)
 class Difference:
-    """All that differs between two images. ``unknown`` says what could not be looked at, and why."""
+    """All that differs between two images; ``sources`` are those of ``changes``, followed upstream. ``unknown`` says
+    what could not be looked at, and why."""
 
     before: Side
     after: Side
+    changes: Changes
     sources: tuple[Moved, ...]
-    pulls: tuple[PullChange, ...]
     mods: tuple[ModChange, ...]
-    packages: tuple[PackageChange, ...]
-    build_packages: tuple[PackageChange, ...]
-    base: ValueChange | None
     dockerfiles: tuple[FileChange, ...]
     args: tuple[ValueChange, ...]
     unknown: tuple[str, ...]
@@ -61,16 +61,7 @@ class Difference:
     @property
     def nothing(self) -> bool:
         """Whether no difference was found."""
-        return not (
-            self.sources
-            or self.pulls
-            or self.mods
-            or self.packages
-            or self.build_packages
-            or self.base
-            or self.dockerfiles
-            or self.args
-        )
+        return not (self.changes or self.mods or self.dockerfiles or self.args)
 
 
 def run(project: Project, before: str, after: str, wanted: Wanted, report: Report) -> Difference:
@@ -85,12 +76,9 @@ def run(project: Project, before: str, after: str, wanted: Wanted, report: Repor
     return Difference(
         before=old,
         after=new,
-        sources=tuple(upstream.follow(project, change, wanted, report) for change in found.sources),
-        pulls=found.pulls,
+        changes=found,
+        sources=upstream.followed(project, found, wanted, report),
         mods=tuple(_mods(old, new)),
-        packages=found.packages,
-        build_packages=found.build_packages,
-        base=found.base,
         dockerfiles=tuple(_dockerfiles(old, new)),
         args=tuple(_args(old, new)),
         unknown=tuple(fault for fault in (old_fault, new_fault) if fault),
@@ -100,10 +88,16 @@ def run(project: Project, before: str, after: str, wanted: Wanted, report: Repor
 def _side(project: Project, lock: Lock, text: str) -> tuple[Side, str]:
     """An image, and what keeps its build directory from being read."""
     name, image = names.numbered(project, lock, text)
+    pairings = {
+        model: pairing
+        for model, held in sorted(lock.models.items())
+        for pairing in (held.pairing, *held.previous)
+        if pairing.image == name
+    }
     try:
-        return Side(name, image, build_directory.read(project, name)), ""
+        return Side(name, image, build_directory.read(project, name), pairings), ""
     except FileProblemsError as error:
-        return Side(name, image, None), error.message
+        return Side(name, image, None, pairings), error.message
 
 
 def _contents(lock: Lock, before: Side, after: Side) -> tuple[contents.Contents, contents.Contents]:

@@ -114,8 +114,7 @@ def _pins(project: Project, old: Lock, new: Lock, wanted: Wanted, report: Report
     for definition, platform in sorted(pinned):
         before, after = (contents.of_pins(lock.pins_of(definition, platform)) for lock in (old, new))
         if found := changes.between(before, after):
-            sources = tuple(upstream.follow(project, change, wanted, report) for change in found.sources)
-            yield PinChange(definition, platform, found, sources)
+            yield PinChange(definition, platform, found, upstream.followed(project, found, wanted, report))
 
 
 def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from builder.definitions import image, mod, recipe
+from builder.definitions import image, mod_reading, recipe
 from builder.engine import endpoint as endpoints
 from builder.engine import versions
 from builder.errors import BuilderError
@@ -83,8 +83,8 @@ def _gpu(found: versions.Versions) -> Finding:
         "GPU",
         "error",
         "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device",
-        "install nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker "
-        "&& sudo systemctl restart docker",
+        "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
+        "and `sudo systemctl restart docker`",
     )
 
 
@@ -105,7 +105,7 @@ def _disk(folder: str) -> Iterator[Finding]:
 def _files(project: Project) -> Iterator[Finding]:
     checked: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
         ("definitions", image.names(project), lambda name: image.load(project, name, "linux/arm64")),
-        ("mods", mod.names(project), lambda name: mod.load(project, name)),
+        ("mods", mod_reading.names(project), lambda name: mod_reading.load(project, name)),
         ("recipes", recipe.names(project), lambda name: recipe.load(project, project.recipes / f"{name}.yaml")),
     ]
     for subject, names, load in checked:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions import command, container, mod, serving
+from builder.definitions import command, container, mod_reading, serving
 from builder.errors import UsageError
 from builder.lock import reading
 from builder.serving import served
@@ -71,4 +71,4 @@ def _text(project: Project, request: Request, environ: Mapping[str, str], found:
 
 def _not_baked(found: Served) -> list[str]:
     """The recipe's mods that its image does not carry."""
-    return [asked for asked in found.recipe.mods if mod.name_of(asked) not in found.recorded.mods]
+    return [asked for asked in found.recipe.mods if mod_reading.name_of(asked) not in found.recorded.mods]

@@ -177,7 +177,7 @@ def _push(
         reference = f"{place.repository(name)}:{name.number}"
         job.also.write_text(reference, encoding="utf-8")
         try:
-            registry.push_as(endpoint, place, name, reference, on_amount)
+            registry.push_as(endpoint, place, name, str(name), reference, on_amount)
         except TransferError:
             if receiver.failed:
                 raise receiver.failed[0] from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.definitions import configuration, image, mod, recipe
+from builder.definitions import configuration, image, mod_reading, recipe
 from builder.lock import reading
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def recipes(project: Project) -> tuple[str, ...]:
 
 def mods(project: Project) -> tuple[str, ...]:
     """The mods."""
-    return mod.names(project)
+    return mod_reading.names(project)
 
 
 def models(project: Project) -> tuple[str, ...]:

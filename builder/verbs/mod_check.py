@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.definitions.requirements import canonical
 from builder.errors import SourceError, UsageError
 from builder.events import Said
@@ -78,7 +78,7 @@ def run(
 
 
 def _parse(project: Project, text: str) -> _Ref:
-    if mod.name_of(text) in mod.names(project):
+    if mod_reading.name_of(text) in mod_reading.names(project):
         raise UsageError(f"`{text}` is a mod, not a version", hint="name the mods first, then --against")
     package, equals, name = text.partition("=")
     return _Ref(package, name.lstrip("=")) if equals else _Ref(DEFAULT_PACKAGE, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.errors import FileProblemsError
 from builder.lock import reading
 from builder.mods import usage
@@ -37,9 +37,9 @@ def run(project: Project) -> tuple[Listed, ...]:
         for number, image in held.numbers.items()
     ]
     found = []
-    for name in mod.names(project):
+    for name in mod_reading.names(project):
         try:
-            loaded, problem = mod.load(project, name), ""
+            loaded, problem = mod_reading.load(project, name), ""
         except FileProblemsError as error:
             loaded, problem = None, error.message
         found.append(

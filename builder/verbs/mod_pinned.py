@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions import image
+from builder.definitions import image_chain
 from builder.errors import FileProblemsError
 from builder.events import Said
 from builder.lock import reading
@@ -110,7 +110,7 @@ def _pinned(project: Project, reach: Access, lock: Lock, name: str) -> tuple[_Th
     """What images.lock pins of a definition and all below it, on each platform."""
     found: list[tuple[str, tuple[Level, ...]]] = []
     for platform in lock.pins.get(name, {}):
-        chain = image.chain(project, name, platform, image.Overrides(platform))
+        chain = image_chain.load(project, name, platform, image_chain.Overrides(platform))
         pins = {one.name: lock.pins_of(one.name, platform) for one in chain}
         if Pins() not in pins.values():
             diffs = {one: frozen.load(project, one, pins[one], {}) for one in pins}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import definitions
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,13 +21,13 @@ _FOR_EDITORS = "# yaml-language-server: $schema="
 def new(project: Project, asked: str) -> tuple[Path, ...]:
     """Makes ``mods/NAME``, whole or not at all, and returns its files. Raises UsageError for a name that no mod may
     have, or that is taken."""
-    name = mod.name_of(asked)
-    if not mod.NAME.fullmatch(name):
+    name = mod_reading.name_of(asked)
+    if not mod_reading.NAME.fullmatch(name):
         raise UsageError(
             f"`{name}` is no name for a mod", hint="letters, digits and . _ + - will do, a letter or digit first"
         )
     folder = project.mods / name
-    if folder.exists() or name in mod.names(project):
+    if folder.exists() or name in mod_reading.names(project):
         raise UsageError(f"{project.relative(folder)} is there already", hint="take another name, or change that one")
     beginnings = project.mods / f".{name}.new"
     shutil.rmtree(beginnings, ignore_errors=True)

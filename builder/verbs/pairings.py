@@ -11,8 +11,11 @@ from builder.events import WAITING, Report
 from builder.lock import reading, writing
 from builder.numbered import names, pointers, record
 from builder.numbered.pointers import Move
+from builder.serving import models
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.definitions.recipe import Recipe
     from builder.engine.endpoint import Endpoint
     from builder.lock.model import ImageName, Lock, Model, Status
@@ -43,16 +46,29 @@ class Marked:
     pointed_at_by: tuple[str, ...] = ()
 
 
-def pair(project: Project, endpoint: Endpoint, model: str, text: str, *, force: bool, report: Report) -> Paired:
+def pair(
+    project: Project,
+    endpoint: Endpoint,
+    model: str,
+    text: str,
+    *,
+    force: bool,
+    environ: Mapping[str, str],
+    report: Report,
+) -> Paired:
     """Pairs a model with the image called ``text``; other models stay where they are.
 
-    A model's first pairing takes the recipe that is for it and for such images, where there is exactly one. Raises
+    A model's first pairing takes the recipe that is for it and for such images, where there is exactly one. A new
+    pairing records the model's revision as a build would (`models.to_record`); one that is taken up again keeps its
+    own. Raises
     NothingToDoError for an image that is marked bad, unless ``force``; ImageStateError where the engine does not have
     it; UsageError where images.lock does not.
     """
     lock = reading.read(project.lock)
     name, _ = names.numbered(project, lock, text)
     first = None if model in lock.models else _recipe(project, model, name)
+    recipe = first or _paired_by(project, lock, model)
+    revision = models.to_record(environ, model, recipe)
     moves: tuple[Move, ...] = ()
 
     def change(before: Lock) -> Lock:
@@ -62,11 +78,13 @@ def pair(project: Project, endpoint: Endpoint, model: str, text: str, *, force: 
             pointers.refuse_bad(before, moves)
         pointers.require_present(endpoint, before, moves)
         after = pointers.apply(before, moves)
+        held = after.models[model]
+        pairing = held.pairing
         if first and model not in before.models:
-            held = after.models[model]
-            pairing = replace(held.pairing, recipe=first.file, revision=first.revision)
-            after = after.with_model(model, replace(held, pairing=pairing))
-        return after
+            pairing = replace(pairing, recipe=first.file)
+        if pairing.revision is None or _is_new(before, model, name):
+            pairing = replace(pairing, revision=revision or pairing.revision)
+        return after.with_model(model, replace(held, pairing=pairing))
 
     _, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
     move = moves[0] if moves else None
@@ -76,6 +94,19 @@ def pair(project: Project, endpoint: Endpoint, model: str, text: str, *, force: 
 def _moves(lock: Lock, model: str, name: ImageName) -> tuple[Move, ...]:
     origin = lock.models[model].pairing.image if model in lock.models else None
     return () if origin == name else (Move(model, True, origin, name),)
+
+
+def _is_new(lock: Lock, model: str, name: ImageName) -> bool:
+    """Whether the model has not been paired with the image before."""
+    held = lock.models.get(model)
+    return held is None or name not in {pairing.image for pairing in (held.pairing, *held.previous)}
+
+
+def _paired_by(project: Project, lock: Lock, model: str) -> Recipe | None:
+    """The recipe that the model is paired by, where it is still there."""
+    file = lock.models[model].pairing.recipe if model in lock.models else None
+    path = project.root / file if file else None
+    return recipes.read(project, path).recipe if path and path.is_file() else None
 
 
 def _recipe(project: Project, model: str, name: ImageName) -> Recipe | None:
@@ -99,7 +130,7 @@ def mark(project: Project, text: str, status: Status, note: str | None, report: 
         elif ":" not in text:
             raise UsageError(
                 f"`{text}` is no model of images.lock and no numbered image",
-                hint="name a model, or an image with its number: builder mark tf5:7 good",
+                hint="name a model, or an image with its number: `builder mark tf5:7 good`",
             )
         else:
             image, known = names.numbered(project, lock, text)

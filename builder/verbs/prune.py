@@ -1,5 +1,7 @@
 """The prune verb: removes the images that nobody needs any more, and says first which ones and what that frees.
 
+What they compiled on this machine goes with them, and what was read of wheels that are pinned no longer.
+
 A number that is current, pinned or paired with a model now stays, and so does every image that one that stays was built
 on. An image that a model was paired with before may go: its number stays on record, and can be built again.
 """
@@ -7,7 +9,7 @@ on. An image that a model was paired with before may go: its number stays on rec
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -19,12 +21,17 @@ from builder.events import WAITING, Report, Said
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.numbered import keeping, leftovers, record, status
+from builder.pinning import wheel_cache
+from builder.serving import compiled
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from builder.engine.disk import Layer
     from builder.engine.endpoint import Endpoint
     from builder.engine.images import Details
     from builder.project import Project
+    from builder.serving.compiled import Compiled
 
 
 @dataclass(frozen=True)
@@ -46,26 +53,43 @@ class Kept:
 
 @dataclass(frozen=True)
 class Pruning:
-    """What a prune would do. ``nameless`` are ids of images that builds of this project left behind; ``frees`` counts
-    the bytes of every layer once that goes with all of these, unpacked."""
+    """What a prune would do. ``nameless`` are ids of images that builds of this project left behind; ``compiled`` is of
+    those that go, and of those that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk.
+    ``layers`` counts the bytes of every layer once that goes with all images, unpacked."""
 
     going: tuple[Going, ...]
     kept: tuple[Kept, ...]
     nameless: tuple[str, ...]
-    frees: int
+    compiled: tuple[Compiled, ...]
+    wheels: tuple[Path, ...]
+    wheels_size: int
+    layers: int
+
+    @property
+    def frees(self) -> int:
+        """All bytes that it frees."""
+        return self.layers + sum(one.size for one in self.compiled) + self.wheels_size
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would go."""
+        return not (self.going or self.nameless or self.compiled or self.wheels)
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a prune did. ``refused`` says why an image stayed after all; ``cache`` is the bytes that BuildKit freed by
-    letting go of its own copies of the layers."""
+    """What a prune did. ``compiled`` are the numbers whose compiled files are gone; ``refused`` says why something
+    stayed after all; ``cache`` is the bytes that BuildKit freed by letting go of its own copies of the layers."""
 
     gone: tuple[ImageName, ...]
+    compiled: tuple[ImageName, ...]
     refused: tuple[str, ...]
     cache: int
 
 
-def plan(project: Project, endpoint: Endpoint, wish: keeping.Wish, now: datetime) -> Pruning:
+def plan(
+    project: Project, endpoint: Endpoint, wish: keeping.Wish, now: datetime, environ: Mapping[str, str]
+) -> Pruning:
     """What would go and what stays; nothing is changed. Raises EngineError where no engine answers."""
     lock = reading.read(project.lock)
     states, tags = status.states(project, endpoint, lock)
@@ -80,6 +104,8 @@ def plan(project: Project, endpoint: Endpoint, wish: keeping.Wish, now: datetime
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
     staying = [*others.values(), *(image for name, image in numbered.items() if reasons[name])]
     sizes = disk.layer_sizes(endpoint, [*going.values(), *nameless.values()])
+    went = (name for name, state in states.items() if state == "pruned")
+    wheels = wheel_cache.stale(project, lock)
     return Pruning(
         going=tuple(
             Going(name, lock.images[name.repository].numbers[name.number].built, _frees(sizes, [image], every.values()))
@@ -87,7 +113,10 @@ def plan(project: Project, endpoint: Endpoint, wish: keeping.Wish, now: datetime
         ),
         kept=tuple(Kept(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
         nameless=tuple(sorted(nameless)),
-        frees=_frees(sizes, [*going.values(), *nameless.values()], staying),
+        compiled=compiled.find(endpoint, environ, sorted([*going, *went])),
+        wheels=wheels,
+        wheels_size=sum(compiled.disk_usage(path) for path in wheels),
+        layers=_frees(sizes, [*going.values(), *nameless.values()], staying),
     )
 
 
@@ -117,7 +146,29 @@ def run(project: Project, endpoint: Endpoint, pruning: Pruning, report: Report) 
             images.remove(endpoint, id_)
         except NothingToDoError as error:
             refused.append(error.message)
-    return Pruned(tuple(gone), tuple(refused), _prune_cache(project, endpoint, cached))
+    emptied, stayed = _remove_compiled(project, endpoint, pruning)
+    wheel_cache.remove(pruning.wheels)
+    return Pruned(tuple(gone), emptied, (*refused, *stayed), _prune_cache(project, endpoint, cached))
+
+
+def _remove_compiled(
+    project: Project, endpoint: Endpoint, pruning: Pruning
+) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
+    """The numbers whose compiled files are gone, and what is to be said of others: of an image that is still here, or
+    here again, they stay."""
+    lock = reading.read(project.lock)
+    helper = next((str(one.name) for one in pruning.kept if images.inspect(endpoint, str(one.name))), None)
+    gone: list[ImageName] = []
+    stayed: list[str] = []
+    for one in pruning.compiled:
+        image = lock.image(one.name)
+        if image is None or not image.pruned or images.inspect(endpoint, str(one.name)):
+            continue
+        if said := compiled.remove(endpoint, one, helper):
+            stayed.append(said)
+        else:
+            gone.append(one.name)
+    return tuple(gone), tuple(stayed)
 
 
 def _prune_cache(project: Project, endpoint: Endpoint, before: Iterable[buildcache.Record]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from builder.errors import NothingToDoError, ServeFailedError
 from builder.events import Report, Said
 from builder.lock import reading
 from builder.serving import phases
+from builder.serving.running import answers
 from builder.verbs import run
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from builder.verbs.run import Started
 
 _POLL_SECONDS = 0.5
+# Its log may have been told not to say that it answers.
+_ASK_SECONDS = 30
 # A first crash may be the memory that another server has not given back yet; a second one is a loop.
 CRASHES = 2
 TAIL = 20
@@ -31,7 +35,9 @@ def wait(project: Project, started: Started, report: Report) -> float:
     interrupted, what this command started is stopped, and what was there before goes on.
     """
     running = started.running
-    if running.head.service.status == "running" and running.head.service.health == "unhealthy":
+    # The engine asks seldom once it has answered: what it says may be of ten minutes ago.
+    now = running.head.service
+    if now.status == "running" and now.health in {"healthy", "unhealthy"} and not answers(running):
         raise NothingToDoError(
             f"{running.name} is up and does not answer",
             hint=f"`builder logs {running.name}` may say why; `builder restart {running.name}` starts it anew",
@@ -59,7 +65,7 @@ class _CrashLoopError(Exception):
 
 
 def _watch(running: Running, report: Report) -> float:
-    began = time.monotonic()
+    began = asked = time.monotonic()
     head = running.head
     after, crashed = "", 0
     phase: phases.Phase | None = None
@@ -71,16 +77,19 @@ def _watch(running: Running, report: Report) -> float:
             if latest != phase:
                 phase = latest
                 report(phase)
-        if _answers(now, phase):
+        pairs = zip(running.members, states, strict=True)
+        ended = ((state.restarts - member.service.restarts, member) for member, state in pairs)
+        crashes, member = max(ended, key=operator.itemgetter(0))
+        if crashed < crashes < CRASHES:
+            where = f" on {node}" if (node := running.node_of(member)) else ""
+            report(Said(f"it ended by itself{where} after {time.monotonic() - began:.0f} s and is started again"))
+        crashed = crashes
+        is_due = time.monotonic() - asked > _ASK_SECONDS
+        asked = time.monotonic() if is_due else asked
+        if _is_ready(running, now, phase, is_due=is_due):
             return time.monotonic() - began
-        for member, state in zip(running.members, states, strict=True):
-            crashes = state.restarts - member.service.restarts
-            if crashes >= CRASHES:
-                raise _CrashLoopError(member, crashes)
-            if crashes > crashed:
-                crashed = crashes
-                where = f" on {node}" if (node := running.node_of(member)) else ""
-                report(Said(f"it ended by itself{where} after {time.monotonic() - began:.0f} s and is started again"))
+        if crashes >= CRASHES:
+            raise _CrashLoopError(member, crashes)
         time.sleep(_POLL_SECONDS)
 
 
@@ -92,9 +101,13 @@ def _state(running: Running, member: Member) -> Service:
     return now
 
 
-def _answers(now: Service, phase: phases.Phase | None) -> bool:
-    """As its health check says; where it has none, because nobody knows its port, as its log says."""
-    return now.health == "healthy" if now.health else phase is not None and phase.name == phases.READY
+def _is_ready(running: Running, now: Service, phase: phases.Phase | None, *, is_due: bool) -> bool:
+    """As its log says where it has no health check, because nobody knows its port. Else as its health check says, or
+    its own answer, for which it is asked when its log says that it gives one, and when that ``is_due``."""
+    is_said = phase is not None and phase.name == phases.READY
+    if not now.health:
+        return is_said
+    return now.health == "healthy" or ((is_said or is_due) and answers(running))
 
 
 def _failure(project: Project, started: Started, error: _CrashLoopError) -> ServeFailedError:

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.building import baking, work
-from builder.engine import images, versions
-from builder.errors import ImageStateError
-from builder.events import WAITING, Said
+from builder.building import again
+from builder.engine import images
+from builder.events import WAITING
 from builder.lock import reading
 from builder.numbered import names, record
 
@@ -42,25 +41,10 @@ def run(project: Project, endpoint: Endpoint, text: str, environ: Mapping[str, s
     """
     started = time.monotonic()
     name, recorded = names.numbered(project, reading.read(project.lock), text)
-    directory = project.builds / name.repository / str(name.number)
-    if not (directory / "bake.json").is_file():
-        raise ImageStateError(
-            f"{project.relative(directory)} is gone: {name} cannot be built again",
-            hint="it is committed with images.lock: take it back with git",
-        )
-    versions.usable(endpoint)
-    work.clean_up(project, endpoint)
-    with work.begin(project, endpoint, name.repository, {}) as place:
-        report(Said(f"building {name} again from {project.relative(directory)}"))
-        job = baking.Job(directory, recorded.definition, place)
-        _, log = baking.bake(project, endpoint, [job], environ, report)
-        built = images.inspect(endpoint, place.tag)
-        if built is None:
-            raise ImageStateError("the image was removed from the engine while it was being built")
-        fingerprint = images.fingerprint(built)
-        same = fingerprint == recorded.fingerprint
+    with again.built(project, endpoint, name, recorded, environ, report) as built:
+        same = built.fingerprint == recorded.fingerprint
         restored = same and images.inspect(endpoint, str(name)) is None
         if restored:
-            record.restore(project, endpoint, name, place.tag, lambda: report(WAITING))
+            record.restore(project, endpoint, name, built.tag, lambda: report(WAITING))
     seconds = time.monotonic() - started
-    return Rebuilt(name, same, restored, fingerprint, recorded.fingerprint, seconds, project.relative(log))
+    return Rebuilt(name, same, restored, built.fingerprint, recorded.fingerprint, seconds, built.log)

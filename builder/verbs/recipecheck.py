@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.definitions import command, image, mod, recipe
+from builder.definitions import command, image, mod_reading, recipe
 from builder.errors import FileProblemsError, Problem, UsageError
 
 if TYPE_CHECKING:
@@ -85,11 +85,11 @@ def _unknown(project: Project, checked: Recipe) -> Iterator[Problem]:
         known = ", ".join(image.repository_of(project, name) for name in image.names(project))
         said = f"container: no image definition makes `{checked.container}`; there are: {known or 'none'}"
         yield Problem(checked.place("container"), said)
-    known_mods = mod.names(project)
+    known_mods = mod_reading.names(project)
     for index, asked in enumerate(checked.mods):
-        if mod.name_of(asked) not in known_mods:
-            near = difflib.get_close_matches(mod.name_of(asked), known_mods, n=1)
-            said = f"no mod `{mod.name_of(asked)}` in mods/" + (f"; did you mean `{near[0]}`?" if near else "")
+        if mod_reading.name_of(asked) not in known_mods:
+            near = difflib.get_close_matches(mod_reading.name_of(asked), known_mods, n=1)
+            said = f"no mod `{mod_reading.name_of(asked)}` in mods/" + (f"; did you mean `{near[0]}`?" if near else "")
             yield Problem(checked.place("mods", index), said)
     if checked.solo_only and checked.cluster_only:
         yield Problem(checked.place("cluster_only"), "`solo_only` and `cluster_only` exclude each other")

@@ -1,31 +1,28 @@
-"""Makes images.lock again after it was lost: from the build directories, and from the images in the engine.
+"""Makes images.lock again after it was lost: from the build directories, the images in the engine, and the registry.
 
-A build directory keeps what its build wrote into images.lock; where it is gone as well, the image's labels tell most of
-it. What people and verbs recorded after a build (marks, notes, pins, pairings that moved) stands nowhere else.
+What people and verbs recorded after a build (marks, notes, pins, pairings that moved) stands nowhere else.
 """
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.engine import disk, images
+from builder.definitions import configuration
+from builder.distribution import registry, traces_remote
+from builder.engine import images
 from builder.errors import LockError, NothingToDoError
-from builder.events import WAITING, Report
-from builder.lock import merging, reading, sides, writing
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
-from builder.numbered.record import RECORD, point_latest
-from builder.plan import labels
+from builder.events import WAITING, Report, Said
+from builder.lock import reading, sides, writing
+from builder.lock.model import ImageName, Lock
+from builder.numbered import reassembly, traces
+from builder.numbered.record import point_latest
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
-    from builder.engine.images import Details
     from builder.project import Project
 
-_NUMBER = re.compile("[1-9][0-9]{0,17}")
 _NOWHERE = (
     "marks, notes and pins (`builder pin`) that were set, and pairings that `pair` or `rollback` moved, stand nowhere"
     " else: models are paired with the newest image that was built for them"
@@ -34,33 +31,23 @@ _NOWHERE = (
 
 @dataclass(frozen=True)
 class Recovered:
-    """What came of it: the numbers that are on record again, what could not be known, and the file that holds the
-    damaged lock (empty where it was missing or good)."""
+    """What came of it: the numbers that are on record again; what could not be known; what a person should look at,
+    because two places disagree or the registry could not be asked; and the file that holds the damaged lock (empty
+    where it was missing or good)."""
 
     images: tuple[ImageName, ...]
     unknown: tuple[str, ...]
+    findings: tuple[str, ...]
     damaged: str
-
-
-@dataclass(frozen=True)
-class _Found:
-    """One number: the part of a lock that its build wrote, or what can be told of it, and what cannot."""
-
-    name: ImageName
-    part: Lock
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def image(self) -> NumberedImage:
-        return self.part.images[self.name.repository].numbers[self.name.number]
 
 
 def run(project: Project, endpoint: Endpoint, report: Report) -> Recovered:
     """Writes images.lock where it is missing or damaged; a good one gets the numbers that it lacks, and nothing in it
     changes.
 
-    The current number of a repository is the one that ``latest`` names. Raises NothingToDoError where nothing is found
-    or nothing is missing; LockError for a lock that is newer than this program, or that a merge left unfinished.
+    The current number of a repository is the one that ``latest`` names in the engine, or else in the registry. Raises
+    NothingToDoError where nothing is found or nothing is missing; LockError for a lock that is newer than this program,
+    or that a merge left unfinished.
     """
     damaged: list[bytes] = []
 
@@ -73,23 +60,61 @@ def run(project: Project, endpoint: Endpoint, report: Report) -> Recovered:
             damaged.append(content)
             return Lock()
 
+    there = _in_registry(project, endpoint, report)
     with writing.writing(project.lock, on_wait=lambda: report(WAITING), read=read) as transaction:
-        found = _find(project, endpoint)
+        found = traces.find(project, endpoint, there.numbers)
         missing = [one for one in found if transaction.lock.image(one.name) is None]
+        findings = (
+            *there.faults,
+            *_disagreeing(transaction.lock, there),
+            *(f for one in missing for f in one.findings),
+        )
         if not missing:
-            raise NothingToDoError(_nothing(bool(found)))
+            raise NothingToDoError("\n".join((_nothing(bool(found)), *findings)))
         aside = _put_aside(project, damaged)
-        transaction.commit(_completed(transaction.lock, missing, _latest(endpoint, found)))
+        here = traces.current(endpoint, found)
+        transaction.commit(reassembly.completed(transaction.lock, missing, {**there.latest, **here}))
         for repository, held in transaction.lock.images.items():
             point_latest(endpoint, repository, held.current)
-    unknown = (*(line for one in missing for line in one.unknown), _NOWHERE)
-    return Recovered(tuple(one.name for one in missing), unknown, aside)
+    unknown = (
+        *(line for one in missing for line in one.unknown),
+        *_of_latest(missing, here, there.latest),
+        *there.foreign,
+        _NOWHERE,
+    )
+    return Recovered(tuple(one.name for one in missing), unknown, findings, aside)
+
+
+def _in_registry(project: Project, endpoint: Endpoint, report: Report) -> traces_remote.Answer:
+    address = configuration.load(project).registry
+    if address is None:
+        return traces_remote.Answer()
+    report(Said(f"asking {address} for the numbers that it has"))
+    return traces_remote.look(endpoint, registry.Place(address), traces.repositories(project))
+
+
+def _disagreeing(lock: Lock, there: traces_remote.Answer) -> Iterator[str]:
+    """What the registry has otherwise than a good lock records."""
+    for name, remote in sorted(there.numbers.items()):
+        recorded = lock.image(name)
+        if recorded and recorded.fingerprint != images.fingerprint(remote.details):
+            yield f"{remote.reference} holds other content than is recorded for {name}: images.lock counts"
+
+
+def _of_latest(missing: Sequence[traces.Found], here: Mapping[str, int], there: Mapping[str, int]) -> Iterator[str]:
+    """Where the registry decided what is current, and where it says something else than this engine."""
+    for repository in sorted({one.name.repository for one in missing} & there.keys()):
+        named, own = there[repository], here.get(repository)
+        if own is None:
+            yield f"{repository}:latest is not in this engine: current is {named}, as in the registry"
+        elif own != named:
+            yield f"{repository}:latest is {own} in this engine and {named} in the registry: current is {own}"
 
 
 def _nothing(found: bool) -> str:
     if found:
-        return "images.lock records every image of this project that the engine or builds/ knows: nothing to recover"
-    return "neither the engine nor builds/ holds a numbered image of this project: nothing to recover"
+        return "images.lock records every image of this project that is found anywhere: nothing to recover"
+    return "neither the engine nor builds/ nor a registry holds an image of this project: nothing to recover"
 
 
 def _put_aside(project: Project, damaged: list[bytes]) -> str:
@@ -101,133 +126,3 @@ def _put_aside(project: Project, damaged: list[bytes]) -> str:
     beside.write_bytes(damaged[0])
     beside.replace(aside)
     return project.relative(aside)
-
-
-def _completed(lock: Lock, missing: list[_Found], latest: Mapping[str, int]) -> Lock:
-    """``lock`` and what is missing in it, as if it had been built in the order in which it was."""
-    told = Lock()
-    for one in _in_order(missing):
-        told = _built(told, one)
-    for repository, number in latest.items():
-        if repository in told.images and number in told.images[repository].numbers:
-            told = told.with_repository(repository, told.images[repository].with_current(number))
-    return merging.taken_up(lock, told)
-
-
-def _in_order(found: list[_Found]) -> list[_Found]:
-    """In the order of building. A number was built before every higher one of its repository, whatever its time says:
-    one that comes from a tag is too late where the image was tagged again."""
-    earliest: dict[str, str] = {}
-    keyed = []
-    for one in sorted(found, key=lambda one: one.name, reverse=True):
-        stamp = min(one.image.built, earliest.get(one.name.repository, one.image.built))
-        earliest[one.name.repository] = stamp
-        keyed.append((stamp, one.name, one))
-    return [one for _, _, one in sorted(keyed, key=lambda key: key[:2])]
-
-
-def _built(lock: Lock, one: _Found) -> Lock:
-    """``lock`` after a build: what the build wrote goes on top of what is there."""
-    lock = lock.with_image(one.name, one.image)
-    lock = lock.with_repository(one.name.repository, lock.images[one.name.repository].with_current(one.name.number))
-    for definition, platforms in one.part.pins.items():
-        for platform, pins in platforms.items():
-            lock = lock.with_pins(definition, platform, pins)
-    for model, paired in one.part.models.items():
-        known = lock.models.get(model)
-        lock = lock.with_model(model, known.with_pairing(paired.pairing) if known else paired)
-    return lock
-
-
-def _latest(endpoint: Endpoint, found: list[_Found]) -> dict[str, int]:
-    """The number that each repository's ``latest`` tag names, where it names one."""
-    current: dict[str, int] = {}
-    for repository in sorted({one.name.repository for one in found}):
-        details = images.inspect(endpoint, f"{repository}:latest")
-        content = images.fingerprint(details) if details else ""
-        numbers = [
-            one.name.number for one in found if one.name.repository == repository and one.image.fingerprint == content
-        ]
-        current |= {repository: max(numbers)} if numbers else {}
-    return current
-
-
-def _find(project: Project, endpoint: Endpoint) -> list[_Found]:
-    """Every number that the engine or a build directory knows."""
-    tagged = dict(_tagged(endpoint))
-    built = dict(_recorded(project))
-    ours = _repositories(project, built)
-    found = []
-    for name in sorted({*built, *(name for name in tagged if name.repository in ours)}):
-        details = tagged.get(name)
-        if name in built:
-            found.append(_as_built(name, built[name], details))
-        elif details and (said := labels.read(details.labels)) and said.repository == name.repository:
-            found.append(_as_labelled(endpoint, name, details, said))
-    return found
-
-
-def _repositories(project: Project, built: Mapping[ImageName, Lock]) -> set[str]:
-    """The repositories of this project: an engine may hold images of others."""
-    from builder.definitions import image
-
-    return {name.repository for name in built} | {image.repository_of(project, name) for name in image.names(project)}
-
-
-def _tagged(endpoint: Endpoint) -> Iterator[tuple[ImageName, Details]]:
-    """The images in the engine that have a number as their tag."""
-    for details in disk.every_image(endpoint):
-        for tag in details.tags:
-            repository, number = images.split(tag)
-            if _NUMBER.fullmatch(number):
-                yield ImageName(repository, int(number)), details
-
-
-def _recorded(project: Project) -> Iterator[tuple[ImageName, Lock]]:
-    """What the build directories keep of images.lock; one that is damaged counts as gone."""
-    for file in sorted(project.builds.glob(f"**/{RECORD}")):
-        number = file.parent.name
-        if not _NUMBER.fullmatch(number):
-            continue
-        name = ImageName(file.parent.parent.relative_to(project.builds).as_posix(), int(number))
-        try:
-            part = reading.read(file)
-        except LockError:
-            continue
-        if part.image(name):
-            yield name, part
-
-
-def _as_built(name: ImageName, part: Lock, details: Details | None) -> _Found:
-    found = _Found(name, part)
-    if details is None:
-        pruned = replace(found.image, pruned=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-        said = f"{name} is not in this engine, and since when is not known: recorded as pruned today"
-        return _Found(name, part.with_image(name, pruned), (said,))
-    if images.fingerprint(details) != found.image.fingerprint:
-        return replace(found, unknown=(f"{name} names other content in this engine than was built: it was moved",))
-    return found
-
-
-def _as_labelled(endpoint: Endpoint, name: ImageName, details: Details, said: labels.Said) -> _Found:
-    image = NumberedImage(
-        built=images.last_tagged(endpoint, str(name)) or details.created,
-        definition=said.definition,
-        platform=details.platform,
-        fingerprint=images.fingerprint(details),
-        input_hash=said.input_hash,
-        size=images.disk_size(endpoint, str(name)),
-        recipe=said.recipe,
-        versions=said.versions,
-        mods=said.mods,
-    )
-    part = Lock().with_image(name, image)
-    for definition, pins in said.pins.items():
-        part = part.with_pins(definition, details.platform, pins)
-    for position, model in enumerate(said.models):
-        # The recipe's own model comes first, and the revision is that one's.
-        part = part.with_model(model, Model(Pairing(name, said.recipe, said.revision if position == 0 else None)))
-    unknown = (
-        f"{name} has no build directory: when it was built is taken from its tag, its Python packages are not known"
-    )
-    return _Found(name, part, (unknown,))

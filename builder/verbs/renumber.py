@@ -6,28 +6,19 @@ The number stays with the image that this engine has under it, or else with the 
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.engine import images
 from builder.errors import EngineError
 from builder.events import WAITING, Report
-from builder.lock import merging, reading, sides, text, writing
+from builder.lock import merging, reading, sides, writing
 from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.numbered import record
-from builder.plan import explain
-from builder.plan.model import input_hash
-from builder.sources import history
+from builder.numbered import merged_builds, record
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
     from builder.project import Project
-
-# Where the build directories of both sides are: before the merge is committed, and after.
-_REVISIONS = ("HEAD", "MERGE_HEAD", "HEAD^1", "HEAD^2", "CHERRY_PICK_HEAD", "REBASE_HEAD")
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ def run(project: Project, endpoint: Endpoint, report: Report) -> Mended:
             chosen += merging.chosen(merged, theirs)
             merged = merging.union(merged, theirs)
         # The directories before the lock and the tags after it: killed in between, the same command finishes.
-        renumbered = tuple(_moved(project, merged, origin, to) for origin, to in pairs)
+        renumbered = tuple(_renumbered(project, merged, origin, to) for origin, to in pairs)
         written = transaction.commit(merged)
         tagged = _retag(endpoint, merged)
     return Mended(renumbered, tuple(chosen), tagged, written)
@@ -107,7 +98,7 @@ def _apart(
 def _free_number(project: Project, endpoint: Endpoint, lock: Lock, repository: str, image: NumberedImage) -> int:
     """The next number; or one that this very image was being given when somebody was killed."""
     begun = project.build_directory(repository, lock.images[repository].next)
-    if _input_hash(begun) == image.input_hash:
+    if merged_builds.input_hash_of(begun) == image.input_hash:
         return lock.images[repository].next
     try:
         tags = images.tags(endpoint, [repository])
@@ -124,70 +115,9 @@ def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:
     return images.fingerprint(details) if details else ""
 
 
-def _moved(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> Renumbered:
-    """Puts the build directories of both images in their places."""
-    image, stayed = lock.image(to), lock.image(origin)
-    if image is None or stayed is None:
-        raise ValueError(f"{origin} and {to} are both in the lock by now")
-    with tempfile.TemporaryDirectory(dir=_folder(project.state), prefix="renumber-") as folder:
-        there = project.build_directory(to.repository, to.number)
-        candidates = [*_candidates(project, origin, Path(folder)), there]
-        found = _of(candidates, image)
-        if found:
-            if found != there:
-                _place(project, found, to)
-            _rename_record(project, origin, to)
-        kept = _of(candidates, stayed)
-        if kept and kept != candidates[0]:
-            _place(project, kept, origin)
-    return Renumbered(origin, to, image, found is not None)
-
-
-def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
-    """What the build directory of a number holds now, and what it held on either side of a merge."""
-    directory = project.build_directory(name.repository, name.number)
-    inside = directory.relative_to(project.root)
-    found = [directory]
-    for revision in _REVISIONS:
-        into = _folder(folder / revision)
-        if history.extract(project.root, revision, inside.as_posix(), into):
-            found.append(into / inside)
-    return found
-
-
-def _of(candidates: list[Path], image: NumberedImage) -> Path | None:
-    return next((one for one in candidates if _input_hash(one) == image.input_hash), None)
-
-
-def _input_hash(directory: Path) -> str:
-    try:
-        return input_hash(explain.read_steps((directory / "plan.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
-def _place(project: Project, source: Path, name: ImageName) -> None:
-    """Makes a copy of ``source`` the build directory of a number, in one step."""
-    target = project.build_directory(name.repository, name.number)
-    beside = target.with_name(f".{target.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(source, beside)
-    shutil.rmtree(target, ignore_errors=True)
-    beside.rename(target)
-
-
-def _rename_record(project: Project, origin: ImageName, to: ImageName) -> None:
-    file = project.build_directory(to.repository, to.number) / record.RECORD
-    if not file.is_file():
-        return
-    kept = reading.read(file)
-    if kept.image(origin):
-        file.write_text(text.dump(merging.renamed(kept, origin, to.number)), encoding="utf-8")
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+def _renumbered(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> Renumbered:
+    directory = merged_builds.place(project, lock, origin, to)
+    return Renumbered(origin, to, lock.images[to.repository].numbers[to.number], directory)
 
 
 def _retag(endpoint: Endpoint, lock: Lock) -> tuple[ImageName, ...]:

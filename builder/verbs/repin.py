@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions import image
+from builder.definitions import image, image_chain
 from builder.engine import versions
 from builder.errors import SourceError
 from builder.events import WAITING
@@ -50,7 +50,7 @@ def run(
     endpoint: Endpoint,
     names: tuple[str, ...],
     update: chains.Update,
-    overrides: image.Overrides,
+    overrides: image_chain.Overrides,
     environ: Mapping[str, str],
     report: Report,
 ) -> Repinned:
@@ -81,7 +81,9 @@ def run(
     return Repinned(tuple(moved), tuple(fault for one in completed.values() for fault in one.faults))
 
 
-def check(project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image.Overrides) -> tuple[str, ...]:
+def check(
+    project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image_chain.Overrides
+) -> tuple[str, ...]:
     """What images.lock does not cover of the definitions ``names`` (all where there are none): ``cpu: base``."""
     lock = reading.read(project.lock)
     found = [
@@ -94,10 +96,10 @@ def check(project: Project, endpoint: Endpoint, names: tuple[str, ...], override
 
 
 def _chains(
-    project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image.Overrides
+    project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image_chain.Overrides
 ) -> list[chains.Chain]:
     host = versions.platform(endpoint)
-    return [image.chain(project, name, host, overrides) for name in names or image.names(project)]
+    return [image_chain.load(project, name, host, overrides) for name in names or image.names(project)]
 
 
 def _moved(project: Project, definition: image.ImageDefinition, before: Pins, after: Pins) -> list[Moved]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.container import LABEL, STOPPING_SECONDS
 from builder.events import Said
-from builder.serving import running, wanted
+from builder.serving import running_now, wanted
 from builder.serving.running import ASKED
 from builder.verbs import run, stop
 
@@ -30,7 +30,7 @@ def restart(
 
     All that can be wrong is found before anything is ended. Raises as `wanted.prepare` and `run.start` do.
     """
-    now = running.pick(project, running.look(project, endpoint, environ), request.text)
+    now = running_now.pick(project, running_now.look(project, endpoint, environ), request.text)
     prepared = wanted.prepare(project, endpoint, environ, _as_before(now, request) if now else request)
     if now:
         run.require_free_port(prepared, leaving=[member.service.name for member in now.members])

@@ -80,7 +80,7 @@ def _subject(project: Project, lock: Lock, text: str) -> Subject:
         return Subject(text, repository, None)
     if ":" in text and names.repository(project, lock, text.rpartition(":")[0]):
         name, _, number = text.rpartition(":")
-        raise UsageError(f"rollback takes no image `{text}`", hint=f"builder rollback {name} --to {number}")
+        raise UsageError(f"rollback takes no image `{text}`", hint=f"`builder rollback {name} --to {number}`")
     recipe = target.find(project, text).recipe
     if recipe is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from builder.engine import containers, services
 from builder.errors import EngineError
-from builder.serving import metrics, phases, running
+from builder.serving import metrics, phases, running, running_now
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
     from builder.project import Project
     from builder.serving.metrics import Numbers
+    from builder.serving.phases import Phase
     from builder.serving.running import Running
 
 # Two looks at the numbers, so far apart, make a rate.
@@ -77,8 +78,8 @@ def look(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text:
     from concurrent.futures import ThreadPoolExecutor
 
     if text is not None:
-        return Overview((_state(running.find(project, endpoint, environ, text)),), ())
-    seen = running.look(project, endpoint, environ)
+        return Overview((_state(running_now.find(project, endpoint, environ, text)),), ())
+    seen = running_now.look(project, endpoint, environ)
     with ThreadPoolExecutor(max_workers=8) as pool:
         return Overview(tuple(pool.map(_state, seen.running)), seen.silent)
 
@@ -86,11 +87,17 @@ def look(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text:
 def _state(one: Running) -> State:
     head = one.head.service
     state = _word(one)
+    phase = _phase(one) if state == "starting" else None
+    if phase and phase.name == phases.READY and running.answers(one):
+        state = "healthy"  # before its health check was made again
     numbers, rates = _numbers(one) if state in {"healthy", "unhealthy", "running"} else (None, None)
+    if state in {"healthy", "unhealthy"}:
+        # Its health check is made seldom once it has answered: what counts is what it does now.
+        state = "healthy" if numbers or running.answers(one) else "unhealthy"
     return State(
         running=one,
         state=state,
-        phase=_phase(one) if state == "starting" else "",
+        phase=str(phase) if phase and state == "starting" else "",
         up=_seconds_since(head.started) if head.status == "running" else None,
         restarts=sum(member.service.restarts for member in one.members),
         numbers=numbers,
@@ -109,12 +116,11 @@ def _word(one: Running) -> str:
     return one.head.service.health or "running"
 
 
-def _phase(one: Running) -> str:
+def _phase(one: Running) -> Phase | None:
     head = one.head
     lines = services.log(head.place.endpoint, head.service.id, tail=_RECENT_LINES)
     # What it said before it was started again is over.
-    found = phases.latest([line.text for line in lines if line.written >= head.service.started])
-    return str(found or "")
+    return phases.latest([line.text for line in lines if line.written >= head.service.started])
 
 
 def _numbers(one: Running) -> tuple[Numbers | None, Rates | None]:

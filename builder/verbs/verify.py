@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from builder.building import build_directory, prepare
 from builder.comparing import edited
 from builder.definitions import configuration
-from builder.definitions.image import Overrides
+from builder.definitions.image_chain import Overrides
 from builder.distribution import registry
 from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
 from builder.lock import reading
@@ -74,9 +74,9 @@ def _pushed(place: registry.Place, endpoint: Endpoint, lock: Lock) -> Iterator[F
                 yield Finding(place.address, "unknown", error.message, error.hint)
                 return
             if state == "missing":
-                yield Finding(reference, "missing", "the registry does not have it", f"builder push {name}")
+                yield Finding(reference, "missing", "the registry does not have it", f"`builder push {name}`")
             elif state == "moved":
-                yield Finding(reference, "moved", "the registry has other content there", f"builder show {name}")
+                yield Finding(reference, "moved", "the registry has other content there", f"`builder show {name}`")
 
 
 def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
@@ -86,7 +86,7 @@ def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Findin
     for row in overview.rows:
         name = str(row.name)
         if row.state == "missing":
-            back = f"builder pull {name}" if row.image.digest else f"builder rebuild {name}"
+            back = f"`builder pull {name}`" if row.image.digest else f"`builder rebuild {name}`"
             yield Finding(name, "missing", "the engine has no image of that name", back)
         elif row.state == "moved":
             free = f"docker tag {name} OTHER-NAME; docker image rm {name}"
@@ -95,7 +95,7 @@ def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Findin
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"
         latest = f"{repository}:latest"
-        yield Finding(latest, "moved", f"does not stand for {current}", f"docker tag {current} {latest}")
+        yield Finding(latest, "moved", f"does not stand for {current}", f"`builder promote {current}`")
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _directories(project: Project, lock: Lock) -> Iterator[Finding]:
                 continue
             folder = project.relative(directory.path)
             for said in edited.edits(directory, image):
-                yield Finding(str(name), "edited", f"{folder}: {said}", f"git checkout -- {folder}")
+                yield Finding(str(name), "edited", f"{folder}: {said}", f"`git checkout -- {folder}`")
 
 
 def _diffs(project: Project, lock: Lock) -> Iterator[Finding]:
@@ -136,7 +136,7 @@ def _changed(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Findi
         if reasons:
             more = f" and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
             said = f"a build makes another image today: {', '.join(reasons[:SHOWN_REASONS])}{more}"
-            yield Finding(str(name), "changed", said, f"builder build {target}")
+            yield Finding(str(name), "changed", said, f"`builder build {target}`")
 
 
 def _reasons(

@@ -109,7 +109,7 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
     assert said[1].startswith("  broken     mods/broken/mod.yaml:")
     assert said[-5:] == [
         "fix",
-        "             A mod",
+        "  A mod",
         "  changes    1 patch to vllm",
         "  requires   vllm <0.25",
         "  used by    definition wheel",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import image
+from builder.definitions import image, image_chain
 from builder.errors import FileProblemsError, UsageError
 from tests import projects
 
@@ -124,7 +124,7 @@ def test_the_shipped_definitions_load() -> None:
     from builder.project import Project
 
     project = Project(projects.REPOSITORY_ROOT)
-    found = {name: image.chain(project, name, "linux/arm64") for name in image.names(project)}
+    found = {name: image_chain.load(project, name, "linux/arm64") for name in image.names(project)}
     assert {name: [one.name for one in chain] for name, chain in found.items()} == {
         "cpu": ["cpu"],
         "dflash": ["dflash"],
@@ -152,7 +152,7 @@ def test_a_chain_begins_with_the_lowest(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     write_definition(tmp_path, "middle", "small")
     write_definition(tmp_path, "top", "middle")
-    assert [one.name for one in image.chain(project, "top", "linux/arm64")] == ["small", "middle", "top"]
+    assert [one.name for one in image_chain.load(project, "top", "linux/arm64")] == ["small", "middle", "top"]
 
 
 def test_a_chain_that_cannot_be_is_refused_with_the_place_of_its_from(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_chain_that_cannot_be_is_refused_with_the_place_of_its_from(tmp_path: 
         "d": "dockerfiles/d/image.yaml:4:1: `from`: there is no definition `nothing`",
     }.items():
         with pytest.raises(FileProblemsError) as raised:
-            image.chain(project, name, "linux/arm64")
+            image_chain.load(project, name, "linux/arm64")
         assert raised.value.message == said
 
 
@@ -219,8 +219,8 @@ def test_a_source_that_is_neither_is_refused(tmp_path: Path, source: str, said: 
 
 def test_overrides_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    overrides = image.Overrides("linux/arm64", {"greeting": "16"})
-    (found,) = image.chain(project, "small", "linux/amd64", overrides)
+    overrides = image_chain.Overrides("linux/arm64", {"greeting": "16"})
+    (found,) = image_chain.load(project, "small", "linux/amd64", overrides)
     assert (found.platform, found.args) == ("linux/arm64", {"greeting": 16})
 
 
@@ -229,4 +229,4 @@ def test_overrides_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
 )
 def test_an_override_that_cannot_be_meant_is_refused(tmp_path: Path, key: str, value: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        image.chain(projects.make(tmp_path), "small", "linux/amd64", image.Overrides(None, {key: value}))
+        image_chain.load(projects.make(tmp_path), "small", "linux/amd64", image_chain.Overrides(None, {key: value}))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import mod
+from builder.definitions import mod, mod_reading
 from builder.errors import FileProblemsError, UsageError
 from tests import projects
 
@@ -27,7 +27,7 @@ check: [{file: a.jinja, contains: tool}, {run: look.sh}]
 def load(root: Path, yaml: str, *files: str) -> mod.Mod:
     project = projects.make(root)
     projects.add_mod(root, "m", "", dict.fromkeys(files, "x\n"), yaml)
-    return mod.load(project, "m")
+    return mod_reading.load(project, "m")
 
 
 def problems(root: Path, yaml: str, *files: str) -> list[str]:
@@ -37,7 +37,7 @@ def problems(root: Path, yaml: str, *files: str) -> list[str]:
 
 
 def test_a_folder_with_only_a_run_sh_is_a_mod_and_keeps_the_network(tmp_path: Path) -> None:
-    found = mod.load(projects.make(tmp_path), "mods/template")
+    found = mod_reading.load(projects.make(tmp_path), "mods/template")
     assert (found.name, found.described, found.run, found.network) == ("template", False, "run.sh", True)
     assert [file.path for file in found.files] == ["chat.jinja", "run.sh"]
 
@@ -162,7 +162,7 @@ def test_the_content_hash_covers_names_bytes_and_execute_bits(tmp_path: Path) ->
         project = projects.make(root)
         projects.add_mod(root, "m", "true\n", {name: text})
         (root / "mods/m" / name).chmod(mode)
-        return mod.load(project, "m").content_hash
+        return mod_reading.load(project, "m").content_hash
 
     plain = hashed("a", "x", "1", 0o644)
     assert plain == hashed("b", "x", "1", 0o600) == hashed("f", "x", "1", 0o666)
@@ -199,14 +199,14 @@ def test_the_content_hash_covers_what_is_done_and_checked_and_nothing_else(tmp_p
 
 def test_an_unknown_mod_is_named_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        mod.load(projects.make(tmp_path), "templat")
+        mod_reading.load(projects.make(tmp_path), "templat")
     assert caught.value.hint == "did you mean template?"
 
 
 @pytest.mark.parametrize("name", ["../template", "template; rm -rf /", "", "a/b"])
 def test_a_name_that_is_no_folder_of_mods_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
-        mod.load(projects.make(tmp_path), name)
+        mod_reading.load(projects.make(tmp_path), name)
 
 
 @pytest.mark.parametrize("name", ["$(id)", "a b", "a,readonly", "-m", "`x`"])
@@ -214,7 +214,7 @@ def test_a_folder_whose_name_would_need_quoting_is_refused(tmp_path: Path, name:
     project = projects.make(tmp_path)
     projects.add_mod(tmp_path, name, "true\n", {})
     with pytest.raises(FileProblemsError) as caught:
-        mod.load(project, name)
+        mod_reading.load(project, name)
     assert str(caught.value) == f"mods/{name}:1:1: a mod's name has letters, digits and . _ + - in it, and no others"
 
 
@@ -223,14 +223,14 @@ def test_the_problems_of_all_mods_are_told_at_once(tmp_path: Path) -> None:
     for name in ("a", "b"):
         projects.add_mod(tmp_path, name, "", {}, "description: x\n")
     with pytest.raises(FileProblemsError) as caught:
-        mod.load_all(project, ["a", "template", "mods/a", "b"])
+        mod_reading.load_all(project, ["a", "template", "mods/a", "b"])
     assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["mods/a/mod.yaml", "mods/b/mod.yaml"]
 
 
 def test_all_unknown_mods_are_told_at_once(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     with pytest.raises(UsageError) as caught:
-        mod.load_all(project, ["templat", "template", "zzz"])
+        mod_reading.load_all(project, ["templat", "template", "zzz"])
     assert [line.partition(" in ")[0] for line in caught.value.message.splitlines()] == [
         "no mod `templat`",
         "no mod `zzz`",
@@ -240,6 +240,6 @@ def test_all_unknown_mods_are_told_at_once(tmp_path: Path) -> None:
 
 def test_each_mod_is_loaded_once(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    assert [found.name for found in mod.load_all(project, ["template", "mods/template", "mods/template/"])] == [
+    assert [found.name for found in mod_reading.load_all(project, ["template", "mods/template", "mods/template/"])] == [
         "template"
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import mod, mod_files
+from builder.definitions import mod_files, mod_reading
 from builder.definitions.mod_files import Contents, ModFile
 from builder.errors import FileProblemsError
 from builder.project import Project
@@ -162,11 +162,11 @@ def test_a_zip_of_a_mod_is_the_mod(tmp_path: Path, top: str) -> None:
         tmp_path / "mods/packed.zip", {f"{top}{name}": content for name, content in files.items()} | {"__MACOSX/x": b""}
     )
     projects.add_mod(tmp_path, "plain", "", {name: content.decode() for name, content in files.items()})
-    packed, plain = (mod.load(Project(tmp_path), name) for name in ("mods/packed.zip", "plain"))
+    packed, plain = (mod_reading.load(Project(tmp_path), name) for name in ("mods/packed.zip", "plain"))
     assert packed.files == plain.files
     assert packed.content_hash == plain.content_hash
     assert packed.file == f"mods/packed.zip/{top}mod.yaml"
-    assert mod.names(Project(tmp_path)) == ("packed", "plain")
+    assert mod_reading.names(Project(tmp_path)) == ("packed", "plain")
 
 
 def test_a_zip_keeps_execute_bits(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_folder_and_a_zip_of_one_name_are_refused(tmp_path: Path) -> None:
     projects.add_mod(tmp_path, "m", "true\n", {})
     zipped(tmp_path / "mods/m.zip", {"run.sh": b""})
     with pytest.raises(FileProblemsError) as caught:
-        mod.load(Project(tmp_path), "m")
+        mod_reading.load(Project(tmp_path), "m")
     assert str(caught.value) == "mods/m.zip:1:1: mods/m is there as a folder, too; remove one of them"
 
 
@@ -251,7 +251,7 @@ def test_a_zip_without_a_script_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mods").mkdir()
     zipped(tmp_path / "mods/m.zip", {"x": b""})
     with pytest.raises(FileProblemsError) as caught:
-        mod.load(Project(tmp_path), "m")
+        mod_reading.load(Project(tmp_path), "m")
     assert str(caught.value) == "mods/m.zip:1:1: no file run.sh in mods/m"
 
 

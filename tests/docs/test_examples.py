@@ -55,7 +55,8 @@ def test_a_page_is_filled_with_what_was_printed() -> None:
             "      12.4 s  [a 1/2] b\n 3 min 04 s  [a 2/2] c\nbuilt x:1 in 2 s",
         ),
         ("x:1  just now   5.3 GB", "x:1  12 min ago  5 GB"),
-        ("hash  sha256:" + "a1" * 30 + "\n      " + "a1b2", "hash  sha256:" + "b2" * 30 + "\n      " + "c3d4"),
+        ("hash  sha256:" + "a1" * 32, "hash\n  sha256:" + "b2" * 32),
+        ("built x:1 in 1 s, of 9 steps all\n  cached", "built x:1 in 11 min 04 s, of\n  9 steps all cached"),
         ("on linux/amd64 at 2026-11-20T22:00:00Z", "on linux/arm64 at 2027-01-01T00:00:00Z"),
     ],
 )

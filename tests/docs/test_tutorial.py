@@ -31,6 +31,7 @@ PICTURES = {
     "rollback": [
         ("builder mark Qwen/Qwen3-0.6B bad --note 'answers are too short'", 0),
         (f"builder rollback {RECIPE}", 0),
+        ("builder mark Qwen/Qwen3-0.6B good --note 'two weeks without a fault'", 0),
         ("builder list --models", 0),
     ],
 }

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import yaml
@@ -18,30 +16,15 @@ from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.pins import GitPin, Pins
 from builder.project import Project
-from tests import projects
 from tests.conftest import BASE, remove_all
 from tests.cpu_image import builder, run_in
-from tests.end_to_end import upstream
+from tests.end_to_end import kernelless, upstream
 from tests.end_to_end.running import answer, layers
 from tests.end_to_end.upstream import MAIN, Upstream
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(1800)]
 
 SITE = "/usr/local/lib/python3.11/dist-packages"
-PULL = "refs/pull/40898/head"
-DRAFTER = "vllm/v1/spec_decode/dflash.py"
-CHANGED = ("logger = init_logger(__name__)\n", "logger = init_logger(__name__)\n\nSLIDING_WINDOW = 4096\n")
-PYTHON = {
-    "version": "3.11",
-    "glibc": "2.36",
-    # Triton, 1 GB, is of no use without a GPU.
-    "without": ["torchaudio", "torchcodec", "torchvision", "triton"],
-    "indexes": [{"url": "https://download.pytorch.org/whl/cpu", "packages": ["torch"]}],
-}
-# vLLM limits setuptools on later Pythons only.
-PACKAGES = ["torch==2.13.0+cpu", "transformers>=5", "setuptools>=78.1.1,<81"]
-# What vLLM 0.21.0 wants for CUDA, and so has flashqla.
-PACKAGES_OF = {"tf5": [], "dflash": ["apache-tvm-ffi==0.1.9"]}
 VERSIONS = """\
 import importlib.metadata, importlib.util, json, pathlib, vllm, vllm._version
 said = [importlib.metadata.version("vllm"), vllm.__version__, vllm._version.commit_id]
@@ -63,32 +46,10 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, vllm: Upstream) -> Iterator[Project]:
-    made = Project(tmp_path_factory.mktemp("gpu"))
-    shutil.copytree(projects.REPOSITORY_ROOT / "mods", made.mods)
-    shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles/_parts", made.dockerfiles / "_parts")
     prefix = f"builder-test-{secrets.token_hex(4)}"
-    for name in ("tf5", "dflash", "flashqla"):
-        shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles" / name, made.dockerfiles / name)
-        file = made.dockerfiles / name / "image.yaml"
-        shipped = yaml.safe_load(file.read_text(encoding="utf-8"))
-        projects.write(file, yaml.safe_dump(without_kernels(name, shipped, f"{prefix}-{name}", vllm.url)))
-    yield made
-    for name in ("tf5", "dflash", "flashqla"):
+    yield kernelless.make(tmp_path_factory.mktemp("gpu"), prefix, vllm.url, BASE)
+    for name in kernelless.NAMES:
         remove_all(endpoint, f"{prefix}-{name}")
-
-
-def without_kernels(name: str, shipped: dict[str, Any], repository: str, url: str) -> dict[str, Any]:
-    """A shipped definition as this machine can build it."""
-    here = {**shipped, "repository": repository, "platform": "host", "python": {**shipped["python"], **PYTHON}}
-    if "from" in shipped:
-        return here
-    return {
-        **here,
-        "base": BASE,
-        "sources": {"vllm": {**shipped["sources"]["vllm"], "git": url, "requirements": ["requirements/common.txt"]}},
-        "python": {**here["python"], "packages": [*PACKAGES, *PACKAGES_OF[name]]},
-        "args": {"build_jobs": 16, "target_device": "empty"},
-    }
 
 
 def pins_of(project: Project, name: str) -> Pins:
@@ -153,20 +114,17 @@ def test_a_commit_upstream_changes_nothing_until_it_is_asked_for(
 def test_a_frozen_pull_request_outlives_its_branch_and_the_kernels_stand_on_it(
     project: Project, endpoint: Endpoint, vllm: Upstream
 ) -> None:
-    before = vllm.text("0.21.0", DRAFTER)
-    after = before.replace(*CHANGED)
-    assert after != before
-    vllm.repository.commit(PULL, "[Spec Decode] Sliding windows", {DRAFTER: after}, vllm.releases["0.21.0"])
+    after = kernelless.open_pull(vllm)
     builder(project, "lock", "flashqla")
     pin = vllm_pin(project, "dflash")
     assert (pin.version, [pull.number for pull in pin.pulls]) == ("0.21.0", [40898])
-    vllm.force_push_and_delete(PULL)
+    vllm.force_push_and_delete(kernelless.PULL)
 
     builder(project, "build", "dflash", "flashqla", "--locked")
     dflash, flashqla = (f"{image.repository_of(project, name)}:1" for name in ("dflash", "flashqla"))
     assert vllm_pin(project, "dflash") == pin
     for name in (dflash, flashqla):
-        assert run_in(endpoint, name, ["cat", f"{SITE}/{DRAFTER}"], {}) == after
+        assert run_in(endpoint, name, ["cat", f"{SITE}/{kernelless.DRAFTER}"], {}) == after
 
     below, above = layers(endpoint, dflash), layers(endpoint, flashqla)
     assert above[: len(below)] == below

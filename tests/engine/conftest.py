@@ -15,7 +15,7 @@ import pytest
 from builder.engine import bake, containers, images
 from builder.engine.bake import Baked
 from builder.engine.endpoint import Endpoint
-from tests.engine.relay import Relay, relaying
+from tests.engine.relay import Relay, over_tcp, relaying
 
 Build = Callable[..., Baked]
 
@@ -88,10 +88,8 @@ def relay(endpoint: Endpoint, tmp_path: Path) -> Iterator[tuple[Endpoint, Relay]
 @pytest.fixture
 def tcp(endpoint: Endpoint) -> Iterator[str]:
     """The engine's address over TCP."""
-    listening = socket.socket()
-    listening.bind(("127.0.0.1", 0))
-    with relaying(listening, endpoint.host.removeprefix("unix://")):
-        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+    with over_tcp(endpoint.host) as address:
+        yield address
 
 
 @pytest.fixture

@@ -64,3 +64,12 @@ def relaying(listening: socket.socket, target: str) -> Iterator[Relay]:
     finally:
         relay.cut()
         thread.join(timeout=5)
+
+
+@contextmanager
+def over_tcp(host: str) -> Iterator[str]:
+    """The address over TCP of the engine that listens at the unix socket ``host``, while the block runs."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    with relaying(listening, host.removeprefix("unix://")):
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"

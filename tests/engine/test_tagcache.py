@@ -81,7 +81,7 @@ def test_every_change_is_seen(endpoint: Endpoint, repository: str, build: Build,
     wanted = [repository, "builder-test-another"]
 
     def check() -> dict[str, str]:
-        found = images.tags(endpoint, wanted, cache)
+        found = tagcache.tags(endpoint, wanted, cache)
         assert found == images.tags(endpoint, wanted)
         return found
 
@@ -114,17 +114,17 @@ def test_what_has_not_changed_is_not_asked_for(
 ) -> None:
     cache = tmp_path / "engine.json"
     image = build(f"{repository}:1", "FROM debian:bookworm-slim\nLABEL n=1\n").id
-    first = images.tags(endpoint, [repository], cache)
+    first = tagcache.tags(endpoint, [repository], cache)
     with unasked(monkeypatch) as asked:
-        assert images.tags(endpoint, [repository], cache) == first
+        assert tagcache.tags(endpoint, [repository], cache) == first
         with containers.running(endpoint, image, labels={repository: ""}):
-            assert images.tags(endpoint, [repository], cache) == first
+            assert tagcache.tags(endpoint, [repository], cache) == first
         assert asked == []
         images.tag(endpoint, image, f"{repository}:2")
-        assert len(images.tags(endpoint, [repository], cache)) == 2
+        assert len(tagcache.tags(endpoint, [repository], cache)) == 2
         assert len(asked) == 1
         assert f"{repository}:2" in asked[0]
-        images.tags(endpoint, [f"{repository}:1"], cache)
+        tagcache.tags(endpoint, [f"{repository}:1"], cache)
         assert len(asked) == 2, "other references are another question"
 
 
@@ -134,7 +134,7 @@ def test_a_record_that_does_not_reach_back_is_not_trusted(
 ) -> None:
     cache = tmp_path / "engine.json"
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n")
-    found = images.tags(endpoint, [repository], cache)
+    found = tagcache.tags(endpoint, [repository], cache)
     section = cachefile.load(cache)["tags"]
     wrong = {**section, "tags": {f"{repository}:9": A}}
     for lost in (
@@ -144,9 +144,9 @@ def test_a_record_that_does_not_reach_back_is_not_trusted(
         {"tags": 7},
     ):
         cachefile.store(cache, "tags", {**wrong, **lost})
-        assert images.tags(endpoint, [repository], cache) == found
+        assert tagcache.tags(endpoint, [repository], cache) == found
     cachefile.store(cache, "tags", wrong)
-    assert images.tags(endpoint, [repository], cache) == wrong["tags"], "the marker is there, so nothing is asked"
+    assert tagcache.tags(endpoint, [repository], cache) == wrong["tags"], "the marker is there, so nothing is asked"
 
 
 @pytest.mark.engine

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from builder.definitions import command, configuration, image, mod, recipe, target
+from builder.definitions import command, configuration, image, image_chain, mod_reading, recipe, target
 from builder.errors import BuilderError, FileProblemsError
 from builder.lock import reading
 from builder.lock.text import dump
@@ -76,7 +76,7 @@ def read_image(name: str) -> Callable[[Project], None]:
 
     def read(project: Project) -> None:
         plan: Plan | None = None
-        for definition in image.chain(project, name, "linux/amd64"):
+        for definition in image_chain.load(project, name, "linux/amd64"):
             plan = make(Ingredients(definition, shipped.pins(definition), {shipped.SHA256: shipped.DIFF}, ()), plan)
 
     return read
@@ -84,7 +84,7 @@ def read_image(name: str) -> Callable[[Project], None]:
 
 def read_mod(project: Project) -> None:
     """Reads a mod and plans an image with it."""
-    baked = mod.load(project, "flashqla")
+    baked = mod_reading.load(project, "flashqla")
     small = image.load(project, "small", "linux/amd64")
     assert make(Ingredients(small, shipped.pins(small), {}, (baked,))).input_hash
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from builder import yamlfile
-from builder.lock import model, pins, reading
+from builder.lock import model, pins, records
 from builder.lock.checks import WrongError
 from builder.lock.model import Lock
 from builder.lock.text import dump
@@ -59,7 +59,7 @@ def as_read(data: Any) -> Any:
 
 def is_read(data: Any) -> bool:
     try:
-        reading._lock_of(as_read(data))
+        records.lock_of(as_read(data))
     except WrongError:
         return False
     return True
@@ -148,7 +148,7 @@ def test_every_key_is_in_the_sample(full: Lock) -> None:
 def test_reader_and_schema_agree_on_every_change(full: Lock) -> None:
     fields = {field.name for module in (model, pins) for kind in vars(module).values() if dataclasses.is_dataclass(kind)
               for field in dataclasses.fields(kind)}  # fmt: skip
-    named = set(re.findall(r'"([a-z_]+)"', Path(reading.__file__).read_text(encoding="utf-8")))
+    named = set(re.findall(r'"([a-z_]+)"', Path(records.__file__).read_text(encoding="utf-8")))
     data = complete(full)
     assert is_read(data)
     assert VALIDATOR.is_valid(data)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.definitions.mod import Mod
 from builder.pinning import packages
 from builder.pinning.packages import Access
@@ -45,7 +45,7 @@ FILES = {
 
 
 def shipped(name: str) -> Mod:
-    return mod.load(Project(projects.REPOSITORY_ROOT), name)
+    return mod_reading.load(Project(projects.REPOSITORY_ROOT), name)
 
 
 def folder_of(name: str) -> Path:

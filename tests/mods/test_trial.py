@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.errors import FileProblemsError
 from builder.mods import trial
 from builder.pinning import packages
@@ -26,7 +26,7 @@ def there(tmp_path: Path) -> Iterator[ModProject]:
 
 def require(there: ModProject, version: str, *names: str) -> None:
     reach = packages.access(there.project, there.environ, there.said.append)
-    mods = mod.load_all(there.project, names)
+    mods = mod_reading.load_all(there.project, names)
     find = {"vllm": packages.released(reach, (), "vllm", version)}.get
     trial.require(mods, find, there.report)
 

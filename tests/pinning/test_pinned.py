@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import image
+from builder.definitions import image, image_chain
 from builder.definitions.image import ImageDefinition
 from builder.engine import endpoint as endpoints
 from builder.errors import LockError, SourceError, UsageError
@@ -144,7 +144,7 @@ def test_what_stands_on_an_image_is_stale_when_the_packages_below_are_others(pro
 def complete(
     project: Project, lock: Lock, names: list[str], update: chain.Update, environ: dict[str, str]
 ) -> dict[str, pinned.Completed]:
-    chains = [image.chain(project, name, PLATFORM) for name in names]
+    chains = [image_chain.load(project, name, PLATFORM) for name in names]
     return chain.complete(project, endpoints.find(os.environ), lock, chains, update, environ, lambda _: None)
 
 
@@ -206,10 +206,10 @@ def test_an_update_goes_to_the_highest_that_has_such_a_source(
 
 
 def test_what_is_not_covered_is_refused_where_nothing_may_be_resolved(project: Project, lock: Lock) -> None:
-    chain.require_covered(lock, image.chain(project, "other", PLATFORM))
+    chain.require_covered(lock, image_chain.load(project, "other", PLATFORM))
     with pytest.raises(LockError, match=f"images.lock does not cover python, vllm of one on {PLATFORM}"):
-        chain.require_covered(lock, image.chain(project, "top", PLATFORM))
-    assert set(chain.uncovered(lock, image.chain(project, "top", PLATFORM))) == {"one", "top"}
+        chain.require_covered(lock, image_chain.load(project, "top", PLATFORM))
+    assert set(chain.uncovered(lock, image_chain.load(project, "top", PLATFORM))) == {"one", "top"}
 
 
 def test_a_wheel_moves_when_its_source_is_updated_and_nothing_else_does(project: Project, tmp_path: Path) -> None:
@@ -238,5 +238,24 @@ def test_a_pin_of_another_kind_does_not_cover(project: Project, vllm: Vllm) -> N
 @pytest.mark.parametrize(("name", "platform"), [("cpu", "linux/amd64"), ("tf5-wheel", "linux/arm64")])
 def test_images_lock_covers_the_packages_of_what_is_shipped(name: str, platform: str) -> None:
     shipped = Project(projects.REPOSITORY_ROOT)
-    missing = chain.uncovered(reading.read(shipped.lock), image.chain(shipped, name, platform))
+    missing = chain.uncovered(reading.read(shipped.lock), image_chain.load(shipped, name, platform))
     assert set(missing.get(name, ())) <= {"base"}
+
+
+def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_path: Path, vllm: Vllm) -> None:
+    """Not even a better index is asked, since the commit that says what is needed stays."""
+    one = load(project, "one")
+    before = pinned.complete(one, Pins(BASE), (), resolver(project, index(tmp_path)), {}).pins
+    pull = 40898
+    source = replace(one.git_sources["vllm"], pulls=(pull,))
+    wants = replace(one, sources={**one.sources, "vllm": source})
+    nothing = resolver(project, Settings(index_url=make_index(tmp_path / "empty", [])))
+    found = pinned.complete(wants, before, (), nothing, {})
+    assert faults(found) == []
+    assert found.pins.python == before.python
+    assert [one.number for one in found.pins.sources["vllm"].pulls] == [pull]
+    assert found.pins.sources["vllm"].commit == before.sources["vllm"].commit
+    moved = pinned.complete(
+        replace(wants, sources={**one.sources, "vllm": replace(source, ref="v0.19.1")}), before, (), nothing, {}
+    )
+    assert faults(moved) == ["python"]

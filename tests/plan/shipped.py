@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from builder.definitions import image
-from builder.definitions.image import ImageDefinition, Overrides, WheelSource
+from builder.definitions import image_chain
+from builder.definitions.image import ImageDefinition, WheelSource
+from builder.definitions.image_chain import Overrides
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
@@ -32,7 +33,7 @@ def plan(name: str, mode: str, platform: str) -> Plan:
     """The plan of the definition ``name`` with its sources from git, or as wheels."""
     project = Project(projects.REPOSITORY_ROOT)
     made: Plan | None = None
-    for definition in image.chain(project, name, platform, Overrides(platform)):
+    for definition in image_chain.load(project, name, platform, Overrides(platform)):
         wanted = _as_wheels(definition) if mode == "wheel" else definition
         made = make(Ingredients(wanted, pins(wanted), {SHA256: DIFF}, ()), made)
     assert made is not None

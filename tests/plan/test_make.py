@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import image, mod, recipe
+from builder.definitions import image, mod_reading, recipe
 from builder.definitions.mod_files import ModFile
 from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
@@ -39,7 +39,7 @@ def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
     project = Project(projects.REPOSITORY_ROOT)
     definition = image.load(project, "cpu", platform)
     wanted = recipe.load(project, project.recipes / "qwen3-0.6b-cpu.yaml")
-    mods = tuple(mod.load(project, name) for name in wanted.mods)
+    mods = tuple(mod_reading.load(project, name) for name in wanted.mods)
     # The mod's own files are not what is under test here.
     mods = tuple(replace(m, files=(ModFile("run.sh", False, b"true\n"),)) for m in mods)
     return make(Ingredients(definition, pins, {}, mods), None, wanted, ("Qwen/Qwen3-0.6B",))
@@ -48,7 +48,9 @@ def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
 def small_plan(root: Path, pins: Pins = PINS) -> Plan:
     project = projects.make(root)
     definition = image.load(project, "small", "linux/amd64")
-    return make(Ingredients(definition, replace(pins, sources={}, python=None), {}, (mod.load(project, "template"),)))
+    return make(
+        Ingredients(definition, replace(pins, sources={}, python=None), {}, (mod_reading.load(project, "template"),))
+    )
 
 
 @pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
@@ -98,7 +100,7 @@ def test_the_same_inputs_give_the_same_hash_and_every_input_counts(tmp_path: Pat
         project = projects.make(root)
         projects.write(root / path, text)
         definition = image.load(project, "small", "linux/amd64")
-        plan = make(Ingredients(definition, BASE_ONLY, {}, (mod.load(project, "template"),)))
+        plan = make(Ingredients(definition, BASE_ONLY, {}, (mod_reading.load(project, "template"),)))
         changed[name] = plan.input_hash != first
     assert changed == {"mod": True, "template": True, "argument": False}
 

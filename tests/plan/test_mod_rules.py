@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.errors import FileProblemsError
 from builder.plan.mod_rules import Level, arrange
 from tests import projects
@@ -27,10 +27,10 @@ class Mods:
             projects.add_mod(root, name, "", {}, f"description: x\nenv: {{A: b}}\n{more}\n")
 
     def level(self, *names: str, definition: str = "small") -> Level:
-        return Level(definition, tuple(mod.load(self.project, name) for name in names), PINNED)
+        return Level(definition, tuple(mod_reading.load(self.project, name) for name in names), PINNED)
 
     def order(self, *levels: Level) -> list[list[str]]:
-        found = arrange(levels, mod.names(self.project))
+        found = arrange(levels, mod_reading.names(self.project))
         return [[one.name for one in level] for level in found]
 
     def problems(self, *levels: Level) -> list[str]:

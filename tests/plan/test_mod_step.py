@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import image, mod
+from builder.definitions import image, mod_reading
 from builder.engine.endpoint import Endpoint, environment
 from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, GitPin, Pins
@@ -38,7 +38,7 @@ def plan(root: Path, *names: str, template: str = projects.DOCKERFILE) -> Plan:
         files = {} if name in {"installed", "set"} else {"x": "", "it's": ""}
         projects.add_mod(root, name, "", files, f"description: x\n{yaml}\n")
     definition = image.load(project, "small", "linux/amd64")
-    return make(Ingredients(definition, PINS, {}, mod.load_all(project, names)))
+    return make(Ingredients(definition, PINS, {}, mod_reading.load_all(project, names)))
 
 
 def test_the_steps_are_the_golden_ones(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -67,7 +67,7 @@ def test_how_mods_are_baked_is_an_input(tmp_path: Path) -> None:
             projects.write(script, script.read_text(encoding="utf-8") + "# one line more\n")
         project = projects.Project(root)
         definition = image.load(project, "small", "linux/amd64")
-        return make(Ingredients(definition, PINS, {}, mod.load_all(project, names))).input_hash
+        return make(Ingredients(definition, PINS, {}, mod_reading.load_all(project, names))).input_hash
 
     assert hashed("a", "template") != hashed("a-edited", "template")
     assert hashed("b") == hashed("b-edited")

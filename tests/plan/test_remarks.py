@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.definitions import mod
+from builder.definitions import mod, mod_reading
 from builder.plan.remarks import remarks
 from tests import projects
 
@@ -11,7 +11,7 @@ def load(root: Path, **lines: str) -> list[mod.Mod]:
     project = projects.make(root)
     for name, more in lines.items():
         projects.add_mod(root, name, "", {"go": ""}, f"description: x\n{more}\n")
-    return [mod.load(project, name) for name in (*lines, "template")]
+    return [mod_reading.load(project, name) for name in (*lines, "template")]
 
 
 def test_what_is_not_pinned_is_said(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from builder.definitions import recipe as recipes
 from builder.definitions.recipe import Recipe
+from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.model import ImageName, Pairing
 from builder.project import Project
@@ -15,6 +16,7 @@ from builder.serving import models
 from tests import hubcache, locks, projects
 from tests.conftest import Command
 from tests.hubcache import COMMIT, OTHER
+from tests.stock import stock
 
 MODEL = locks.MODEL
 
@@ -119,3 +121,49 @@ def test_build_records_what_the_cache_holds(small: Project, tmp_path: Path, buil
     hubcache.add(tmp_path / "hf", "Org/Further", OTHER)
     builder("build", "chat", "--model", "Org/Further", environ={"HF_HOME": str(tmp_path / "hf")})
     assert reading.read(small.lock).models["Org/Further"].pairing.revision == OTHER
+
+
+@pytest.mark.engine
+def test_pair_records_what_the_cache_holds_as_a_build_does(
+    small: Project, endpoint: Endpoint, repository: str, tmp_path: Path, builder: Command
+) -> None:
+    environ = {"HF_HOME": str(tmp_path / "hf")}
+    stock(small, endpoint, repository, (1, 2, 3), ())
+
+    def paired() -> list[str | None]:
+        """The revisions of the pairings, the latest first."""
+        held = reading.read(small.lock).models[MODEL]
+        return [one.revision for one in (held.pairing, *held.previous)]
+
+    builder("pair", MODEL, "small:1", environ=environ)
+    assert paired() == [None]
+    hubcache.add(tmp_path / "hf", MODEL)
+    builder("pair", MODEL, "small:1", environ=environ)
+    assert paired() == [COMMIT]
+    hubcache.add(tmp_path / "hf", MODEL, OTHER)
+    builder("pair", MODEL, "small:2", environ=environ)
+    assert paired() == [OTHER, COMMIT]
+    # What is taken up again was tested at its own revision.
+    builder("pair", MODEL, "small:1", environ=environ)
+    assert paired() == [COMMIT, OTHER]
+    # The commit that the recipe's word leads to; the word itself where it leads nowhere here.
+    chat = small.recipes / "chat.yaml"
+    projects.write(chat, chat.read_text(encoding="utf-8") + "model_revision: v1\n")
+    hubcache.add(tmp_path / "hf", MODEL, "3" * 40, ref="v1")
+    builder("pair", MODEL, "small:3", environ=environ)
+    assert paired() == ["3" * 40, COMMIT, OTHER]
+
+
+@pytest.mark.engine
+def test_pair_keeps_a_revision_where_the_cache_has_none(
+    small: Project, endpoint: Endpoint, repository: str, tmp_path: Path, builder: Command
+) -> None:
+    stock(small, endpoint, repository, (1, 2), ())
+    chat = small.recipes / "chat.yaml"
+    projects.write(chat, chat.read_text(encoding="utf-8") + "model_revision: v1\n")
+    environ = {"HF_HOME": str(tmp_path / "hf")}
+    builder("pair", MODEL, "small:1", environ=environ)
+    assert reading.read(small.lock).models[MODEL].pairing.revision == "v1"
+    chat.unlink()
+    builder("pair", MODEL, "small:2", environ=environ)
+    assert reading.read(small.lock).models[MODEL].pairing.revision == "v1"

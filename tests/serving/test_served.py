@@ -58,7 +58,7 @@ def test_a_pairing_by_another_recipe_from_another_repository_is_not_this_one_s(p
 def test_what_was_never_built_says_how_to(project: Project) -> None:
     with pytest.raises(ImageStateError, match="no image of small has been built yet") as caught:
         find(project)
-    assert caught.value.hint == "builder build recipes/chat.yaml"
+    assert caught.value.hint == "`builder build recipes/chat.yaml`"
 
 
 @pytest.mark.parametrize("recipe", [None, "recipes/gone.yaml"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.definitions.mod import Mod
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
 from builder.lock.text import dump
@@ -18,7 +18,7 @@ from tests import projects
 
 def baked(name: str, files: Mapping[str, str]) -> Mod:
     """A mod of these files, the ``.sh`` ones executable."""
-    shipped = mod.load(Project(projects.REPOSITORY_ROOT), "fix-qwen3.5-enhanced-chat-template")
+    shipped = mod_reading.load(Project(projects.REPOSITORY_ROOT), "fix-qwen3.5-enhanced-chat-template")
     staged = (
         replace(shipped.files[0], path=path, executable=path.endswith(".sh"), content=text.encode())
         for path, text in sorted(files.items(), key=lambda file: Path(file[0]))

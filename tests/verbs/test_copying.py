@@ -21,6 +21,7 @@ from builder.lock.model import ImageName
 from builder.project import Project
 from tests import registries
 from tests.conftest import Command, command, remove_all
+from tests.engine.relay import over_tcp
 from tests.registries import Front, Node, Registry
 
 pytestmark = pytest.mark.engine
@@ -99,6 +100,21 @@ def test_through_a_registry_of_its_own_only_what_lacks_moves(
     latest = images.inspect(node.endpoint, f"{built}:latest")
     assert latest
     assert f"{built}:2" in latest.tags
+
+
+def test_a_node_that_is_reached_by_tcp_wants_a_registry_before_anything_moves(
+    small: Project, builder: Command, built: str, node: Node, registry: Registry, endpoint: Endpoint
+) -> None:
+    with over_tcp(node.host) as address:
+        registries.configure(small, nodes={"one": address})
+        # Nothing is started for it: an image of a registry that cannot be had is not asked for.
+        done = builder("copy", f"{built}:1", "one", code=1, environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
+        assert f"the engine at {address} cannot reach a registry on this machine" in done.stderr
+        assert "set `registry: HOST:PORT/PATH` in builder.yaml" in done.stderr
+        assert images.inspect(node.endpoint, f"{built}:1") is None
+        registries.configure(small, registry=registry.address, nodes={"one": address})
+        assert f"{built}:1 is on one" in builder("copy", f"{built}:1", "one").stdout
+    assert has(node, f"{built}:1", small)
 
 
 def test_nodes_tell_what_they_have_serve_and_what_is_stale(

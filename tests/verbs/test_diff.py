@@ -134,7 +134,7 @@ def test_a_repository_that_does_not_answer_does_not_hide_the_rest(numbers: Kept,
         numbers.add(plan(pins(pin, packages(torch=f"2.{ord(commit)}", uv="0.13.8"))))
     found = between(numbers)
     assert "nowhere.git" in found.sources[0].untold
-    assert [change.name for change in found.packages] == ["torch"]
+    assert [change.name for change in found.changes.packages] == ["torch"]
 
 
 def test_wheels_tell_only_their_versions(numbers: Kept) -> None:
@@ -161,7 +161,7 @@ def test_pull_requests_come_go_and_are_frozen_anew(numbers: Kept, vllm: Vllm) ->
     numbers.add(make(Ingredients(definition(), pins(new), other, ())))
     found = between(numbers)
     assert not found.sources
-    assert [(c.number, c.kind) for c in found.pulls] == [(7, "removed"), (8, "changed"), (9, "added")]
+    assert [(c.number, c.kind) for c in found.changes.pulls] == [(7, "removed"), (8, "changed"), (9, "added")]
     assert "\npull requests\n  vllm 7  removed\n  vllm 8  frozen anew" in said(
         numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2"
     )
@@ -201,7 +201,7 @@ def test_packages_that_went_down_stand_first(numbers: Kept) -> None:
     new = replace(new, packages=tuple(p if p.name != "uv" else replace(p, hashes=("9" * 64,)) for p in new.packages))
     numbers.add(plan(pins(wheel("1"), old)))
     numbers.add(plan(pins(wheel("1"), new)))
-    assert [(change.name, change.kind) for change in between(numbers).packages] == [
+    assert [(change.name, change.kind) for change in between(numbers).changes.packages] == [
         ("torch", "down"),
         ("odd", "up"),
         ("transformers", "up"),
@@ -220,8 +220,8 @@ def test_base_dockerfile_args_and_size_are_told_too(numbers: Kept) -> None:
     template = definition().template + "\nRUN echo more\n"
     numbers.add(plan(pins(wheel("1"), base="c"), args=args, template=template), size=19_400_000_000)
     found = between(numbers)
-    assert found.base is not None
-    assert found.base.after == f"nvidia/cuda:13.0.2-devel-ubuntu24.04 sha256:{'c' * 64}"
+    assert found.changes.base is not None
+    assert found.changes.base.after == f"nvidia/cuda:13.0.2-devel-ubuntu24.04 sha256:{'c' * 64}"
     (dockerfile,) = found.dockerfiles
     assert "+RUN echo more" in dockerfile.lines
     assert [(c.name, c.before, c.after) for c in found.args] == [("build_jobs", "16", "8"), ("more", None, "true")]
@@ -253,7 +253,7 @@ def test_a_missing_build_directory_is_said_and_the_lock_still_tells(numbers: Kep
     assert found.sources[0].gained is not None
     assert found.sources[0].gained.total == 6
     assert [(change.name, change.kind, change.files) for change in found.mods] == [("a", "removed", ())]
-    assert (found.packages, found.base, found.dockerfiles) == ((), None, ())
+    assert (found.changes.packages, found.changes.base, found.dockerfiles) == ((), None, ())
 
 
 def test_what_is_long_is_cut_and_said_to_be(numbers: Kept) -> None:

@@ -118,6 +118,50 @@ def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
     assert "was edited" in builder("build", "small", code=4).stderr
 
 
+def test_adding_and_taking_away_a_pull_request_moves_neither_the_branch_nor_the_others(
+    small: Project, builder: Command, upstream: Upstream
+) -> None:
+    first = upstream.commit("the first", serve="1\n2\n3\n")
+    heads = {}
+    for number, name in ((7, "drafter"), (8, "sampler")):
+        upstream.git("checkout", "--quiet", "-B", "feature", first)
+        heads[number] = upstream.commit("a feature", **{name: "new\n"})
+        upstream.git("push", "--quiet", "origin", f"HEAD:refs/pull/{number}/head")
+    upstream.git("checkout", "--quiet", "main")
+    use(small, upstream, [7])
+    builder("lock", "small")
+    (seven,) = pin(small).pulls
+
+    # Upstream goes on: the branch, and the pull request that is pinned.
+    second = upstream.commit("the second", serve="2\n2\n3\n")
+    upstream.git("checkout", "--quiet", "-B", "feature", heads[7])
+    upstream.commit("on it goes", drafter="newer\n")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/7/head")
+    upstream.git("checkout", "--quiet", "main")
+
+    use(small, upstream, [7, 8])
+    assert ": flashinfer\n" in builder("lock", "--check", code=4).stdout
+    builder("lock", "small")
+    assert pin(small).commit == first
+    assert pin(small).pulls[0] == seven
+    assert [(pull.number, pull.head) for pull in pin(small).pulls] == [(7, heads[7]), (8, heads[8])]
+    use(small, upstream, [8])
+    builder("lock", "small")
+    assert (pin(small).commit, [pull.number for pull in pin(small).pulls]) == (first, [8])
+    # What was taken away and comes back is frozen as it is then.
+    use(small, upstream, [7])
+    builder("lock", "small")
+    assert (pin(small).commit, pin(small).pulls[0].head != heads[7]) == (first, True)
+
+    (patch,) = (small.dockerfiles / "small/pulls").glob(f"flashinfer-7-{pin(small).pulls[0].sha256[:12]}.patch")
+    patch.unlink()
+    use(small, upstream, [7, 8])
+    assert "cannot be read" in builder("lock", "small", code=4).stderr
+    builder("lock", "small", "--update", "flashinfer")
+    assert pin(small).commit == second
+    assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
+
+
 def test_a_pull_request_that_does_not_apply_is_named_before_anything_is_built(
     small: Project, builder: Command, upstream: Upstream
 ) -> None:

@@ -149,7 +149,7 @@ def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Mom
     stock(small, endpoint, repository, (1, 2, 3, 4), (MODEL,))
     while moments.killed < KILLS:
         before = reading.read(small.lock)
-        plan = prune.plan(small, endpoint, keeping.Wish(1, timedelta(0)), datetime.now(UTC))
+        plan = prune.plan(small, endpoint, keeping.Wish(1, timedelta(0)), datetime.now(UTC), {})
         assert [going.name.number for going in plan.going] == [1, 2, 3]
         moments.run(lambda plan=plan: prune.run(small, endpoint, plan, quiet))
         held = reading.read(small.lock).images[repository]

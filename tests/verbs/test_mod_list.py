@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.definitions import mod
+from builder.definitions import mod_reading
 from builder.lock import writing
 from builder.lock.model import NumberedImage, Repository
 from builder.verbs import mod_list
@@ -22,14 +22,14 @@ def test_what_each_changes_is_said_in_a_few_words(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     files = {"a.txt": "a\n", "b.txt": "b\n", "a.patch": "no matter\n"}
     projects.add_mod(tmp_path, "much", "true\n", files, YAML)
-    assert mod_list.changes(mod.load(project, "much")) == (
+    assert mod_list.changes(mod_reading.load(project, "much")) == (
         "packages tilelang==0.1.8",
         "2 files",
         "2 patches to vllm, toy",
         "run.sh with the network",
         "environment A, B",
     )
-    assert mod_list.changes(mod.load(project, "template")) == ("run.sh with the network",)
+    assert mod_list.changes(mod_reading.load(project, "template")) == ("run.sh with the network",)
 
 
 def test_definitions_recipes_and_images_that_use_one_are_named(tmp_path: Path) -> None:

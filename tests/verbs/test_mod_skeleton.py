@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.definitions import mod, reading
+from builder.definitions import mod_reading, reading
 from builder.errors import UsageError
 from builder.project import Project
 from builder.verbs import mod_skeleton
@@ -21,7 +21,7 @@ def test_a_new_mod_is_valid_and_explains_every_key(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     files = mod_skeleton.new(project, "mods/my-mod")
     assert [file.name for file in files] == ["README.md", "check.sh", "example.txt", "mod.yaml"]
-    loaded = mod.load(project, "my-mod")
+    loaded = mod_reading.load(project, "my-mod")
     assert loaded.drops
     assert loaded.checks
     text = (project.mods / "my-mod/mod.yaml").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_every_key_is_right_as_it_is_explained(tmp_path: Path) -> None:
     assert set(described) == set(json.loads((reading.SCHEMAS / "mod.schema.json").read_bytes())["properties"])
     described["network"] = True
     path.write_text(yaml.safe_dump(described), encoding="utf-8")
-    assert mod.load(project, "full").patches
+    assert mod_reading.load(project, "full").patches
 
 
 def test_an_editor_is_led_to_the_schema_where_the_project_has_it(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_a_killed_run_left_is_no_hindrance(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.write(project.mods / ".my-mod.new/half", "x")
     mod_skeleton.new(project, "my-mod")
-    assert mod.names(project) == ("my-mod", "template")
+    assert mod_reading.names(project) == ("my-mod", "template")
     assert not (project.mods / ".my-mod.new").exists()
 
 

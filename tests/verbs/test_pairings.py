@@ -82,10 +82,24 @@ def test_a_mark_is_shown_everywhere(stocked: Project, builder: Command, reposito
     assert "no model of images.lock" in builder("mark", "small", "bad", code=2).stderr
 
 
+def test_what_was_said_of_a_model_alone_is_listed_and_compared(
+    stocked: Project, builder: Command, repository: str
+) -> None:
+    builder("mark", MODEL, "bad", "--note", "loops")
+    assert builder("list").stdout.splitlines()[1].endswith(f"  current   {MODEL} (bad)")
+    compared = builder("diff", "small:2", "small:3").stdout.splitlines()
+    assert [" ".join(line.split()) for line in compared[1:4] if MODEL in line] == [f"{MODEL}: bad: loops"]
+    after = json.loads(builder("diff", "small:2", "small:3", "--json").stdout)["after"]
+    assert (after["status"], after["models"]) == ("untested", [{"model": MODEL, "status": "bad", "note": "loops"}])
+    builder("mark", "small:3", "bad", "--note", "loops")
+    assert MODEL not in builder("diff", "small:2", "small:3").stdout
+    assert "(bad)" not in builder("list").stdout
+
+
 def test_what_still_points_at_a_bad_image_is_said(stocked: Project, builder: Command, repository: str) -> None:
     lines = builder("mark", "small:3", "bad").stdout.splitlines()
     assert lines[1:] == [
-        f"  {name} still points at it; to go back: builder rollback {name}" for name in (repository, MODEL)
+        f"  {name} still points at it; to go back: `builder rollback {name}`" for name in (repository, MODEL)
     ]
     assert said(builder, "mark", MODEL, "bad")["pointed_at_by"] == [MODEL]
 
@@ -113,6 +127,10 @@ def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint
     done = said(builder, "promote", "small:1")
     moves = [{"what": repository, "kind": "repository", "from": f"{repository}:3", "to": f"{repository}:1"}]
     assert (done["moves"], done["staying"]) == (moves, [MODEL])
+    builder("promote", "small:3")
+    assert builder("promote", "small:1").stdout.splitlines()[1:] == [
+        f"  {MODEL} stays; to move it too: `builder pair {MODEL} {repository}:1`"
+    ]
     assert latest(endpoint, repository) == ["1"]
     assert reading.read(stocked.lock).images[repository].previous == (3, 2)
     assert builder("promote", "small:1").stdout == f"{repository}:1 was current already\n"

@@ -179,7 +179,7 @@ def test_what_changed_since_the_plan_is_left_alone(
     from builder.numbered import keeping
     from builder.verbs import prune
 
-    plan = prune.plan(stocked, endpoint, keeping.Wish(3, timedelta(0)), datetime.now(UTC))
+    plan = prune.plan(stocked, endpoint, keeping.Wish(3, timedelta(0)), datetime.now(UTC), os.environ)
     builder("pin", "small:1")
     images.tag(endpoint, "debian:bookworm-slim", f"{repository}:2")
     body = {"Image": f"{repository}:3"}

@@ -29,7 +29,7 @@ def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> S
     made = services.create(endpoint, kitchen.name, body)
     services.start(endpoint, made.id)
     end = time.monotonic() + 60
-    while "Healthcheck" in more and made.health != "unhealthy" and time.monotonic() < end:
+    while more.get("Healthcheck", {}).get("Retries") and made.health != "unhealthy" and time.monotonic() < end:
         made = services.find(endpoint, made.id) or made
     read = recipe.load(kitchen.project, kitchen.project.recipes / "chat.yaml")
     found = of_recipe(reading.read(kitchen.project.lock), read)
@@ -55,3 +55,20 @@ def test_what_is_stopped_from_outside_is_not_waited_for(endpoint: Endpoint, kitc
     ends = started(endpoint, kitchen, "true")
     with pytest.raises(NothingToDoError, match="was stopped from outside while it started"):
         readiness.wait(kitchen.project, ends, lambda _: None)
+
+
+def test_a_health_check_that_is_made_seldom_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
+    """As on engines before 25, which know no other interval while a container starts."""
+    port = str(kitchen.port)
+    served = started(
+        endpoint,
+        kitchen,
+        f"sleep 1; exec vllm serve x --port {port}",
+        Image=f"{kitchen.repository}:2",
+        Labels={LABEL: kitchen.name, f"{LABEL}.port": port, f"{LABEL}.host": "127.0.0.1"},
+        Healthcheck={"Test": ["CMD", "true"], "Interval": 600 * 10**9},
+    )
+    assert readiness.wait(kitchen.project, served, lambda _: None) < 60
+    now = services.find(endpoint, kitchen.name)
+    assert now is not None
+    assert now.health == "starting"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,8 @@ from builder.lock import reading
 from builder.lock.model import ImageName, NumberedImage
 from builder.project import Project
 from tests import projects, registries
-from tests.conftest import Command, remove_all
-from tests.registries import Registry
+from tests.conftest import Command, command, remove_all
+from tests.registries import Front, Registry
 
 pytestmark = pytest.mark.engine
 
@@ -79,26 +81,138 @@ def test_only_the_current_number_becomes_latest(
     )
 
 
-def test_a_number_that_the_registry_has_with_other_content_is_not_overwritten(
-    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint, tmp_path: Path
-) -> None:
-    digest = recorded(small, repository).digest
-    images.remove(endpoint, f"{repository}:1")
-    images.remove(endpoint, f"{repository}:latest")
-    other = projects.make(tmp_path / "other", repository)
-    registries.grow(other, 1, "other")
-    registries.configure(other, registry=pushed.address)
-    from tests.conftest import command
+@pytest.fixture
+def other(small: Project, builder: Command, repository: str, tmp_path: Path, endpoint: Endpoint) -> Project:
+    """Another project whose number 1 has the same name and other content; that of ``small`` is called MINE."""
+    builder("build", "chat")
+    images.tag(endpoint, f"{repository}:1", f"{repository}:mine")
+    for tag in ("1", "latest"):
+        images.remove(endpoint, f"{repository}:{tag}")
+    made = projects.make(tmp_path / "other", repository)
+    registries.grow(made, 1, "other")
+    run(made, "build", "chat")
+    images.tag(endpoint, f"{repository}:1", f"{repository}:other")
+    return made
 
-    subprocess.run(command(other, "build", "chat"), check=True, capture_output=True)
+
+def run(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(project, *arguments), capture_output=True, text=True)
+
+
+def test_a_number_that_the_registry_has_with_other_content_is_not_overwritten(
+    small: Project, builder: Command, repository: str, other: Project, registry: Registry, endpoint: Endpoint
+) -> None:
+    for project in (small, other):
+        registries.configure(project, registry=registry.address)
+    images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+    builder("push", f"{repository}:1")
+    images.tag(endpoint, f"{repository}:other", f"{repository}:1")
     before = other.lock.read_bytes()
-    done = subprocess.run(command(other, "push", f"{repository}:1"), capture_output=True, text=True)
+    done = run(other, "push", f"{repository}:1")
     assert done.returncode == 1
     assert "not overwritten" in done.stderr
-    assert engine_registry.digest(endpoint, f"{pushed.address}/{repository}:1") == digest
+    digest = recorded(small, repository).digest
+    assert engine_registry.digest(endpoint, f"{registry.address}/{repository}:1") == digest
     assert other.lock.read_bytes() == before
     image = recorded(other, repository)
-    assert state(endpoint, Place(pushed.address), ImageName(repository, 1), image) == "moved"
+    assert state(endpoint, Place(registry.address), ImageName(repository, 1), image) == "moved"
+
+
+def test_a_number_that_somebody_pushes_while_its_layers_move_is_not_overwritten(
+    small: Project, builder: Command, repository: str, other: Project, registry: Registry, endpoint: Endpoint
+) -> None:
+    winner: list[subprocess.CompletedProcess[str]] = []
+
+    def push_the_other() -> None:
+        images.tag(endpoint, f"{repository}:other", f"{repository}:1")
+        winner.append(run(other, "push", f"{repository}:1"))
+        images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+
+    with registries.before(registry) as front:
+        registries.configure(small, registry=front.address)
+        registries.configure(other, registry=registry.address)
+        images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+        front.before_tag["arriving"] = push_the_other
+        before = small.lock.read_bytes()
+        assert "not overwritten" in builder("push", f"{repository}:1", code=1).stderr
+    assert small.lock.read_bytes() == before
+    assert [one.returncode for one in winner] == [0], winner
+    there = engine_registry.digest(endpoint, f"{registry.address}/{repository}:1")
+    assert there == recorded(other, repository).digest
+
+
+@dataclass
+class Race:
+    """Two pushes of one number with different content, of which ``theirs`` has looked at it and waits to set it."""
+
+    mine: Front
+    theirs: subprocess.Popen[str]
+    go: threading.Event
+
+    def let_them(self) -> None:
+        self.go.set()
+        assert self.theirs.wait(60) == 0
+
+
+@pytest.fixture
+def race(small: Project, repository: str, other: Project, registry: Registry, endpoint: Endpoint) -> Iterator[Race]:
+    looked, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        looked.set()
+        go.wait(60)
+
+    with registries.before(registry) as mine, registries.before(registry) as theirs:
+        registries.configure(small, registry=mine.address)
+        registries.configure(other, registry=theirs.address)
+        theirs.before_tag["1"] = wait
+        images.tag(endpoint, f"{repository}:other", f"{repository}:1")
+        process = subprocess.Popen(
+            command(other, "push", f"{repository}:1"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        with process:
+            try:
+                assert looked.wait(60), process.communicate(timeout=10)
+                images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+                yield Race(mine, process, go)
+            finally:
+                go.set()
+                process.communicate(timeout=60)
+
+
+def test_whoever_is_overwritten_before_the_last_look_is_told(
+    small: Project,
+    builder: Command,
+    repository: str,
+    other: Project,
+    race: Race,
+    registry: Registry,
+    endpoint: Endpoint,
+) -> None:
+    race.mine.after_tag["1"] = race.let_them
+    before = small.lock.read_bytes()
+    assert "somebody else pushed" in builder("push", f"{repository}:1", code=1).stderr
+    assert small.lock.read_bytes() == before
+    there = engine_registry.digest(endpoint, f"{registry.address}/{repository}:1")
+    assert there == recorded(other, repository).digest
+
+
+def test_whoever_is_overwritten_after_it_is_told_by_verify(builder: Command, repository: str, race: Race) -> None:
+    """What a registry has no way to prevent: both looked before either had set the number."""
+    builder("push", f"{repository}:1")
+    race.let_them()
+    assert f"{repository}:1: the registry has other content there" in builder("verify", "--registry", code=7).stdout
+
+
+def test_a_registry_in_which_no_tag_can_be_moved_takes_numbers(
+    small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
+) -> None:
+    builder("build", "chat")
+    with registries.before(registry) as front:
+        registries.configure(small, registry=front.address)
+        front.immutable = frozenset({"arriving"})
+        builder("push", f"{repository}:1")
+        assert engine_registry.digest(endpoint, f"{front.address}/{repository}:1") == recorded(small, repository).digest
 
 
 def test_the_same_content_packed_differently_is_the_same(

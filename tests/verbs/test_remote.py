@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from builder.engine import images, transfer
+from builder.engine import attestations, images
+from builder.engine import registry as engine_registry
 from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
-from tests import buildkits, projects, registries
+from tests import buildkits, projects, registries, scanners
 from tests.conftest import BASE, Command
 from tests.registries import Node, Registry
 
 pytestmark = [pytest.mark.engine, pytest.mark.full]
+FILLER = 4000  # kilobytes of a layer that two numbers share
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +37,7 @@ def elsewhere(node: Node, endpoint: Endpoint) -> Iterator[str]:
 def registry(tmp_path: Path, endpoint: Endpoint) -> Iterator[Registry]:
     """A registry with the base image."""
     with registries.registry(tmp_path / "registry") as found:
-        name = f"{found.address}/base:1"
-        images.tag(endpoint, BASE, name)
-        transfer.push(endpoint, name, {}, lambda _: None)
-        images.remove(endpoint, name)
+        registries.push_base(endpoint, f"{found.address}/base:1")
         yield found
 
 
@@ -73,6 +72,65 @@ def test_a_chain_is_built_elsewhere_and_recorded_as_from_here(
     there, here = lock.images[top].numbers[1], lock.images[top].numbers[2]
     same = {"built": "", "fingerprint": "", "size": 0, "builder": None}
     assert replace(there, **same) == replace(here, **same)  # type: ignore[arg-type]
+
+
+def test_through_the_registry_only_what_lacks_moves_and_the_number_is_there(
+    small: Project, builder: Command, repository: str, registry: Registry, elsewhere: str, endpoint: Endpoint
+) -> None:
+    """Another BuildKit pushes what it built by its digest; the engine gets it from there, checks it and numbers it."""
+    base_from(small, f"{registry.address}/base:1")
+    registries.grow(small, FILLER, "one")
+    with registries.before(registry) as front:
+        projects.write(small.root / "builder.yaml", f"registry: {front.address}\n")
+        builder("build", "chat", "--builder", elsewhere, "--push")
+        first = front.sent
+        projects.add_mod(small.root, "small", "echo more > /more\n", {})
+        said = builder("build", "chat", "--mod", "small", "--builder", elsewhere, "--push").stdout
+        assert front.sent - first < FILLER * 10 < FILLER * 1000 < first
+        held = reading.read(small.lock).images[repository].numbers
+        assert f"{repository}:2 pushed, now latest: {front.address}/{repository}:2@{held[2].digest}" in said
+        for number in (1, 2):
+            assert held[number].builder == elsewhere
+            assert engine_registry.digest(endpoint, f"{front.address}/{repository}:{number}") == held[number].digest
+            details = images.inspect(endpoint, f"{repository}:{number}")
+            assert details
+            assert images.fingerprint(details) == held[number].fingerprint
+        assert not [tag for tag in images.tags(endpoint) if front.address in tag]
+
+
+def test_what_fails_its_checks_gets_no_tag_there(
+    small: Project, builder: Command, repository: str, registry: Registry, elsewhere: str, endpoint: Endpoint
+) -> None:
+    base_from(small, f"{registry.address}/base:1")
+    projects.write(small.root / "builder.yaml", f"registry: {registry.address}\n")
+    yaml = "description: fails\nrun: run.sh\ncheck: [{file: chat.jinja, contains: nothing of the kind}]\n"
+    projects.write(small.root / "mods/template/mod.yaml", yaml)
+    builder("build", "chat", "--builder", elsewhere, "--push", code=6)
+    assert not small.lock.exists()
+    kept = registry.folder / f"data/docker/registry/v2/repositories/{repository}/_manifests"
+    assert (kept / "revisions").is_dir()
+    assert not (kept / "tags").exists()
+
+
+def test_what_was_built_elsewhere_is_attested_there(
+    small: Project,
+    builder: Command,
+    repository: str,
+    registry: Registry,
+    elsewhere: str,
+    endpoint: Endpoint,
+    tmp_path: Path,
+) -> None:
+    base_from(small, f"{registry.address}/base:1")
+    scanners.push(endpoint, tmp_path / "scanner", f"{registry.address}/scanner:1")
+    config = f"registry: {registry.address}\nscanner: {registry.address}/scanner:1\n"
+    projects.write(small.root / "builder.yaml", config)
+    builder("build", "chat", "--builder", elsewhere)
+    before = reading.read(small.lock).images[repository].numbers[1]
+    builder("push", f"{repository}:1", "--sbom", "--provenance")
+    reference = f"{registry.address}/{repository}:1"
+    assert attestations.found(endpoint, reference) == {"sbom", "provenance"}
+    assert engine_registry.fingerprint(endpoint, reference, before.platform) == before.fingerprint
 
 
 def test_builder_yaml_names_it_and_the_cache_goes_to_the_registry(

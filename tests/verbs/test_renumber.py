@@ -78,7 +78,7 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     done = builder("lock", "--renumber").stdout.splitlines()
     assert done[0].endswith(f", is now {repository}:3")
     assert done[0].startswith(f"{repository}:2, built 20")
-    assert done[-1] == "images.lock is whole again; to go on: git add images.lock builds"
+    assert done[-1] == "images.lock is whole again; to go on: `git add images.lock builds`"
     lock = reading.read(merged.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]

@@ -105,6 +105,21 @@ def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builde
     assert builder("logs", "chat", "--tail", "1").stdout == "INFO:     Application startup complete.\n"
 
 
+def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    builder("run", "chat")
+    end = time.monotonic() + 60
+    while inspect(endpoint, kitchen.name)["State"]["Health"]["Status"] != "healthy" and time.monotonic() < end:
+        time.sleep(0.2)
+    containers.execute(endpoint, kitchen.name, ["sh", "-c", "kill -STOP -1"], 10)
+    assert status(builder, "chat")["state"] == "unhealthy"
+    assert "is up and does not answer" in builder("run", "chat", code=1).stderr
+    containers.execute(endpoint, kitchen.name, ["sh", "-c", "kill -CONT -1"], 10)
+    assert status(builder, "chat")["state"] == "healthy"
+    assert " already: " in builder("run", "chat").stdout
+
+
 def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_for(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:

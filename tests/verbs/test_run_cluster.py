@@ -174,7 +174,7 @@ def test_one_node_serves_alone(cluster: Kitchen, builder: Builder, endpoint: End
     assert services.find(endpoint, cluster.name) is None
     found = services.find(second, cluster.name)
     assert found is not None
-    assert found.health == "healthy"
+    assert found.status == "running"
     assert builder("stop", "chat").stdout.startswith(f"{cluster.name}@two stopped after ")
 
 

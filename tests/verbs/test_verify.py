@@ -39,10 +39,16 @@ def test_an_image_that_is_gone_or_another_one_fails(
     assert found(builder, 7) == [("moved", f"{repository}:latest")]
     said = builder("verify", code=7).stdout
     assert said == (
-        f"moved    {repository}:latest: does not stand for {repository}:2"
-        f" → docker tag {repository}:2 {repository}:latest\n"
+        f"moved    {repository}:latest: does not stand for {repository}:2 → `builder promote {repository}:2`\n"
     )
-    images.tag(endpoint, f"{repository}:2", f"{repository}:latest")
+    # The remedy mends it, also where the number is marked bad by now, and where the tag is gone.
+    builder("mark", f"{repository}:2", "bad")
+    builder("promote", f"{repository}:2")
+    assert found(builder, 0) == []
+    images.untag(endpoint, f"{repository}:latest")
+    assert found(builder, 7) == [("moved", f"{repository}:latest")]
+    builder("promote", f"{repository}:2")
+    builder("mark", f"{repository}:2", "untested")
 
     images.remove(endpoint, f"{repository}:1")
     assert found(builder, 7) == [("missing", f"{repository}:1")]
@@ -68,7 +74,7 @@ def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Comm
     said = builder("verify", code=1).stdout
     assert said == (
         f"edited   {repository}:1: builds/{repository}/1: mods/template was edited"
-        f" → git checkout -- builds/{repository}/1\n"
+        f" → `git checkout -- builds/{repository}/1`\n"
     )
     shutil.rmtree(folder)
     assert found(builder, 1) == [("edited", f"{repository}:1")]
@@ -82,7 +88,7 @@ def test_what_changed_since_is_news_and_no_fault(small: Project, builder: Comman
     said = builder("verify").stdout
     assert said == (
         f"changed  {repository}:1: a build makes another image today: mod template: changed"
-        " → builder build recipes/chat.yaml\n"
+        " → `builder build recipes/chat.yaml`\n"
     )
     image = small.root / "dockerfiles/small/image.yaml"
     projects.write(image, image.read_text(encoding="utf-8").replace("bookworm-slim", "trixie-slim"))

@@ -10,8 +10,12 @@ if TYPE_CHECKING:
 
 _SECOND = 1_000_000_000
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-# While it starts, the server is asked this often: `run` waits for the answer. Engines before 25 know no such thing.
-_STARTING_INTERVAL = 1
+# Every probe is three entries in the engine's record of events, which holds 256 of them, and in which `list` looks for
+# what happened to images. So the engine asks often while the server starts (engines before 25 know no such thing), and
+# seldom once it has answered. One failure says enough then: whoever needs to know asks at once (`running.answers`).
+_STARTING_INTERVAL = 15
+_INTERVAL = 600
+_RETRIES = 1
 
 
 def write(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -54,9 +58,9 @@ def write(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, 
 def _health(health: Health) -> dict[str, Any]:
     return {
         "Test": ["CMD", *health.argv],
-        "Interval": health.interval * _SECOND,
+        "Interval": _INTERVAL * _SECOND,
         "Timeout": health.timeout * _SECOND,
-        "Retries": health.retries,
+        "Retries": _RETRIES,
         "StartPeriod": health.start_period * _SECOND,
         "StartInterval": _STARTING_INTERVAL * _SECOND,
     }

@@ -31,4 +31,12 @@ def test_shared_memory_of_the_host_has_no_size() -> None:
 
 def test_times_are_in_the_units_of_the_engine() -> None:
     health = api.write(WANTED, {})["Healthcheck"]
-    assert (health["Interval"], health["Timeout"], health["Retries"]) == (3600 * 10**9, 10 * 10**9, 4)
+    assert (health["Timeout"], health["StartPeriod"]) == (10 * 10**9, 3600 * 10**9)
+
+
+def test_the_engine_asks_seldom_once_the_server_has_answered() -> None:
+    """Three events a probe: the engine's record of 256 lasts for hours, and a start of minutes fits into it."""
+    health = api.write(WANTED, {})["Healthcheck"]
+    an_hour = 3 * 3600 / (health["Interval"] / 10**9)
+    assert an_hour * 12 < 256
+    assert 3 * 600 / (health["StartInterval"] / 10**9) < 256

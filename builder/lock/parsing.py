@@ -1,0 +1,52 @@
+"""The text of images.lock as data, where no merge was left unfinished in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.errors import NewerLockError, Problem
+from builder.lock import records
+from builder.lock.checks import WrongError
+from builder.lock.faults import CORRECT, RENUMBER, lock_error, refuse_cut_off
+from builder.lock.lines import read_layout
+from builder.lock.model import VERSION, Lock
+
+if TYPE_CHECKING:
+    from builder.lock.nodes import Tree
+
+
+def parse(content: str, file: str) -> Lock:
+    """The lock that the text says; ``file`` is what errors call it. Raises LockError, with every problem found, as
+    `reading.parse` does."""
+    refuse_cut_off(content, file)
+    data = read_layout(content)
+    if data is not None:
+        try:
+            return records.lock_of(data)
+        except WrongError:
+            pass  # read again below, with places
+    return _parse_yaml(content, file)
+
+
+def _parse_yaml(content: str, file: str) -> Lock:
+    from builder.lock.nodes import read_tree
+
+    tree = read_tree(content, file)
+    _refuse_other_version(tree)
+    try:
+        lock = records.lock_of(tree.data)
+    except WrongError as error:
+        found = [Problem(tree.place(path), message) for path, message in error.problems]
+        raise lock_error([*tree.problems, *found], CORRECT) from None
+    if tree.problems:
+        twice = len(tree.twice) == len(tree.problems) and all(found.is_number for found in tree.twice)
+        raise lock_error(tree.problems, RENUMBER if twice else CORRECT)
+    return lock
+
+
+def _refuse_other_version(tree: Tree) -> None:
+    version = tree.data.get("version") if isinstance(tree.data, dict) else None
+    if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
+        message = f"{tree.file} is version {version[:20]}; this builder reads {VERSION}"
+        problem = Problem(tree.place(("version",)), message)
+        raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")

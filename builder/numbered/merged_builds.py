@@ -1,0 +1,91 @@
+"""The build directories of what a merge left: both sides had one of the same number, and git put one of them there."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.lock import merging, reading, text
+from builder.numbered import record
+from builder.plan import explain
+from builder.plan.model import input_hash
+from builder.sources import history
+
+if TYPE_CHECKING:
+    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.project import Project
+
+# Where the build directories of both sides are: before the merge is committed, and after.
+_REVISIONS = ("HEAD", "MERGE_HEAD", "HEAD^1", "HEAD^2", "CHERRY_PICK_HEAD", "REBASE_HEAD")
+
+
+def place(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> bool:
+    """Puts the build directories of both images in their places; tells whether that of the moved one was found.
+
+    Raises ValueError for a number that is not in ``lock``.
+    """
+    image, stayed = lock.image(to), lock.image(origin)
+    if image is None or stayed is None:
+        raise ValueError(f"{origin} and {to} are both in the lock by now")
+    with tempfile.TemporaryDirectory(dir=_folder(project.state), prefix="renumber-") as folder:
+        there = project.build_directory(to.repository, to.number)
+        candidates = [*_candidates(project, origin, Path(folder)), there]
+        found = _of(candidates, image)
+        if found:
+            if found != there:
+                _place(project, found, to)
+            _rename_record(project, origin, to)
+        kept = _of(candidates, stayed)
+        if kept and kept != candidates[0]:
+            _place(project, kept, origin)
+    return found is not None
+
+
+def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
+    """What the build directory of a number holds now, and what it held on either side of a merge."""
+    directory = project.build_directory(name.repository, name.number)
+    inside = directory.relative_to(project.root)
+    found = [directory]
+    for revision in _REVISIONS:
+        into = _folder(folder / revision)
+        if history.extract(project.root, revision, inside.as_posix(), into):
+            found.append(into / inside)
+    return found
+
+
+def _of(candidates: list[Path], image: NumberedImage) -> Path | None:
+    return next((one for one in candidates if input_hash_of(one) == image.input_hash), None)
+
+
+def input_hash_of(directory: Path) -> str:
+    """The input hash of what a build directory builds; empty where it cannot be read."""
+    try:
+        return input_hash(explain.read_steps((directory / "plan.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _place(project: Project, source: Path, name: ImageName) -> None:
+    """Makes a copy of ``source`` the build directory of a number, in one step."""
+    target = project.build_directory(name.repository, name.number)
+    beside = target.with_name(f".{target.name}.new")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(source, beside)
+    shutil.rmtree(target, ignore_errors=True)
+    beside.rename(target)
+
+
+def _rename_record(project: Project, origin: ImageName, to: ImageName) -> None:
+    file = project.build_directory(to.repository, to.number) / record.RECORD
+    if not file.is_file():
+        return
+    kept = reading.read(file)
+    if kept.image(origin):
+        file.write_text(text.dump(merging.renamed(kept, origin, to.number)), encoding="utf-8")
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path

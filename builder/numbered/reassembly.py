@@ -1,0 +1,48 @@
+"""A lock put together again from what is left of its numbers, as if they were built in the order in which they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from builder.lock import merging
+from builder.lock.model import Lock
+
+if TYPE_CHECKING:
+    from builder.numbered.traces import Found
+
+
+def completed(lock: Lock, missing: Sequence[Found], latest: Mapping[str, int]) -> Lock:
+    """``lock`` and what is missing in it; ``latest`` are the current numbers, as tags tell them."""
+    told = Lock()
+    for one in _in_order(missing):
+        told = _built(told, one)
+    for repository, number in latest.items():
+        if repository in told.images and number in told.images[repository].numbers:
+            told = told.with_repository(repository, told.images[repository].with_current(number))
+    return merging.taken_up(lock, told)
+
+
+def _in_order(found: Sequence[Found]) -> list[Found]:
+    """In the order of building. A number was built before every higher one of its repository, whatever its time says:
+    one that comes from a tag is too late where the image was tagged again."""
+    earliest: dict[str, str] = {}
+    keyed = []
+    for one in sorted(found, key=lambda one: one.name, reverse=True):
+        stamp = min(one.image.built, earliest.get(one.name.repository, one.image.built))
+        earliest[one.name.repository] = stamp
+        keyed.append((stamp, one.name, one))
+    return [one for _, _, one in sorted(keyed, key=lambda key: key[:2])]
+
+
+def _built(lock: Lock, one: Found) -> Lock:
+    """``lock`` after a build: what the build wrote goes on top of what is there."""
+    lock = lock.with_image(one.name, one.image)
+    lock = lock.with_repository(one.name.repository, lock.images[one.name.repository].with_current(one.name.number))
+    for definition, platforms in one.part.pins.items():
+        for platform, pins in platforms.items():
+            lock = lock.with_pins(definition, platform, pins)
+    for model, paired in one.part.models.items():
+        known = lock.models.get(model)
+        lock = lock.with_model(model, known.with_pairing(paired.pairing) if known else paired)
+    return lock

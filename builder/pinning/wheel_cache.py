@@ -1,0 +1,50 @@
+"""What was read of wheels to try patches on (``.builder/wheels``), and what of it no pin names any more."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from builder.lock.model import Lock
+    from builder.project import Project
+
+_WHEEL = re.compile("[0-9a-f]{64}")
+
+
+def stale(project: Project, lock: Lock) -> tuple[Path, ...]:
+    """The folders of wheels that are pinned nowhere in ``lock``, and the answers of indexes that name such ones only.
+    An index gives all of it again. Nothing else that lies there is named."""
+    place = project.state / "wheels"
+    pinned = {
+        digest
+        for platforms in lock.pins.values()
+        for pins in platforms.values()
+        for closure in (pins.python, pins.build)
+        for package in (closure.packages if closure else ())
+        for digest in package.hashes
+    }
+    folders = (path for path in place.glob("*") if _WHEEL.fullmatch(path.name) and path.name not in pinned)
+    answers = (path for path in place.glob("found/*.json") if not pinned & _named(path))
+    return tuple(sorted(path for path in (*folders, *answers) if not path.is_symlink()))
+
+
+def remove(paths: Iterable[Path]) -> None:
+    """Removes them. What another process removes or writes at this moment is no error."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _named(answer: Path) -> set[str]:
+    """The SHA-256 of each wheel in an index's answer."""
+    try:
+        return {str(sha256) for _, sha256 in json.loads(answer.read_bytes())}
+    except (OSError, ValueError, TypeError):
+        return set()
