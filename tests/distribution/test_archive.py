@@ -178,7 +178,7 @@ def _add(name: str, content: bytes = b"more") -> Change:
     ("change", "said"),
     [
         (_add("notes.txt"), "does not belong there"),
-        (_add("builder/verbs/build/more"), "does not belong there"),
+        (_add("builder/build/more"), "does not belong there"),
         (_add(layout.blob_name(digest(b"more"))), "belongs to no image"),
         (_drop(layout.blob_name(digest(LAYERS[2]))), "it lacks sha256:"),
         (_drop(layout.blob_name(digest(_CONFIG))), "it lacks sha256:"),
@@ -188,7 +188,7 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_add("builder/archive.json", b"[" * 100_000), "is not what this program writes"),
         (_add(layout.blob_name(digest(LAYERS[2])), bytes(2999)), "not of the size"),
         (_add(layout.blob_name(digest(LAYERS[2])), bytes(3000)), "is another"),
-        (_add("builder/verbs/build/Dockerfile", b"FROM other\n"), "is another"),
+        (_add("builder/build/Dockerfile", b"FROM other\n"), "is another"),
         (_about(version=2), "is of version 2"),
         (_about(image="small:3"), "is not about small:3"),
         (_about(image="../small:2"), "the number in it is none"),
