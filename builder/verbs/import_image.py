@@ -116,7 +116,7 @@ def _require_needed(endpoint: Endpoint, path: Path, held: Archive) -> None:
 
 def _whole(held: Archive) -> str:
     needs = held.needs.image if held.needs else ""
-    return f"import {needs} first, or export all of it: `builder export-image {held.name} FILE` without --since"
+    return f"import {needs} first, or export all of it, without --since: `builder export-image {held.name} FILE`"
 
 
 def _load(endpoint: Endpoint, path: Path, held: Archive, file: IO[bytes], job: Work, report: Report) -> None:
@@ -131,7 +131,7 @@ def _load(endpoint: Endpoint, path: Path, held: Archive, file: IO[bytes], job: W
         raise TransferError(
             f"this engine keeps the layers of {held.needs.image} packed in another way: {path} does not add up to"
             f" {held.name} with them",
-            hint=f"export all of it: `builder export-image {held.name} FILE` without --since",
+            hint=f"export all of it, without --since: `builder export-image {held.name} FILE`",
         )
     raise TransferError(f"{path} is damaged: its image is not the one that its record tells of")
 

@@ -154,7 +154,7 @@ def test_an_engine_elsewhere_is_asked_each_time(
     endpoint: Endpoint, repository: str, build: Build, tcp: str, tmp_path: Path
 ) -> None:
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    assert images.tags(replace(endpoint, host=tcp), [repository], tmp_path / "c") == {f"{repository}:1": image}
+    assert tagcache.tags(replace(endpoint, host=tcp), [repository], tmp_path / "c") == {f"{repository}:1": image}
     assert not (tmp_path / "c").exists()
 
 
