@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-full test-fast test-fuzz check format setup engine engine-stop bench reference clean
+.PHONY: help quickstart test test-full test-fast test-fuzz coverage check format setup engine engine-stop bench reference clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -13,6 +13,7 @@ help:
 	@echo "make test-fast    the tests that need no engine"
 	@echo "make test-full    also what takes long: 200 kills of each kind, the CUDA wheels (40 GB of disk)"
 	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
+	@echo "make coverage     every test, and which lines and branches they reach"
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
@@ -52,6 +53,12 @@ test-fast: $(READY)
 
 test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz
+
+coverage: $(READY)
+	@rm -f .coverage .coverage.*
+	@scripts/test --coverage
+	@.venv/bin/coverage combine --quiet
+	@.venv/bin/coverage report --skip-covered --sort=miss
 
 check: $(READY)
 	@.venv/bin/ruff check --quiet
