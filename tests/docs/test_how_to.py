@@ -25,6 +25,7 @@ pytestmark = pytest.mark.engine
 
 PAGES = projects.REPOSITORY_ROOT / "docs/how-to"
 SHIPPED = "vllm-node-tf5"
+STICK = "/media/stick"
 URL = "https://github.com/vllm-project/vllm.git"
 IMAGE = """\
 repository: {repository}
@@ -127,12 +128,20 @@ def test_every_example_prints_what_the_page_says(name: str, person: Person, requ
     examples.hold(PAGES / f"{name}.md", person.run, write=request.config.getoption("--write-golden"))
 
 
+@pytest.fixture
+def stick() -> Iterator[Path]:
+    """A folder whose path is as long as that on the page, so that lines fold as they do for its reader."""
+    folder = Path(f"/tmp/{secrets.token_hex(4)[:7]}")
+    assert len(str(folder)) == len(STICK)
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
 def test_the_examples_of_a_machine_without_a_network(
-    person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    person: Person, tmp_path: Path, stick: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """From the first import on, they are run on the other machine."""
-    stick = tmp_path / "stick"
-    stick.mkdir()
     far = Person(tmp_path / "far", person.repository, person.upstream)
     for folder in ("dockerfiles", "mods", "recipes"):
         shutil.copytree(person.root / folder, far.root / folder)
@@ -144,7 +153,7 @@ def test_the_examples_of_a_machine_without_a_network(
             if line.startswith("builder import-image"):
                 at = far
                 monkeypatch.setenv("DOCKER_HOST", node.host)
-            return at.run(line.replace("/media/stick", str(stick))).replace(str(stick), "/media/stick")
+            return at.run(line.replace(STICK, str(stick))).replace(str(stick), STICK)
 
         examples.hold(PAGES / "without-a-network.md", run, write=request.config.getoption("--write-golden"))
 
