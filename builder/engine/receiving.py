@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
         receiver.manifests[digest] = content
         if not reference.startswith("sha256:"):
             receiver.top = Descriptor(self.headers.get("Content-Type") or "", digest, len(content))
-        self._answer(201, digest)
+        self._taken(digest)
 
     def _blob(self, digest: str, size: int) -> None:
         try:
@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._push.receiver.failed.append(error)
             self._answer(500)
         else:
-            self._answer(201, digest, location=self.path)
+            self._taken(digest, self.path)
 
     def _body(self, left: int) -> Iterator[bytes]:
         while left:
@@ -155,6 +155,12 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _BrokenOffError("the engine stopped in the middle of a blob")
             left -= len(piece)
             yield piece
+
+    def _taken(self, digest: str, location: str = "") -> None:
+        """All of the body has been read. The connection stays: Go closes its own side when it sees the end, and where
+        it is then still waiting for the end of what it sent, its request fails in spite of the answer."""
+        self.close_connection = False
+        self._answer(201, digest, location)
 
     def _answer(self, status: int, digest: str = "", location: str = "") -> None:
         with suppress(OSError):  # the engine no longer listens

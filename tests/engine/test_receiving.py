@@ -61,6 +61,23 @@ def test_a_push_as_the_specification_has_it(receiver: Receiver, taken: dict[str,
         receiver.get(KNOWN)
 
 
+def test_the_connection_stays_after_what_was_taken(receiver: Receiver) -> None:
+    """Go fails a request whose connection ends before it has seen the end of what it sends itself."""
+    connection = http.client.HTTPConnection("127.0.0.1", receiver.port, timeout=10)
+    try:
+        for path in (f"/v2/a/blobs/uploads/1?digest={DIGEST}", "/v2/a/manifests/7"):
+            connection.request("PUT", path, body=CONTENT)
+            answer = connection.getresponse()
+            assert (answer.status, answer.will_close, answer.read()) == (201, False, b"")
+            assert connection.sock is not None
+            connection.sock.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                connection.sock.recv(1)
+            connection.sock.settimeout(10)
+    finally:
+        connection.close()
+
+
 def test_a_blob_that_is_not_taken_fails_the_push(receiver: Receiver) -> None:
     assert ask(receiver, "PUT", f"/v2/a/blobs/uploads/1?digest={DIGEST}", b"other")[0] == 500
     assert [str(error) for error in receiver.failed] == [f"{DIGEST} is another"]
