@@ -38,7 +38,7 @@ def main() -> None:
     """Measures what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures side by side.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all where none is named")
-    parser.add_argument("--runs", type=int, default=7, help="how often each thing is done")
+    parser.add_argument("--runs", type=int, default=5, help="how often each thing is done")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md; takes every part")
     asked = parser.parse_args()
     if unknown := [part for part in asked.parts if part not in PARTS]:
