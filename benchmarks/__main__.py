@@ -1,4 +1,4 @@
-"""Measures everything, or the parts named, and writes docs/benchmarks.md where asked to.
+"""Measures everything, or the parts named, and writes these into docs/benchmarks.md where asked to.
 
     python -m benchmarks [--runs N] [--write] [everyday] [growth] [second_node] [serving]
 
@@ -12,6 +12,7 @@ import argparse
 import importlib.metadata
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ PARTS: dict[str, Part] = {
     "growth": growth.tables,
     "second_node": second_node.tables,
 }
+# A part of the page: its name, and all up to the next one.
+_PART = re.compile(r"<!-- (\w+) -->\n(.*?)(?=\n<!-- \w+ -->\n|\Z)", re.DOTALL)
 PAGE = Path(__file__).resolve().parent.parent / "docs/benchmarks.md"
 
 
@@ -39,22 +42,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures side by side.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all where none is named")
     parser.add_argument("--runs", type=int, default=5, help="how often each thing is done")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md; takes every part")
+    parser.add_argument("--write", action="store_true", help="write these parts into docs/benchmarks.md")
     asked = parser.parse_args()
     if unknown := [part for part in asked.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]}; there are: {', '.join(PARTS)}")
-    if asked.write and asked.parts:
-        parser.error("--write takes every part")
     endpoint = endpoints.find(os.environ)
-    pages = [_head(endpoint, asked.runs)]
-    print(pages[0], flush=True)
+    head = _head(endpoint, asked.runs)
+    print(head, flush=True)
     for part in asked.parts or PARTS:
+        found = []
         with stage(endpoint) as here:
             for table in PARTS[part](here, asked.runs):
-                pages.append(markdown(table))
-                print(pages[-1], flush=True)
-    if asked.write:
-        PAGE.write_text("\n".join(pages), encoding="utf-8")
+                found.append(markdown(table))
+                print(found[-1], flush=True)
+        if asked.write:
+            _write(head, part, f"Measured on {datetime.now(UTC):%Y-%m-%d}.\n\n" + "\n".join(found))
+
+
+def _write(head: str, part: str, text: str) -> None:
+    """Puts one part into the page, the others as they are."""
+    before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    parts = dict(_PART.findall(before)) | {part: text}
+    page = "".join(f"\n<!-- {name} -->\n{parts[name].strip()}\n" for name in PARTS if name in parts)
+    PAGE.write_text(head + page, encoding="utf-8")
 
 
 def _head(endpoint: Endpoint, runs: int) -> str:
@@ -66,7 +76,7 @@ def _head(endpoint: Endpoint, runs: int) -> str:
     return f"""\
 # Benchmarks
 
-Written by `make bench` on {datetime.now(UTC):%Y-%m-%d}, in one run: {machine},
+Written by `make bench`: {machine},
 {engine}, Python {platform.python_version()}, builder {version}.
 
 A cell is the median of {runs} runs and their range, or of fewer where it says no range. The two things of a row took

@@ -18,7 +18,6 @@ from builder.events import Said
 
 if TYPE_CHECKING:
     from builder.building.prepare import Prepared
-    from builder.engine.endpoint import Endpoint
     from builder.lock.model import ImageName
     from builder.plan.model import Step
     from builder.verbs.build import Built
@@ -69,15 +68,13 @@ def build(
     With --push, what --builder builds comes through the registry, and only the layers that either side lacks move.
     """
     from builder.building import prepare, rendered
-    from builder.definitions import configuration
-    from builder.distribution import remote
 
     overrides = parse_overrides(platform, settings)
     requests = [
         prepare.Request(target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote)
         for target in targets
     ]
-    through = configuration.load(context.project).required_registry() if push else None
+    through = _registry(context) if push else None
     wanted = prepare.prepare_all(context.project, context.endpoint, requests, os.environ, say)
     if dry_run:
         for prepared in wanted:
@@ -90,14 +87,18 @@ def build(
     to_build = [prepared for prepared in wanted if force or not prepared.compared.already]
     images = [prepared.compared.already for prepared in wanted if prepared.compared.already and not force]
     if to_build:
-        elsewhere = remote.with_instance(context.project, context.endpoint, builder)
-        images += [built.image for built in _build(context, elsewhere, to_build, through)]
+        images += [built.image for built in _build(context, builder, to_build, through)]
     if through:
         _push(context, images)
 
 
-def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> None:
+def _registry(context: Context) -> str:
+    from builder.definitions import configuration
 
+    return configuration.load(context.project).required_registry()
+
+
+def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> None:
     if prepared.to_record:
         from builder.verbs import build as verb
 
@@ -116,10 +117,13 @@ def _push(context: Context, images: list[ImageName]) -> None:
         print_done(one)
 
 
-def _build(context: Context, endpoint: Endpoint, to_build: list[Prepared], through: str | None) -> list[Built]:
+def _build(context: Context, instance: str | None, to_build: list[Prepared], through: str | None) -> list[Built]:
     from builder.building import steptimes
     from builder.cli import progress
+    from builder.distribution import remote
     from builder.verbs import build as verb
+
+    endpoint = remote.with_instance(context.project, context.endpoint, instance)
 
     for prepared in to_build:
         for line in _why(prepared):
