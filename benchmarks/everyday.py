@@ -24,8 +24,7 @@ def tables(stage: Stage, runs: int) -> Iterator[Table]:
         f"A new process each time. The list has {LISTED} numbered images, no two of the same content.",
         [*_starting(stage, runs), *_listing(stage, runs)],
     )
-    cpu = stage.cpu()
-    for name, base in (("a small image", DEBIAN), ("a mod on the cpu image (vLLM, 5 GB)", cpu)):
+    for name, base in (("a small image", DEBIAN), ("the cpu image (vLLM, 5 GB)", stage.cpu())):
         yield Table(
             f"Build, change and roll back {name}",
             "One mod on the base. The plain builds are `docker buildx build` with the build directory's own "
@@ -33,13 +32,6 @@ def tables(stage: Stage, runs: int) -> Iterator[Table]:
             "and prove nothing.",
             list(_builds(stage, stage.project("small" if base == DEBIAN else "large", base), runs)),
         )
-    shipped = Project(stage.root / "cpu")
-    plain = plain_build(stage, shipped.builds / f"{stage.prefix}-cpu/1", f"{stage.prefix}-cpu-plain:1")
-    yield Table(
-        "The shipped cpu image, nothing changed",
-        "The definition as it is, with its locked packages; everything is in the cache of the plain build.",
-        [_unchanged(stage, shipped, "cpu", plain, runs)],
-    )
 
 
 def _starting(stage: Stage, runs: int) -> Iterator[Row]:
@@ -67,8 +59,11 @@ def _listing(stage: Stage, runs: int) -> Iterator[Row]:
 def _builds(stage: Stage, project: Project, runs: int) -> Iterator[Row]:
     stage.builder(project, "build", "chat")
     repository = f"{stage.prefix}-{project.root.name}"
-    plain = plain_build(stage, project.builds / repository / "1", f"{repository}-plain:1")
-    yield _unchanged(stage, project, "chat", plain, runs)
+    directory = project.builds / repository / "1"
+    plain = plain_build(stage, directory, f"{repository}-plain:1")
+
+    ours, theirs = in_turn(runs, lambda: stage.builder(project, "build", "chat"), plain)
+    yield Row("`builder build`, nothing changed", ours, "plain build, cached", theirs, 0.6, RATIO)
 
     ours, theirs = in_turn(runs, changing(stage, project), _copying(stage, repository))
     yield Row("`builder build`, one mod file changed", ours, "plain build that copies it", theirs, 1.5, RATIO)
@@ -77,15 +72,10 @@ def _builds(stage: Stage, project: Project, runs: int) -> Iterator[Row]:
     yield Row("`builder rollback`", ours, "building the old one again, cached", theirs, 0.250)
 
 
-def _unchanged(stage: Stage, project: Project, target: str, plain: Action, runs: int) -> Row:
-    ours, theirs = in_turn(runs, lambda: stage.builder(project, "build", target), plain)
-    return Row("`builder build`, nothing changed", ours, "plain build, cached", theirs, 0.6, RATIO)
-
-
 def plain_build(stage: Stage, directory: Path, tag: str) -> Action:
     """`docker buildx build` of a build directory, without ``builder``."""
     args = json.loads((directory / "bake.json").read_text(encoding="utf-8"))["target"]["image"]["args"]
-    argv = [stage.docker, "buildx", "build", "--provenance=false", "-t", tag, "."]
+    argv = [*stage.endpoint.buildx, "build", "--provenance=false", "-t", tag, "."]
     argv += [f"--build-arg={name}={value}" for name, value in args.items()]
     return lambda: stage.do(argv, directory)
 
@@ -108,7 +98,7 @@ def _copying(stage: Stage, repository: str) -> Callable[[], None]:
     def copy() -> None:
         projects.write(folder / "chat.jinja", f"plain version {next(version)}\n")
         projects.write(folder / "Dockerfile", f"FROM {repository}:1\nCOPY chat.jinja /workspace/chat.jinja\n")
-        argv = [stage.docker, "buildx", "build", "--provenance=false", "-t", f"{repository}-plain:2", "."]
+        argv = [*stage.endpoint.buildx, "build", "--provenance=false", "-t", f"{repository}-plain:2", "."]
         stage.do(argv, folder)
 
     return copy
