@@ -51,7 +51,9 @@ def _live(expected: Mapping[str, float], console: Console) -> Iterator[Report]:
     from rich.table import Column
 
     text = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-    columns = (SpinnerColumn(), TimeElapsedColumn(), text, TextColumn("{task.fields[amount]}"))
+    # An empty cell is drawn one column wide, but counted as none: without the least width, the clock lost its seconds.
+    amounts = TextColumn("{task.fields[amount]}", table_column=Column(min_width=1))
+    columns = (SpinnerColumn(), TimeElapsedColumn(), text, amounts)
     running: dict[str, TaskID] = {}
     with Progress(*columns, console=console, transient=True, expand=True) as progress:
 

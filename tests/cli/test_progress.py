@@ -31,6 +31,9 @@ def build():
         report(StepFinished("a", "[2/3] RUN <<EOF (# the vllm wheel...)", False, 61.0))
         report(StepFinished("b", "[internal] load .dockerignore", False, 1.0))
         report(StepFinished("c", "[3/3] RUN true", True, 0.0))
+        report(StepStarted("d", "exporting to image"))
+        time.sleep(0.2)
+        report(StepFinished("d", "exporting to image", False, 0.01))
 
 build()
 """
@@ -83,6 +86,7 @@ def test_a_terminal_gets_a_clock_and_how_long_the_step_took_before() -> None:
     assert "took 1 min 15 s before" in said
     assert "0:00:00" in said
     assert "1 min 01 s  [2/3] the vllm wheel" in said
+    assert "0:00:00\x1b[0m exporting to image" in said  # of a step that has no time before
 
 
 @pytest.mark.parametrize("variable", ["1", ""])
