@@ -49,6 +49,17 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),
 }
 
+# What other programs call it, where the nearest name would mislead.
+ELSEWHERE = {
+    "images": "list",
+    "inspect": "show",
+    "ls": "list",
+    "ps": "status",
+    "rm": "prune",
+    "serve": "run",
+    "start": "run",
+}
+
 
 class Commands(click.Group):
     """A group that knows its commands' names and one-line helps without importing them."""
@@ -70,7 +81,7 @@ class Commands(click.Group):
         if name and name not in TABLE and not name.startswith("-") and not ctx.resilient_parsing:
             import difflib
 
-            near = difflib.get_close_matches(name, TABLE, n=1)
+            near = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(name, TABLE, n=1)
             raise click.UsageError(f"no command `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""), ctx)
         return super().resolve_command(ctx, args)
 

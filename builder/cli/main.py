@@ -48,6 +48,9 @@ def run(arguments: list[str]) -> int:
     except click.Abort:
         say.note("interrupted")
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.ClickException as error:
         say.usage(error)
         return 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli.commands import TABLE
+from builder.cli.commands import ELSEWHERE, TABLE
 from tests import projects
 
 
@@ -46,6 +46,7 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
     ("arguments", "said"),
     [
         (["biuld"], "no command `biuld`; did you mean `build`?"),
+        (["ps"], "no command `ps`; did you mean `status`?"),
         (["build"], "Missing argument 'TARGET…'"),
         (["list", "--jsn"], "No such option"),
         (["rollback", "small", "--to", "0"], "0 is not in the range"),
@@ -59,6 +60,18 @@ def test_a_mistake_on_the_command_line_ends_with_2(tmp_path: Path, arguments: li
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["mods"]])
+def test_a_group_alone_shows_its_help_and_calls_it_no_error(tmp_path: Path, arguments: list[str]) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == run(*arguments, "--help", cwd=tmp_path).stdout
+
+
+def test_what_other_programs_call_a_command_is_none_of_ours() -> None:
+    assert set(ELSEWHERE.values()) <= set(TABLE)
+    assert not set(ELSEWHERE) & set(TABLE)
 
 
 def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
