@@ -81,7 +81,7 @@ def _subject(project: Project, lock: Lock, text: str) -> Subject:
     if ":" in text and names.repository(project, lock, text.rpartition(":")[0]):
         name, _, number = text.rpartition(":")
         raise UsageError(f"rollback takes no image `{text}`", hint=f"`builder rollback {name} --to {number}`")
-    recipe = target.find(project, text).recipe
+    recipe = target.find(project, text, lock.models).recipe
     if recipe is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
     model = recipe.model if recipe.model in lock.models else None
@@ -100,13 +100,38 @@ def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[Move, ...]:
         found.append(_model_move(lock, subject.model, to))
     real = tuple(move for move in found if move)
     if subject.repository and subject.model and to is None and real and len({move and move.to for move in found}) > 1:
-        raise _apart_after(subject.repository, subject.model, real)
+        raise _apart_after(lock, subject.repository, subject.model, real)
+    if not real and to is not None:
+        raise NothingToDoError(f"{subject.text} is at number {to} already")
     if not real:
+        because = _bad_before(lock, subject.repository, subject.model)
         raise NothingToDoError(
-            f"{subject.text} has no image to go back to" if to is None else f"{subject.text} is at number {to} already",
-            hint="`builder list` shows the numbered images; `--to N` goes to any of them",
+            f"{subject.text} has no image to go back to" + (f": {because}" if because else ""),
+            hint="`builder list` shows the numbered images; `--to N` goes to any of them"
+            + (", with `--force` to a bad one" if because else ""),
         )
     return real
+
+
+def _bad_before(lock: Lock, repository: str | None, model: str | None) -> str:
+    """Which images were passed over because of a bad mark; empty where that is not the reason."""
+    bad: list[str] = []
+    if repository in lock.images:
+        earlier = [ImageName(repository, number) for number in lock.images[repository].previous]
+        bad += [str(name) for name in earlier if _is_bad(lock, name)]
+    if model:
+        for held in lock.models[model].previous:
+            if _is_bad(lock, held.image):
+                bad.append(str(held.image))
+            elif held.status == "bad":
+                bad.append(f"{model} on {held.image}")
+    found = list(dict.fromkeys(bad))
+    return f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} marked bad" if found else ""
+
+
+def _is_bad(lock: Lock, name: ImageName) -> bool:
+    image = lock.image(name)
+    return image is not None and image.status == "bad"
 
 
 def _require_together(lock: Lock, repository: str, model: str) -> None:
@@ -120,12 +145,13 @@ def _require_together(lock: Lock, repository: str, model: str) -> None:
         )
 
 
-def _apart_after(repository: str, model: str, real: tuple[Move, ...]) -> UsageError:
+def _apart_after(lock: Lock, repository: str, model: str, real: tuple[Move, ...]) -> UsageError:
     """Moves that would take a recipe's two pointers apart: its rollback could then not be undone by another one."""
     goals = {move.what: str(move.to) for move in real}
     of_tag, of_model = (goals.get(what, "nothing") for what in (repository, model))
+    because = _bad_before(lock, repository, model)
     return UsageError(
-        f"{repository}:latest would go back to {of_tag}, {model} to {of_model}",
+        f"{repository}:latest would go back to {of_tag}, {model} to {of_model}" + (f": {because}" if because else ""),
         hint=f"roll back one of them: `builder rollback {repository}` or `builder rollback {model}`",
     )
 

@@ -89,6 +89,24 @@ def test_a_bad_image_is_not_returned_to() -> None:
     assert where(apply(there, moves(there, BOTH, None))) == (1, 1)
 
 
+def test_where_all_before_is_bad_that_is_said() -> None:
+    start = lock("bad", "good")
+    with pytest.raises(NothingToDoError, match=rf"has no image to go back to: {REPO}:1 is marked bad"):
+        moves(start, TAG, None)
+
+
+def test_a_model_marked_bad_on_the_image_before_is_named_as_the_reason() -> None:
+    start = lock("good", "good")
+    held = start.models["Org/M"]
+    earlier = tuple(replace(pairing, status="bad") for pairing in held.previous)
+    start = replace(start, models={**start.models, "Org/M": replace(held, previous=earlier)})
+    because = rf"Org/M on {REPO}:1 is marked bad"
+    with pytest.raises(NothingToDoError, match=because):
+        moves(start, MODEL, None)
+    with pytest.raises(UsageError, match=because):
+        moves(start, BOTH, None)
+
+
 def test_where_there_is_nothing_before_it_is_said() -> None:
     start = lock("good")
     for subject in (BOTH, MODEL, TAG):
