@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,8 +22,9 @@ class Target:
     recipe: recipe.Recipe | None = None
 
 
-def find(project: Project, text: str) -> Target:
-    """What ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml`` or ``x``.
+def find(project: Project, text: str, models: Collection[str] | None = None) -> Target:
+    """What ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml`` or ``x``. ``models`` are those that the
+    caller would have taken as well, for the hint.
 
     Raises UsageError where it names nothing, FileProblemsError where a recipe asks for an unknown image.
     """
@@ -38,9 +40,9 @@ def find(project: Project, text: str) -> Target:
     known = (*image.names(project), *recipe.names(project))
     import difflib
 
-    near = difflib.get_close_matches(Path(text).stem, known, n=1)
+    near = difflib.get_close_matches(text, models or (), n=1) or difflib.get_close_matches(Path(text).stem, known, n=1)
     raise UsageError(
-        f"`{text}` is no image definition, repository or recipe",
+        f"`{text}` is no {'' if models is None else 'model, '}image definition, repository or recipe",
         hint=f"did you mean {near[0]}?" if near else f"definitions and recipes here: {', '.join(known) or 'none'}",
     )
 

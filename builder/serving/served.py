@@ -32,7 +32,10 @@ def find(project: Project, lock: Lock, text: str) -> Served:
 
     Raises UsageError where ``text`` names neither, ImageStateError where no image was built for it yet.
     """
-    recipe = _recipe_of_model(project, lock, text) if text in lock.models else target.find(project, text).recipe
+    if text in lock.models:
+        recipe: Recipe | None = _recipe_of_model(project, lock, text)
+    else:
+        recipe = target.find(project, text, lock.models).recipe
     if recipe is None:
         raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
     return of_recipe(lock, recipe)

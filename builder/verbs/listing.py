@@ -33,7 +33,7 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
     if repository is None:
         from builder.definitions import target
 
-        recipe = target.find(project, text).recipe
+        recipe = target.find(project, text, lock.models).recipe
         repository = recipe.repository if recipe else None
     if repository is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
