@@ -124,7 +124,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 @click.argument("name")
 @pass_context
 def new(context: Context, name: str) -> None:
-    """Begin a mod: a folder mods/NAME that works as it is, every key explained, with a test."""
+    """Begin a mod that works as it is, with every key explained and a test."""
     from builder.verbs import mod_skeleton
 
     files = mod_skeleton.new(context.project, name)

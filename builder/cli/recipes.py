@@ -76,9 +76,9 @@ def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool
 @json_option
 @pass_context
 def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
-    """Look for everything wrong in recipes: in files, folders, or all of the project's.
+    """Look for everything wrong in recipes.
 
-    Ends with 2 where something is wrong.
+    Looks in the files and folders named, or in all recipes of the project. Ends with 2 where something is wrong.
     """
     from builder.verbs import recipecheck
 

@@ -128,7 +128,7 @@ def _lock(project: Project, endpoint: Endpoint | None) -> Iterator[Finding]:
         yield Finding("images.lock", "error", error.message, error.hint)
         return
     count = sum(len(held.numbers) for held in lock.images.values())
-    yield Finding("images.lock", "ok", f"{count} numbered images, {len(lock.models)} models")
+    yield Finding("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")
     if endpoint is None:
         return
     overview = status.overview(project, endpoint, lock)
