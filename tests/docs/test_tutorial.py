@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,8 @@ def cpu(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
     """The shipped project; its image has a name of this test's that is as long as the shipped one, as tables show."""
     repository = "docs-" + secrets.token_hex(4)
     assert len(repository) == len(SHIPPED)
+    schemas = "builder/definitions/schemas"  # as in a clone, where a new mod's first line leads an editor to them
+    shutil.copytree(projects.REPOSITORY_ROOT / schemas, tmp_path / schemas)
     yield project(tmp_path, repository, RECIPE)
     remove_all(endpoint, repository)
 
