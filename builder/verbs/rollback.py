@@ -150,9 +150,10 @@ def _apart_after(lock: Lock, repository: str, model: str, real: tuple[Move, ...]
     goals = {move.what: str(move.to) for move in real}
     of_tag, of_model = (goals.get(what, "nothing") for what in (repository, model))
     because = _bad_before(lock, repository, model)
+    which = " or ".join(f"`builder rollback {what}`" for what in (repository, model) if what in goals)
     return UsageError(
         f"{repository}:latest would go back to {of_tag}, {model} to {of_model}" + (f": {because}" if because else ""),
-        hint=f"roll back one of them: `builder rollback {repository}` or `builder rollback {model}`",
+        hint=f"roll back one of them: {which}" + ("; `--to N --force` moves both" if because else ""),
     )
 
 
