@@ -94,7 +94,10 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
             put(f"{one.file}: note: {remark}")
     problems = sum(len(one.problems) for one in broken)
     count = f"{len(checked)} recipe{'' if len(checked) == 1 else 's'} checked: "
-    put(count + (f"{problems} problems in {len(broken)} of them" if broken else "all is well"))
+    put(
+        count
+        + (f"{problems} problem{'s' if problems > 1 else ''} in {len(broken)} of them" if broken else "all is well")
+    )
     return BROKEN if broken else 0
 
 
