@@ -55,7 +55,7 @@ def error(failure: BuilderError, what: str = "error:") -> None:
 
 def usage(failure: click.ClickException) -> None:
     """Prints what was wrong with the command as it was typed."""
-    _message("error:", failure.format_message())
+    _message("error:", failure.format_message().replace("\n\t", " "))  # click puts each choice on a line of its own
     if isinstance(failure, click.UsageError) and failure.ctx:
         note(f"{_WHAT_TO_DO} `{failure.ctx.command_path} --help` shows how it is used")
 
