@@ -39,6 +39,11 @@ class Project:
         return self.builds / repository / str(number)
 
     @property
+    def lost_lock(self) -> bool:
+        """Whether there is no images.lock, though images were built here."""
+        return not self.lock.exists() and any(self.builds.glob("*/[0-9]*"))
+
+    @property
     def mirrors(self) -> Path:
         return self.state / "mirrors"
 

@@ -42,7 +42,9 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         note(f"no engine answers, so states are unknown: {overview.engine_error}")
     for repository in overview.stray:
         note(f"{repository}:latest is not its current number; the next build or rollback mends that")
-    if not overview.rows:
+    if not overview.rows and context.project.lost_lock:
+        put("images.lock is lost, while builds/ has images: `builder lock --recover` makes it again")
+    elif not overview.rows:
         put("no images yet: `builder build TARGET` makes the first")
     elif models:
         held = of_models.held(os.environ, lock)

@@ -127,6 +127,11 @@ def _lock(project: Project, endpoint: Endpoint | None) -> Iterator[Finding]:
     except BuilderError as error:
         yield Finding("images.lock", "error", error.message, error.hint)
         return
+    if project.lost_lock:
+        yield Finding(
+            "images.lock", "warning", "lost, while builds/ has images", "`builder lock --recover` makes it again"
+        )
+        return
     count = sum(len(held.numbers) for held in lock.images.values())
     yield Finding("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")
     if endpoint is None:

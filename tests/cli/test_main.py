@@ -48,6 +48,7 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
         (["biuld"], "no command `biuld`; did you mean `build`?"),
         (["ps"], "no command `ps`; did you mean `status`?"),
         (["build"], "Missing argument 'TARGET…'"),
+        (["export", "x"], "'--format'. Choose from: compose, recipe, script, opencode"),
         (["list", "--jsn"], "No such option"),
         (["rollback", "small", "--to", "0"], "0 is not in the range"),
         (["build", "smal"], "`smal` is no image definition, repository or recipe"),
@@ -79,6 +80,14 @@ def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no project here" in done.stderr
     assert "--project FOLDER" in done.stderr
+
+
+def test_a_lost_lock_is_not_taken_for_a_project_without_images(tmp_path: Path) -> None:
+    projects.make(tmp_path)
+    (tmp_path / "images.lock").unlink(missing_ok=True)
+    (tmp_path / "builds/small/1").mkdir(parents=True)
+    for command in ("list", "doctor"):
+        assert "`builder lock --recover` makes it again" in " ".join(run(command, cwd=tmp_path).stdout.split())
 
 
 def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
