@@ -45,6 +45,7 @@ def run(project: Project, endpoint: Endpoint) -> tuple[Finding, ...]:
     """All findings, the gravest first. Raises LockError where images.lock itself cannot be read."""
     lock = reading.read(project.lock)
     return (
+        *_lost(project),
         *_engine(project, endpoint, lock),
         *_directories(project, lock),
         *_diffs(project, lock),
@@ -77,6 +78,11 @@ def _pushed(place: registry.Place, endpoint: Endpoint, lock: Lock) -> Iterator[F
                 yield Finding(reference, "missing", "the registry does not have it", f"`builder push {name}`")
             elif state == "moved":
                 yield Finding(reference, "moved", "the registry has other content there", f"`builder show {name}`")
+
+
+def _lost(project: Project) -> Iterator[Finding]:
+    if project.lost_lock:
+        yield Finding(project.lock.name, "missing", "it is lost, while builds/ has images", "`builder lock --recover`")
 
 
 def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:

@@ -27,6 +27,15 @@ def found(builder: Command, code: int) -> list[tuple[str, str]]:
     return [(finding["kind"], finding["subject"]) for finding in findings]
 
 
+def test_a_lost_lock_is_no_lock_where_all_is_well(small: Project, builder: Command) -> None:
+    assert found(builder, 0) == []
+    builder("build", "chat")
+    small.lock.unlink()
+    assert found(builder, 7) == [("missing", "images.lock")]
+    builder("lock", "--recover")
+    assert found(builder, 0) == []
+
+
 def test_an_image_that_is_gone_or_another_one_fails(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
