@@ -44,7 +44,7 @@ def built(
 
     Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
     """
-    directory = project.builds / name.repository / str(name.number)
+    directory = project.build_directory(name.repository, name.number)
     if not (directory / "bake.json").is_file():
         raise ImageStateError(
             f"{project.relative(directory)} is gone: {name} cannot be built again",

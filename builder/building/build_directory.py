@@ -72,7 +72,7 @@ class BuildDirectory:
 
 def path_of(project: Project, name: ImageName) -> Path:
     """Where the build directory of a number is, or would be."""
-    return project.builds / name.repository / str(name.number)
+    return project.build_directory(name.repository, name.number)
 
 
 def read(project: Project, name: ImageName) -> BuildDirectory:

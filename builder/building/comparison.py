@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.lock.model import ImageName, Lock
-from builder.numbered import status
+from builder.numbered import kept_steps, status
 from builder.plan import explain
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ def compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Com
             None, plan.steps, (f"{gone} was built from the same inputs, but this engine no longer has it",)
         )
     last = ImageName(plan.repository, max(repository.numbers))
-    steps_file = project.builds / last.repository / str(last.number) / "plan.json"
-    try:
-        before = explain.read_steps(steps_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
-        unreadable = project.relative(steps_file)
+    directory = project.build_directory(last.repository, last.number)
+    before = kept_steps.read(directory)
+    if before is None:
+        unreadable = project.relative(directory / kept_steps.FILE)
         return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))
     return Comparison(None, before, explain.changes(before, plan.steps))

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.lock import merging, reading, text
-from builder.numbered import record
-from builder.plan import explain
+from builder.numbered import kept_steps, record
 from builder.plan.model import input_hash
 from builder.sources import history
 
@@ -61,10 +60,8 @@ def _of(candidates: list[Path], image: NumberedImage) -> Path | None:
 
 def input_hash_of(directory: Path) -> str:
     """The input hash of what a build directory builds; empty where it cannot be read."""
-    try:
-        return input_hash(explain.read_steps((directory / "plan.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    steps = kept_steps.read(directory)
+    return "" if steps is None else input_hash(steps)
 
 
 def _place(project: Project, source: Path, name: ImageName) -> None:

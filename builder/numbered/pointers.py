@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from builder.engine import images
 from builder.errors import ImageStateError, NothingToDoError
 from builder.lock.model import ImageName, Lock, Model, Pairing
+from builder.numbered import kept_steps
 from builder.plan import explain
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
-    from builder.plan.model import Step
     from builder.project import Project
 
 
@@ -106,15 +106,10 @@ def differences(project: Project, moves: Iterable[Move]) -> tuple[str, ...]:
     gone."""
     lines: list[str] = []
     for origin, to in dict.fromkeys((move.origin, move.to) for move in moves):
-        before, after = (_steps(project, name) if name else () for name in (origin, to))
+        before, after = (
+            kept_steps.read(project.build_directory(name.repository, name.number)) if name else None
+            for name in (origin, to)
+        )
         if before and after:
             lines += explain.changes(before, after)
     return tuple(lines)
-
-
-def _steps(project: Project, name: ImageName) -> tuple[Step, ...]:
-    file = project.build_directory(name.repository, name.number) / "plan.json"
-    try:
-        return explain.read_steps(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()

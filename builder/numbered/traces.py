@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -56,17 +56,21 @@ class Found:
 
 def repositories(project: Project) -> frozenset[str]:
     """The repositories of this project: an engine and a registry may hold images of others."""
+    return _repositories(project, (name for name, _ in _recorded(project)))
+
+
+def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str]:
     from builder.definitions import image
 
-    built = {name.repository for name, _ in _recorded(project)}
-    return frozenset(built | {image.repository_of(project, name) for name in image.names(project)})
+    defined = {image.repository_of(project, name) for name in image.names(project)}
+    return frozenset(defined | {name.repository for name in built})
 
 
 def find(project: Project, endpoint: Endpoint, remote: Mapping[ImageName, Remote]) -> list[Found]:
     """Every number of this project that a build directory, the engine or the registry (``remote``) knows."""
     tagged = dict(_tagged(endpoint))
     built = dict(_recorded(project))
-    ours = repositories(project)
+    ours = _repositories(project, built)
     found = []
     for name in sorted({*built, *remote, *(name for name in tagged if name.repository in ours)}):
         here, there = tagged.get(name), remote.get(name)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.lock import reading
-from builder.numbered import names, status
-from builder.plan import explain
+from builder.numbered import kept_steps, names, status
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,9 +30,5 @@ def run(project: Project, endpoint: Endpoint, text: str) -> Shown:
     lock = reading.read(project.lock)
     name, _ = names.numbered(project, lock, text)
     overview = status.overview(project, endpoint, lock.only(name))
-    directory = project.builds / name.repository / str(name.number)
-    try:
-        steps = explain.read_steps((directory / "plan.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
-        steps = ()
-    return Shown(overview.rows[0], steps, directory)
+    directory = project.build_directory(name.repository, name.number)
+    return Shown(overview.rows[0], kept_steps.read(directory) or (), directory)
