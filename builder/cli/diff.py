@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import say
+from builder.cli.say import document, say
 
 if TYPE_CHECKING:
     from builder.comparing.changes import Changes
@@ -55,16 +54,16 @@ def diff(
         from builder.verbs import diff_lock
 
         between = diff_lock.run(context.project, before, after, wanted, say)
-        document, lines = _lock_document(between), diff_text.of_locks(between, full=full)
+        content, lines = _lock_document(between), diff_text.of_locks(between, full=full)
     else:
         from builder.verbs import diff as verb
 
         if after is None:
             raise click.UsageError("two images are wanted: `builder diff A B`")
         found = verb.run(context.project, before, after, wanted, say)
-        document, lines = _document(found), diff_text.of_images(found, full=full)
+        content, lines = _document(found), diff_text.of_images(found, full=full)
     if as_json:
-        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+        document(content)
         return
     for line in lines:
         click.echo(line)
@@ -81,9 +80,8 @@ def _inside(path: str) -> str:
 
 
 def _document(found: Difference) -> dict[str, Any]:
-    """The difference between two images for programs, ``schema_version`` 1."""
+    """The difference between two images for programs."""
     return {
-        "schema_version": 1,
         "before": _side(found.before),
         "after": _side(found.after),
         **_changes(found.changes, found.sources),
@@ -130,9 +128,8 @@ def _file(file: FileChange) -> dict[str, Any]:
 
 
 def _lock_document(found: LockDifference) -> dict[str, Any]:
-    """The difference between two revisions of images.lock for programs, ``schema_version`` 1."""
+    """The difference between two revisions of images.lock for programs."""
     return {
-        "schema_version": 1,
         "before": found.before,
         "after": found.after,
         "pairings": [

@@ -108,7 +108,7 @@ def _version(version: Version | None) -> str:
 
 def _commits(between: Between, which: str) -> Iterator[str]:
     matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
-    yield f"{between.total} upstream commit{'' if between.total == 1 else 's'} {which}{matching}"
+    yield f"{words.counted(between.total, 'upstream commit')} {which}{matching}"
     room = table.width() - 4
     for commit in between.commits:
         line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"

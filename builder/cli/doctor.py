@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import document
 
 if TYPE_CHECKING:
     from builder.verbs.doctor import Finding
@@ -27,8 +27,7 @@ def doctor(context: Context, as_json: bool) -> int:
 
     findings = verb.run(context.project, os.environ)
     if as_json:
-        document = {"schema_version": 1, "findings": [asdict(finding) for finding in findings]}
-        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+        document({"findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
             _print(finding)

@@ -44,7 +44,7 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
             {"image": str(done.image), "file": str(file), "size": done.size, "layers": done.layers, "needs": needs}
         )
         return
-    put(f"{done.image} is in {file}: {_layers(done.layers)}, {words.size(done.size)}")
+    put(f"{done.image} is in {file}: {words.counted(done.layers, 'layer')}, {words.size(done.size)}")
     if done.needs:
         put(f"to be imported where {done.needs} is")
 
@@ -79,13 +79,13 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
             }
         )
         return
-    came = "is here already" if done.already else f"imported, {_layers(done.layers)}, {words.size(done.bytes)}"
+    came = (
+        "is here already"
+        if done.already
+        else f"imported, {words.counted(done.layers, 'layer')}, {words.size(done.bytes)}"
+    )
     put(f"{done.image} {came}")
     if done.models:
         put(f"it serves {', '.join(done.models)}")
     if not done.current:
         put(f"`builder promote {done.image}` makes it current")
-
-
-def _layers(count: int) -> str:
-    return f"{count} layer{'' if count == 1 else 's'}"

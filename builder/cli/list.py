@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import click
 from builder.cli import table, words
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import note, put
+from builder.cli.say import document, note, put
 
 if TYPE_CHECKING:
     from builder.lock.model import Lock, Model, Pairing, Status
@@ -36,7 +35,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     lock, overview = listing.run(context.project, context.endpoint, target)
     if as_json:
         held = of_models.held(os.environ, lock)
-        click.echo(json.dumps(document(lock, overview, held), indent=1, ensure_ascii=False))
+        document(_document(lock, overview, held))
         return
     if overview.engine_error:
         note(f"no engine answers, so states are unknown: {overview.engine_error}")
@@ -55,10 +54,9 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         table.show(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
-def document(lock: Lock, overview: Overview, held: Mapping[str, Held]) -> dict[str, Any]:
-    """The list for programs, ``schema_version`` 1."""
+def _document(lock: Lock, overview: Overview, held: Mapping[str, Held]) -> dict[str, Any]:
+    """The list for programs."""
     return {
-        "schema_version": 1,
         "images": [image_document(row) for row in overview.rows],
         "models": [_model(name, model, held.get(name)) for name, model in sorted(lock.models.items())],
     }

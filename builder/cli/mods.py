@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import click
 from builder.cli import table
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import put, say
+from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
     from builder.verbs.mod_list import Listed
@@ -51,7 +50,7 @@ def list_(context: Context, as_json: bool) -> None:
     if as_json:
         from builder.cli import mods_json
 
-        click.echo(json.dumps(mods_json.listed(found), indent=1, ensure_ascii=False))
+        document(mods_json.listed(found))
         return
     if not found:
         put("no mods yet: `builder mods new NAME` begins one")
@@ -113,7 +112,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
     if as_json:
         from builder.cli import mods_json
 
-        click.echo(json.dumps(mods_json.checked(verdicts), indent=1, ensure_ascii=False))
+        document(mods_json.checked(verdicts))
     else:
         for line in mods_words.lines(verdicts, table.width()):
             click.echo(line)

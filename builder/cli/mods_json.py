@@ -1,4 +1,4 @@
-"""``builder mods`` for programs, ``schema_version`` 1."""
+"""``builder mods`` for programs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 
 def listed(found: Sequence[Listed]) -> dict[str, Any]:
     """The list of mods. What cannot be read has no ``changes`` and says why as its ``problem``."""
-    return {"schema_version": 1, "mods": [_listed(one) for one in found]}
+    return {"mods": [_listed(one) for one in found]}
 
 
 def checked(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """The check of mods: what each was tried on, and what became of each of its patches there."""
     return {
-        "schema_version": 1,
         "mods": [
             {"mod": mod.name, "requires": mod.requires, "checks": [_verdict(one) for one in own]}
             for mod, own in groupby(verdicts, lambda verdict: verdict.mod)

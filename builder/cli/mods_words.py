@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli import table
+from builder.cli.words import counted
 
 if TYPE_CHECKING:
     from builder.mods.trial import Tried, Verdict
@@ -54,9 +55,5 @@ def _said(tried: Tried, target: str, several: bool) -> str:
         return f"{file}applies{on} (fuzz): {'; '.join(reduced)}"
     if outcome.shifts:
         count, furthest = len(outcome.shifts), max(abs(shift.offset) for shift in outcome.shifts)
-        return f"{file}applies{on} (offset): {_count(count, 'hunk')} up to {_count(furthest, 'line')} away"
+        return f"{file}applies{on} (offset): {counted(count, 'hunk')} up to {counted(furthest, 'line')} away"
     return f"applies{on}"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import put
+from builder.cli.say import document, put
 
 if TYPE_CHECKING:
     from builder.verbs.nodes import Held, NodeState, Serving
@@ -29,17 +28,12 @@ def nodes(context: Context, as_json: bool) -> None:
 
     found = verb.run(context.project, os.environ)
     if as_json:
-        click.echo(json.dumps(document(found), indent=1, ensure_ascii=False))
+        document({"nodes": [_node(state) for state in found]})
     elif not found:
         put("no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`")
     else:
         rows = [row for state in found for row in _rows(state)]
         table.show(("NODE", "IMAGE", "STATE", "SERVES"), rows)
-
-
-def document(found: tuple[NodeState, ...]) -> dict[str, Any]:
-    """The nodes for programs, ``schema_version`` 1."""
-    return {"schema_version": 1, "nodes": [_node(state) for state in found]}
 
 
 def _rows(state: NodeState) -> list[tuple[str, ...]]:

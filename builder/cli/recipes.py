@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli import table
+from builder.cli import table, words
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import note, put
+from builder.cli.say import document, note, put
 from builder.cli.serve_options import overrides, serve_options
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def list_(context: Context, as_json: bool) -> None:
 
     seen = verb.overview(context.project, context.endpoint)
     if as_json:
-        _print_json({"recipes": [_row_document(row) for row in seen.rows]})
+        document({"recipes": [_row_document(row) for row in seen.rows]})
         return
     if seen.engine_error:
         note(f"no engine answers, so states are unknown: {seen.engine_error}")
@@ -61,7 +60,7 @@ def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool
     shown, engine_error = verb.show(context.project, context.endpoint, recipe, overrides(given), extra)
     found = shown.row.checked.recipe
     if as_json:
-        _print_json({**_row_document(shown.row), "command": _command_document(shown.command)})
+        document({**_row_document(shown.row), "command": _command_document(shown.command)})
         return
     if engine_error:
         note(f"no engine answers, so the image's state is unknown: {engine_error}")
@@ -85,7 +84,7 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     checked = recipecheck.check(context.project, paths)
     broken = [one for one in checked if one.problems]
     if as_json:
-        _print_json({"recipes": [_checked_document(one) for one in checked]})
+        document({"recipes": [_checked_document(one) for one in checked]})
         return BROKEN if broken else 0
     for one in checked:
         for problem in one.problems:
@@ -93,11 +92,8 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
         for remark in one.remarks:
             put(f"{one.file}: note: {remark}")
     problems = sum(len(one.problems) for one in broken)
-    count = f"{len(checked)} recipe{'' if len(checked) == 1 else 's'} checked: "
-    put(
-        count
-        + (f"{problems} problem{'s' if problems > 1 else ''} in {len(broken)} of them" if broken else "all is well")
-    )
+    count = f"{words.counted(len(checked), 'recipe')} checked: "
+    put(count + (f"{words.counted(problems, 'problem')} in {len(broken)} of them" if broken else "all is well"))
     return BROKEN if broken else 0
 
 
@@ -144,10 +140,6 @@ def _folded(argv: tuple[str, ...]) -> str:
             lines.append([])
         lines[-1].append(shlex.quote(word))
     return " \\\n  ".join(" ".join(line) for line in lines if line)
-
-
-def _print_json(document: dict[str, Any]) -> None:
-    click.echo(json.dumps({"schema_version": 1, **document}, indent=1, ensure_ascii=False))
 
 
 def _checked_document(checked: Checked) -> dict[str, Any]:

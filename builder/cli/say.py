@@ -66,9 +66,9 @@ def _message(what: str, message: str) -> None:
         _print(line, err=True, hanging=4)
 
 
-def document(content: dict[str, Any]) -> None:
-    """Prints what a command has to say to programs."""
-    click.echo(json.dumps({"schema_version": 1, **content}, indent=1, ensure_ascii=False))
+def document(content: dict[str, Any], indent: int | None = 1) -> None:
+    """Prints what a command has to say to programs, on one line where ``indent`` is None."""
+    click.echo(json.dumps({"schema_version": 1, **content}, indent=indent, ensure_ascii=False))
 
 
 def _print(text: str, *, err: bool, hanging: int = 2) -> None:

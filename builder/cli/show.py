@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from builder.cli import table, words
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.say import document
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -30,7 +30,7 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
 
     shown = showing.run(context.project, context.endpoint, image)
     if as_json:
-        click.echo(json.dumps(_document(shown, context.project), indent=1, ensure_ascii=False))
+        document(_document(shown, context.project))
         return
     table.show_facts(_facts(shown, context.project))
     if packages:
@@ -69,7 +69,6 @@ def _document(shown: Shown, project: Project) -> dict[str, Any]:
     from builder.cli.list import image_document
 
     return {
-        "schema_version": 1,
         **image_document(shown.row),
         "recipe": shown.row.image.recipe,
         "input_hash": shown.row.image.input_hash,

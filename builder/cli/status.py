@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ import click
 from builder.cli import table, words
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import note, put
+from builder.cli.say import document, note, put
 
 if TYPE_CHECKING:
     from builder.verbs.serving_state import Overview, State
@@ -38,7 +37,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     while True:
         seen = serving_state.look(context.project, context.endpoint, os.environ, what)
         if as_json:
-            click.echo(json.dumps(document(seen), indent=None if watch else 1, ensure_ascii=False))
+            document(_document(seen), indent=None if watch else 1)
         else:
             if watch and sys.stdout.isatty():
                 click.clear()
@@ -50,10 +49,9 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
         time.sleep(_PAUSE_SECONDS)
 
 
-def document(seen: Overview) -> dict[str, Any]:
-    """What is being served, for programs, ``schema_version`` 1."""
+def _document(seen: Overview) -> dict[str, Any]:
+    """What is being served, for programs."""
     return {
-        "schema_version": 1,
         "services": [_service(state) for state in seen.states],
         "silent_nodes": list(seen.silent),
     }
@@ -82,7 +80,7 @@ def _facts(state: State) -> Iterator[tuple[str, str]]:
         yield "address", one.address
     if one.missing:
         yield "missing", ", ".join(one.missing)
-    restarts = f"{state.restarts} restart{'' if state.restarts == 1 else 's'}"
+    restarts = words.counted(state.restarts, "restart")
     yield "up", f"{words.duration(state.up)}, {restarts}" if state.up is not None else restarts
     if state.numbers:
         yield "requests", f"{state.numbers.running} running, {state.numbers.waiting} waiting"

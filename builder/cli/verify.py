@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import put
+from builder.cli.say import document, put
 from builder.errors import EngineError, ImageStateError, NothingToDoError
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     if registry:
         findings = (*findings, *verb.pushed(context.project, context.endpoint))
     if as_json:
-        document = {"schema_version": 1, "findings": [asdict(finding) for finding in findings]}
-        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+        document({"findings": [asdict(finding) for finding in findings]})
     else:
         rows = [(finding.kind, _line(finding)) for finding in findings]
         for line in table.lines(("missing", ""), rows, table.width())[1:]:

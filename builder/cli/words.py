@@ -37,9 +37,14 @@ def size(count: int) -> str:
     return f"{amount:.1f} TB"
 
 
+def counted(number: int, word: str) -> str:
+    """How many there are of what ``word`` names: 1 layer, 2 layers."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def layers(moved: Moved) -> str:
     """Layers that moved, with their bytes where the engine said them."""
-    count = f"{moved.layers} layer{'' if moved.layers == 1 else 's'}"
+    count = counted(moved.layers, "layer")
     return f"{count}, {size(moved.bytes)}" if moved.bytes else count
 
 
