@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from builder.engine import images, logins
+from builder.engine import images, layout, logins
 from builder.engine.api import quoted, request
 from builder.engine.endpoint import environment
 from builder.engine.faults import RefusedError, SlowError
@@ -30,13 +30,13 @@ def digest(endpoint: Endpoint, reference: str) -> str | None:
     except RefusedError as error:
         if any(word in error.said.lower() for word in _UNKNOWN):
             return None
-        raise TransferError(f"the registry was asked for {reference}: {error.said}", hint=_ASK) from None
+        raise TransferError(f"the registry was asked for {reference}: {error.said}", hint=ASK) from None
     except SlowError:
-        raise TransferError(f"the registry with {reference} has not answered for {WAIT:g} seconds", hint=_ASK) from None
+        raise TransferError(f"the registry with {reference} has not answered for {WAIT:g} seconds", hint=ASK) from None
     return str(said["Descriptor"]["digest"])
 
 
-_ASK = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
+ASK = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
 
 
 def fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
@@ -69,18 +69,12 @@ def packed_size(endpoint: Endpoint, reference: str) -> int:
     counted; 0 where that is for several platforms. Raises TransferError where it cannot be read."""
     said = inspected(endpoint, reference, "--raw")
     try:
-        parts = [part for part in said.get("manifests", ()) if not is_attestation(part)]
+        parts = [part for part in said.get("manifests", ()) if not layout.is_attestation(part)]
         if len(parts) == 1:
             said = inspected(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
         return sum(int(layer["size"]) for layer in said.get("layers", ()))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _unreadable(reference, "that is no image's manifest") from None
-
-
-def is_attestation(part: Mapping[str, Any]) -> bool:
-    """Whether this entry of an index is what BuildKit attests of another one
-    (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
-    return (part.get("annotations") or {}).get("vnd.docker.reference.type") == "attestation-manifest"
 
 
 def inspected(endpoint: Endpoint, reference: str, *how: str) -> Any:
@@ -125,4 +119,4 @@ def _details(configuration: Mapping[str, Any]) -> Details:
 
 
 def _unreadable(reference: str, why: str) -> TransferError:
-    return TransferError(f"what {reference} is cannot be read: {why}", hint=_ASK)
+    return TransferError(f"what {reference} is cannot be read: {why}", hint=ASK)

@@ -16,6 +16,7 @@ from urllib.parse import urljoin, urlsplit
 
 from builder.engine import logins
 from builder.engine.api import request
+from builder.engine.registry import ASK, WAIT
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from builder.engine.endpoint import Endpoint
 
-WAIT = 20.0  # seconds, for each answer
 _PAGE = 1000
 _NOT_FOUND = 404
 _ASKS_FOR_LOGIN = 401
@@ -31,7 +31,6 @@ _NOT_HTTP = 400  # what a server that speaks TLS answers to plain HTTP
 # Docker's own registry is called otherwise than it is reached.
 _DOCKER_IO = {"docker.io": "registry-1.docker.io"}
 _CERTIFICATES = Path("/etc/docker/certs.d")
-_HINT = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
 
 
 def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
@@ -52,7 +51,7 @@ def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
         try:
             return tuple(_pages(session, _address(session, host, insecure), repository, path))
         except requests.RequestException as error:
-            raise TransferError(f"the registry was asked for the tags of {repository}: {error}", hint=_HINT) from None
+            raise TransferError(f"the registry was asked for the tags of {repository}: {error}", hint=ASK) from None
 
 
 def _pages(session: requests.Session, address: str, repository: str, path: str) -> list[str]:
@@ -66,11 +65,11 @@ def _pages(session: requests.Session, address: str, repository: str, path: str) 
             return []
         if not answer.ok:
             said = f"{answer.status_code} {answer.reason}"
-            raise TransferError(f"the registry was asked for the tags of {repository}: {said}", hint=_HINT)
+            raise TransferError(f"the registry was asked for the tags of {repository}: {said}", hint=ASK)
         try:
             found += map(str, answer.json().get("tags") or ())
         except (ValueError, AttributeError):
-            raise TransferError(f"what answers for {repository} is no registry", hint=_HINT) from None
+            raise TransferError(f"what answers for {repository} is no registry", hint=ASK) from None
         following = answer.links.get("next", {}).get("url")
         url = urljoin(url, following) if following else ""
     return found
@@ -114,7 +113,7 @@ def _token(session: requests.Session, wanted: Mapping[str, str], user: tuple[str
         return str(said.get("token") or said["access_token"])
     except (ValueError, KeyError, TypeError, AttributeError):
         said = f"{answer.status_code} {answer.reason}"
-        raise TransferError(f"{wanted.get('realm')} gave no token for the registry: {said}", hint=_HINT) from None
+        raise TransferError(f"{wanted.get('realm')} gave no token for the registry: {said}", hint=ASK) from None
 
 
 def _address(session: requests.Session, host: str, insecure: bool) -> str:

@@ -160,10 +160,7 @@ def _take_up(project: Project, endpoint: Endpoint, held: Archive, job: Work, rep
 def taken_up(lock: Lock, held: Archive) -> Lock:
     """``lock`` with the number of the archive. Where nothing is current in its repository, the number is; the models
     that nothing serves are paired with it, and the pins of its build are taken where there are none."""
-    told = held.part.with_repository(
-        held.name.repository, held.part.images[held.name.repository].with_current(held.name.number)
-    )
-    after = merging.taken_up(lock, replace(told, pins=_pins(held)))
+    after = merging.taken_up(lock, replace(held.part, pins=_pins(held)))
     image = after.images[held.name.repository].numbers[held.name.number]
     if image.pruned:
         after = after.with_image(held.name, replace(image, pruned=None))

@@ -138,9 +138,7 @@ def _finished(
 
 def _record(project: Project, name: ImageName, digest: str, report: Report) -> None:
     with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
-        held = transaction.lock.images[name.repository]
-        image = held.numbers.get(name.number)
+        image = transaction.lock.image(name)
         if image is None:  # removed from the record meanwhile
             return
-        numbers = {**held.numbers, name.number: replace(image, digest=digest)}
-        transaction.commit(transaction.lock.with_repository(name.repository, replace(held, numbers=numbers)))
+        transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))

@@ -13,8 +13,9 @@ from builder.definitions.container import LABEL
 from builder.engine import containers, services
 from builder.engine.endpoint import Endpoint
 from builder.project import Project
-from tests import projects
+from tests import projects, registries
 from tests.conftest import command, remove_all
+from tests.registries import Registry
 from tests.verbs import git_upstream, serving
 
 TOP = "repository: {repository}\ndescription: on top\nplatform: host\nfrom: small\nmods: [template]\n"
@@ -26,6 +27,13 @@ RUN echo top > /top
 {{ parts_metadata.write(workspace) }}
 {{ parts_mods.bake(mods, workspace, "unmodded") }}
 """
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    """A registry with nothing in it."""
+    with registries.registry(tmp_path / "registry") as found:
+        yield found
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -39,12 +38,6 @@ def node(endpoint: Endpoint) -> Iterator[Node]:
 def registry_image(endpoint: Endpoint) -> Iterator[str]:
     with registries.image(endpoint) as name:
         yield name
-
-
-@pytest.fixture
-def registry(tmp_path: Path) -> Iterator[Registry]:
-    with registries.registry(tmp_path / "registry") as found:
-        yield found
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -20,12 +19,6 @@ from tests.conftest import Command, remove_all
 from tests.registries import Registry
 
 pytestmark = pytest.mark.engine
-
-
-@pytest.fixture
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with registries.registry(tmp_path_factory.mktemp("registry")) as found:
-        yield found
 
 
 @pytest.fixture

@@ -27,12 +27,6 @@ pytestmark = pytest.mark.engine
 
 
 @pytest.fixture
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with registries.registry(tmp_path_factory.mktemp("registry")) as found:
-        yield found
-
-
-@pytest.fixture
 def pushed(small: Project, builder: Command, repository: str, registry: Registry) -> Registry:
     """A registry with number 1 of ``small``, which is built, current and paired."""
     registries.configure(small, registry=registry.address)
