@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from builder.engine import layout, registry
+from builder.engine import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def found(endpoint: Endpoint, reference: str) -> frozenset[Kind]:
 def _found(endpoint: Endpoint, reference: str) -> Iterator[Kind]:
     repository = registry.repository(reference)
     for part in registry.inspected(endpoint, reference, "--raw").get("manifests") or ():
-        if not layout.is_attestation(part):
+        if not registry.is_attestation(part):
             continue
         held = registry.inspected(endpoint, f"{repository}@{part['digest']}", "--raw")
         for layer in held.get("layers") or ():

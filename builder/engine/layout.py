@@ -25,6 +25,7 @@ _INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
+_ATTESTATION = "vnd.docker.reference.type"
 Get = Callable[[str], bytes]
 """The content of a small blob, by its digest."""
 
@@ -86,13 +87,7 @@ def manifests(top: Descriptor, get: Get) -> Iterator[tuple[Descriptor, Manifest,
         if is_index(child["mediaType"]):
             raise ValueError("an index within an index")
         found = descriptor(child)
-        yield found, _manifest(json.loads(get(found.digest))), not is_attestation(child)
-
-
-def is_attestation(part: Mapping[str, Any]) -> bool:
-    """Whether this entry of an index is what BuildKit attests of another one
-    (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
-    return (part.get("annotations") or {}).get("vnd.docker.reference.type") == "attestation-manifest"
+        yield found, _manifest(json.loads(get(found.digest))), _ATTESTATION not in (child.get("annotations") or {})
 
 
 def _manifest(said: Mapping[str, Any]) -> Manifest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from builder.engine import images, layout, logins
+from builder.engine import images, logins
 from builder.engine.api import quoted, request
 from builder.engine.endpoint import environment
 from builder.engine.faults import RefusedError, SlowError
@@ -69,12 +69,18 @@ def packed_size(endpoint: Endpoint, reference: str) -> int:
     counted; 0 where that is for several platforms. Raises TransferError where it cannot be read."""
     said = inspected(endpoint, reference, "--raw")
     try:
-        parts = [part for part in said.get("manifests", ()) if not layout.is_attestation(part)]
+        parts = [part for part in said.get("manifests", ()) if not is_attestation(part)]
         if len(parts) == 1:
             said = inspected(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
         return sum(int(layer["size"]) for layer in said.get("layers", ()))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _unreadable(reference, "that is no image's manifest") from None
+
+
+def is_attestation(part: Mapping[str, Any]) -> bool:
+    """Whether this entry of an index is what BuildKit attests of another one
+    (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
+    return (part.get("annotations") or {}).get("vnd.docker.reference.type") == "attestation-manifest"
 
 
 def inspected(endpoint: Endpoint, reference: str, *how: str) -> Any:
