@@ -11,6 +11,7 @@ import logging
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,6 +119,7 @@ def fetch(environ: Mapping[str, str], snapshot: Snapshot, amount: Amount) -> Pat
             finally:
                 stopped.set()
         _name(folder, snapshot)
+    _sweep(folder / "blobs")
     return folder / "snapshots" / snapshot.commit
 
 
@@ -143,6 +145,19 @@ def _fetch_one(environ: Mapping[str, str], snapshot: Snapshot, folder: Path, amo
         token=token,
     )
     amount(file.size - before)
+
+
+def _sweep(blobs: Path) -> None:
+    """Takes away the parts of files that are whole by now.
+
+    huggingface_hub gives each download of a small file a part of its own, which stays where the process is killed and
+    is never read again.
+    """
+    for part in blobs.glob(f"*{models_cache.INCOMPLETE}"):
+        if part.with_name(part.name.partition(".")[0]).exists():
+            # A container that runs as root leaves parts that are not the person's to remove.
+            with suppress(OSError):
+                part.unlink()
 
 
 def _name(folder: Path, snapshot: Snapshot) -> None:

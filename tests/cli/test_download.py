@@ -184,6 +184,19 @@ def test_an_ended_download_goes_on(machine: Machine, how: signal.Signals) -> Non
     assert not list((machine.model / "blobs").glob("*.incomplete"))
 
 
+def test_parts_of_files_that_are_whole_go(machine: Machine) -> None:
+    machine.hub.add(MODEL, SMALL)
+    machine.run("download", "chat")
+    blobs = machine.model / "blobs"
+    left = [blob.with_name(f"{blob.name}.0badf00d.incomplete") for blob in blobs.iterdir()]
+    wanted_by_another = blobs / f"{'0' * 64}.0badf00d.incomplete"
+    for part in (*left, wanted_by_another):
+        part.write_bytes(b"part")
+    machine.run("download", "chat")
+    assert left
+    assert list(blobs.glob("*.incomplete")) == [wanted_by_another]
+
+
 def test_a_terminal_shows_a_bar(machine: Machine) -> None:
     machine.hub.add(MODEL, FILES)
     outer, inner = os.openpty()
