@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.building import comparison, rendered
+from builder.building import comparison
 from builder.definitions import image_chain, target
 from builder.errors import UsageError
 from builder.events import Said
@@ -56,7 +56,6 @@ class Prepared:
     revisions: Mapping[str, str]
     lock: Lock
     frozen: Mapping[str, bytes]
-    rendered: Mapping[str, str]
     compared: comparison.Comparison
 
     @property
@@ -141,18 +140,17 @@ def _prepare(
     wanted = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
     plan: Plan | None = None
     frozen: dict[str, bytes] = {}
-    fresh: dict[str, str] = {}
     for definition, baked in zip(chain, mods, strict=True):
         one, last = completed[definition.name], definition is chain[-1]
         frozen.update(one.frozen)
         diffs = frozen_diffs.load(project, definition.name, one.pins, frozen)
-        ingredients = Ingredients(definition, one.pins, diffs, baked, rendered.remembering(project, fresh))
+        ingredients = Ingredients(definition, one.pins, diffs, baked)
         plan = make(ingredients, plan, recipe if last else None, wanted if last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
     compared = comparison.compare(project, endpoint, lock, plan)
     revisions = {model: found for model in wanted if (found := models.to_record(environ, model, recipe))}
-    return Prepared(request, plan, recipe, wanted, revisions, lock, frozen, fresh, compared)
+    return Prepared(request, plan, recipe, wanted, revisions, lock, frozen, compared)
 
 
 def _try_patches(project: Project, prepared: Prepared, environ: Mapping[str, str], report: Report) -> None:

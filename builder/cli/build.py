@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -67,7 +67,17 @@ def build(
 
     With --push, what --builder builds comes through the registry, and only the layers that either side lacks move.
     """
-    from builder.building import prepare, rendered
+    from builder.building import unchanged
+
+    question = None
+    if not (update or force or push or dry_run):
+        words = (targets, models, mods, platform, settings, locked, no_promote)
+        question = unchanged.ask(context.project, context.endpoint, words)
+    if question and (known := unchanged.recall(context.project, context.endpoint, question)):
+        _put_all(known)
+        return
+    # Only now: these take longer to import than all of the above.
+    from builder.building import prepare
 
     overrides = parse_overrides(platform, settings)
     requests = [
@@ -80,11 +90,14 @@ def build(
         for prepared in wanted:
             _print_plan(prepared, force)
         return
+    said: list[str] = []
     for prepared in wanted:
-        rendered.keep(context.project, prepared.rendered)
         if prepared.compared.already and not force:
-            _finish_without_building(context, prepared, prepared.compared.already)
+            said += _finish_without_building(context, prepared, prepared.compared.already)
+    _put_all(said)
     to_build = [prepared for prepared in wanted if force or not prepared.compared.already]
+    if question and not to_build and not any(prepared.to_record for prepared in wanted):
+        unchanged.keep(question, wanted, said)
     images = [prepared.compared.already for prepared in wanted if prepared.compared.already and not force]
     if to_build:
         images += [built.image for built in _build(context, builder, to_build, through)]
@@ -98,12 +111,17 @@ def _registry(context: Context) -> str:
     return configuration.load(context.project).required_registry()
 
 
-def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> None:
+def _put_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        put(line)
+
+
+def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> Iterator[str]:
     if prepared.to_record:
         from builder.verbs import build as verb
 
         verb.record_without_building(context.project, context.endpoint, prepared, name, say)
-    _say_already(prepared, name)
+    return _already(prepared, name)
 
 
 def _push(context: Context, images: list[ImageName]) -> None:
@@ -148,21 +166,21 @@ def _why(prepared: Prepared) -> Iterator[str]:
         yield from (f"  {reason}" for reason in prepared.compared.reasons)
 
 
-def _say_already(prepared: Prepared, name: ImageName) -> None:
+def _already(prepared: Prepared, name: ImageName) -> Iterator[str]:
     held = prepared.lock.images[name.repository]
     bad = held.numbers[name.number].status == "bad"
-    put(f"already built as {name}" + (", which is marked bad: --force builds it again" if bad else ""))
+    yield f"already built as {name}" + (", which is marked bad: --force builds it again" if bad else "")
     if held.current != name.number:
         go = f"builder rollback {name.repository} --to {name.number}"
-        put(f"current is {name.repository}:{held.current}; `{go}` makes {name} current")
+        yield f"current is {name.repository}:{held.current}; `{go}` makes {name} current"
     for model in prepared.models:
         if model in prepared.unpaired:
-            put(f"{model} is now paired with {name}")
+            yield f"{model} is now paired with {name}"
         elif model not in prepared.lock.models:
-            put(f"{model} is not paired with it; `builder pair {model} {name} --force` does that")
+            yield f"{model} is not paired with it; `builder pair {model} {name} --force` does that"
         elif (pairing := prepared.lock.models[model].pairing).image != name:
             go = f"builder rollback {model} --to {name.number}"
-            put(f"{model} stays paired with {pairing.image}; `{go}` moves it")
+            yield f"{model} stays paired with {pairing.image}; `{go}` moves it"
 
 
 def _print_plan(prepared: Prepared, force: bool) -> None:

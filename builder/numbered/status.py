@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder.engine import images, tagcache
 from builder.errors import EngineError
 from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.numbered import contents
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
@@ -55,23 +55,19 @@ def overview(project: Project, endpoint: Endpoint, lock: Lock) -> Overview:
 def states(project: Project, endpoint: Endpoint, lock: Lock) -> tuple[dict[ImageName, State], dict[str, str]]:
     """How every number in the lock stands, and the engine's id of the image behind each tag.
 
-    The engine is asked what happened since it was last asked, and for content that it has not named before. Raises
-    EngineError where none answers.
+    Raises EngineError where none answers.
     """
     names = _names(lock)
-    cache = project.state / "engine.json"
-    tags = tagcache.tags(endpoint, lock.images, cache) if names else {}
-    ids = {tags[str(name)] for name in names if str(name) in tags}
-    fingerprints = images.fingerprints(endpoint, ids, cache)
+    there = contents.look(project, endpoint, lock.images, map(str, names))
     found: dict[ImageName, State] = {}
     for name in names:
-        content = fingerprints.get(tags.get(str(name), ""))
+        content = there.fingerprints.get(str(name))
         image = lock.images[name.repository].numbers[name.number]
         if content is None:
             found[name] = "pruned" if image.pruned else "missing"
         else:
             found[name] = "present" if content == image.fingerprint else "moved"
-    return found, tags
+    return found, there.tags
 
 
 def _names(lock: Lock) -> list[ImageName]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,9 +77,6 @@ class Inputs:
     sources: Mapping[str, TemplateSource]
     mods: tuple[TemplateMod, ...]
     texts: Mapping[str, str]
-
-
-Render = Callable[[Inputs], str]
 
 
 def inputs(

@@ -28,14 +28,12 @@ EARLIEST = "1980-01-01T00:00:00Z"
 
 @dataclass(frozen=True)
 class Ingredients:
-    """What one image of a chain is made from: its definition, pins that cover it, the frozen diffs by SHA-256, mods;
-    and what renders its Dockerfile."""
+    """What one image of a chain is made from: its definition, pins that cover it, the frozen diffs by SHA-256, mods."""
 
     definition: ImageDefinition
     pins: Pins
     diffs: Mapping[str, bytes]
     mods: tuple[Mod, ...]
-    render: dockerfile.Render = dockerfile.render
 
 
 def make(
@@ -100,7 +98,7 @@ def _content(
     template = dockerfile.inputs(definition, base, mods, groups, sources, versions)
     script = definition.parts.get("_parts/bake-mod.sh") if mods else None
     return {
-        "Dockerfile": StagedFile(ingredients.render(template).encode()),
+        "Dockerfile": StagedFile(dockerfile.render(template).encode()),
         "build-metadata.yaml": metadata,
         **(python.files(pins, groups) if pins.python else {}),
         **({_BAKE_MOD: StagedFile(script.encode())} if script else {}),

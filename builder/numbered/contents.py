@@ -1,0 +1,39 @@
+"""What the engine has under the names of repositories, asked in a way that costs little the second time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.engine import images, tagcache
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Contents:
+    """``tags`` has the engine's id of the image behind each tag of the repositories, ``fingerprints`` those of the
+    numbered images that were asked for and are there, by name."""
+
+    tags: dict[str, str]
+    fingerprints: dict[str, str]
+
+
+def look(project: Project, endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str]) -> Contents:
+    """What the engine has of ``names`` (``repository:number``). ``repositories`` are all those of images.lock: for
+    others the engine has to be asked for everything again.
+
+    The engine is asked what happened since it was last asked, and for content that it has not named before. Raises
+    EngineError where none answers.
+    """
+    wanted = list(names)
+    if not wanted:
+        return Contents({}, {})
+    cache = project.state / "engine.json"
+    tags = tagcache.tags(endpoint, repositories, cache)
+    held = {name: tags[name] for name in wanted if name in tags}
+    known = images.fingerprints(endpoint, held.values(), cache)
+    return Contents(tags, {name: known[id_] for name, id_ in held.items() if id_ in known})
