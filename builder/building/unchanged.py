@@ -57,7 +57,8 @@ def ask(project: Project, endpoint: Endpoint, words: Sequence[object]) -> Questi
                 return None
             found = _state(path)
             newest = max(newest, found.st_ctime_ns)
-            states.update(f"{path}\0{found.st_ctime_ns} {found.st_size} {found.st_ino} {found.st_dev}\0".encode())
+            states.update(os.fsencode(path))
+            states.update(f"\0{found.st_ctime_ns} {found.st_size} {found.st_ino} {found.st_dev}\0".encode())
     except OSError:
         return None
     tick = _TICK if newest % 1_000_000_000 else _COARSE_TICK

@@ -27,6 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     projects.write(tmp_path / "elsewhere/run.sh", "touch /x\n")
     (made.mods / "linked").symlink_to(tmp_path / "elsewhere")
     (made.mods / "template/nowhere").symlink_to("gone")
+    Path(os.fsdecode(os.fsencode(made.mods / "template") + b"/no UTF-8: \xff")).touch()
     projects.write(tmp_path / "program/plan.py", "ANSWER = 42\n")
     monkeypatch.setattr(unchanged, "_PROGRAM", tmp_path / "program")
     return made
