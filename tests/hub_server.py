@@ -42,7 +42,7 @@ class Asked:
 class Hub:
     """``break_after`` ends the connection once after so many bytes of a large file; ``stall_after`` goes silent there
     (``stalled``), until it is ``over``. ``changes`` replaces what is sent of a file, ``claims`` the length that the
-    listing says it has."""
+    listing says it has. With ``hides_ids`` it lists the contents of large files alone, as a mirror may."""
 
     repos: dict[str, Repo] = field(default_factory=dict)
     token: str = ""
@@ -50,6 +50,7 @@ class Hub:
     break_after: int | None = None
     stall_after: int | None = None
     status: int = 0
+    hides_ids: bool = False
     changes: Files = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
@@ -130,7 +131,8 @@ class _Handler(BaseHTTPRequestHandler):
             size = self.hub.claims.get(name, len(content))
             lfs = {"sha256": _sha256(content), "size": size, "pointerSize": 134}
             large = {"lfs": lfs} if len(content) >= LARGE else {}
-            siblings.append({"rfilename": name, "size": size, "blobId": "0" * 40, **large})
+            blob = {} if self.hub.hides_ids else {"blobId": _git_id(content)}
+            siblings.append({"rfilename": name, "size": size, **blob, **large})
         self._send(200, json.dumps({"id": model, "sha": commit, "siblings": siblings}).encode())
 
     def _file(self, commit: str, name: str, files: Files) -> None:
@@ -138,7 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
             return
         content = self.hub.changes.get(name, files[name])
-        headers = {"ETag": f'"{_sha256(files[name])}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        tag = _sha256(files[name]) if len(files[name]) >= LARGE else _git_id(files[name])
+        headers = {"ETag": f'"{tag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
         start = int((re.match(r"bytes=(\d+)-", self.headers.get("Range", "")) or [0, 0])[1])
         if start:
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
@@ -163,6 +166,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             self.wfile.write(body)
+
+
+def _git_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324
 
 
 def _sha256(content: bytes) -> str:

@@ -45,7 +45,9 @@ def run(arguments: list[str]) -> int:
     except BuilderError as error:
         say.error(error)
         return error.exit_code
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
+        # What a thread or a temporary folder meets while the process ends is no bug then.
+        sys.excepthook = _say_nothing
         say.note("interrupted")
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
@@ -54,15 +56,16 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         say.usage(error)
         return 2
-    except KeyboardInterrupt:
-        say.note("interrupted")
-        return INTERRUPTED
     return code if isinstance(code, int) else 0
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     """SIGTERM unwinds like ^C, so that what a build has begun is taken back."""
     raise KeyboardInterrupt
+
+
+def _say_nothing(_kind: type[BaseException], _error: BaseException, _trace: TracebackType | None) -> None:
+    pass
 
 
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

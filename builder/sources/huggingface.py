@@ -1,7 +1,8 @@
 """Models from the Hugging Face hub, by huggingface_hub, into its own cache.
 
-Large files come by `huggingface_file`: huggingface_hub (2.4) itself goes on after a lost connection, but begins a file
-anew where a process was ended, and the weights of a large model are a few files of several GB each.
+Files come by `huggingface_file`: huggingface_hub (2.4) itself goes on after a lost connection, but begins a file anew
+where a process was ended, and the weights of a large model are a few files of several GB each. What is left to it are
+files that only the Xet protocol gives, and those of a mirror that does not list the ids of their contents.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ if TYPE_CHECKING:
 
 # Files at a time: enough to fill a line, and few to be left half done.
 _WORKERS = 4
+_BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of a model: its path, its size in bytes, and the SHA-256 of a large one (which Git LFS holds)."""
+    """A file of a model: its path, its size in bytes, and the id of its content, where the hub says it."""
 
     path: str
     size: int
-    sha256: str | None
+    blob: str | None
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def look(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
     if info.sha is None or not models_cache.is_commit(info.sha):
         raise SourceError(f"{address(environ)} does not say which commit of {model} `{revision}` is")
     files = tuple(
-        File(found.rfilename, found.size or 0, found.lfs.sha256 if found.lfs else None) for found in info.siblings or ()
+        File(found.rfilename, found.size or 0, found.lfs.sha256 if found.lfs else found.blob_id)
+        for found in info.siblings or ()
     )
     for file in files:
         _require_inside(environ, file)
@@ -83,7 +86,7 @@ def look(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
 
 def _require_inside(environ: Mapping[str, str], file: File) -> None:
     """A name from the hub becomes a path on this disk."""
-    if {"", ".", ".."} & set(file.path.split("/")) or not re.fullmatch(r"[0-9a-f]{64}", file.sha256 or "0" * 64):
+    if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
         raise SourceError(f"{address(environ)} lists a file that nothing can be called: {file.path!r}")
 
 
@@ -92,7 +95,7 @@ def missing(environ: Mapping[str, str], snapshot: Snapshot) -> int:
     folder = models_cache.folder(environ, snapshot.model)
     here = folder / "snapshots" / snapshot.commit
     return sum(
-        file.size - huggingface_file.so_far(folder / "blobs", file.sha256)
+        file.size - huggingface_file.so_far(folder / "blobs", file.blob)
         for file in snapshot.files
         if not (here / file.path).exists()
     )
@@ -130,12 +133,12 @@ def _fetch_one(environ: Mapping[str, str], snapshot: Snapshot, folder: Path, amo
     link = folder / "snapshots" / snapshot.commit / file.path
     if link.exists():
         return
-    if file.sha256 and file.size <= huggingface_file.LARGEST:
+    if file.blob and file.size <= huggingface_file.LARGEST:
         url = hf_hub_url(snapshot.model, file.path, revision=snapshot.commit, endpoint=endpoint)
-        wanted = huggingface_file.Wanted(url, file.size, file.sha256, token)
+        wanted = huggingface_file.Wanted(url, file.size, file.blob, token)
         huggingface_file.put(wanted, folder / "blobs", link, amount)
         return
-    before = huggingface_file.so_far(folder / "blobs", file.sha256)
+    before = huggingface_file.so_far(folder / "blobs", file.blob)
     hf_hub_download(
         snapshot.model,
         file.path,
@@ -150,8 +153,8 @@ def _fetch_one(environ: Mapping[str, str], snapshot: Snapshot, folder: Path, amo
 def _sweep(blobs: Path) -> None:
     """Takes away the parts of files that are whole by now.
 
-    huggingface_hub gives each download of a small file a part of its own, which stays where the process is killed and
-    is never read again.
+    huggingface_hub gives each download of its own a further part, which stays where the process is killed and is never
+    read again.
     """
     for part in blobs.glob(f"*{models_cache.INCOMPLETE}"):
         if part.with_name(part.name.partition(".")[0]).exists():

@@ -1,4 +1,8 @@
-"""One large file from the hub, which goes on where an earlier process stopped, and is compared with its SHA-256."""
+"""One file from the hub, which goes on where an earlier process stopped, and is compared with the id of its content.
+
+The cache names a file's content by that id (https://huggingface.co/docs/huggingface_hub/guides/manage-cache): the
+SHA-256 of what Git LFS holds, and of any other file the id that git gives it, a SHA-1.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +23,19 @@ from builder.models_cache import INCOMPLETE
 LARGEST = 50_000_000_000
 """The bytes above which the hub gives a file by its Xet protocol alone."""
 
+_SHA256_DIGITS = 64
+
 Amount = Callable[[int], None]
 """Takes the bytes that have come since the last time; fewer than none where some have to come again."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file of ``size`` bytes. ``token`` is the person's, where they gave one."""
+    """A file of ``size`` bytes; ``blob`` is the id of its content. ``token`` is the person's, where they gave one."""
 
     url: str
     size: int
-    sha256: str
+    blob: str
     token: str | None = field(repr=False)
 
 
@@ -48,21 +54,21 @@ def until(stopped: threading.Event, amount: Amount) -> Amount:
     return count
 
 
-def so_far(blobs: Path, sha256: str | None) -> int:
-    """The bytes of a large file that are there already, whole or in part."""
-    for name in (sha256, f"{sha256}{INCOMPLETE}") if sha256 else ():
+def so_far(blobs: Path, blob: str | None) -> int:
+    """The bytes of a file's content that are there already, whole or in part; 0 where its id is not known."""
+    for name in (blob, f"{blob}{INCOMPLETE}") if blob else ():
         with suppress(FileNotFoundError):
             return (blobs / name).stat().st_size
     return 0
 
 
 def put(wanted: Wanted, blobs: Path, link: Path, amount: Amount) -> None:
-    """Brings a large file into ``blobs``, and makes ``link`` lead to it.
+    """Brings a file into ``blobs``, and makes ``link`` lead to it.
 
     A second process that wants the same file waits for the first. Raises SourceError where something else arrived, and
     what huggingface_hub raises.
     """
-    blob = blobs / wanted.sha256
+    blob = blobs / wanted.blob
     blobs.mkdir(parents=True, exist_ok=True)
     if not blob.exists():
         partial = blob.with_name(f"{blob.name}{INCOMPLETE}")
@@ -97,14 +103,24 @@ def _receive(wanted: Wanted, file: BinaryIO, amount: Amount) -> None:
 
 
 def _require_whole(wanted: Wanted, path: Path) -> None:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != wanted.sha256:
+    found = _id(path, wanted.blob)
+    if found != wanted.blob:
         path.unlink()
         raise SourceError(
-            f"{wanted.url}: what arrived is not what the hub lists (SHA-256 {found}, not {wanted.sha256})",
+            f"{wanted.url}: what arrived is not what the hub lists (its id is {found}, not {wanted.blob})",
             hint="run this again: this file begins anew. If it stays so, a proxy or mirror is at fault",
         )
+
+
+def _id(path: Path, like: str) -> str:
+    """The id of a file's content, of the kind that ``like`` is: see the module."""
+
+    def git() -> hashlib._Hash:
+        # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects#_object_storage
+        return hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, hashlib.sha256 if len(like) == _SHA256_DIGITS else git).hexdigest()
 
 
 class _Bar:

@@ -160,4 +160,5 @@ def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Do
 
 
 def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+    unit, name = (1e9, "GB") if count >= 1e8 else (1e6, "MB") if count >= 1e5 else (1e3, "kB")
+    return f"{count / unit:.1f} {name}"

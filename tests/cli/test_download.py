@@ -27,6 +27,8 @@ CACHED = "models--Org--Model-1B"
 # More than one of the pieces in which huggingface_hub reads.
 WEIGHTS = random.Random(7).randbytes(21_000_000)  # noqa: S311
 FILES = {"config.json": b"{}", "sub/tokenizer.json": b"[1]", "model.safetensors": WEIGHTS}
+# `printf '{}' | git hash-object --stdin`
+SMALL_ID = "9e26dfeeb6e641a33dae4961196235bdb965b21b"
 SMALL = {"config.json": b"{}", "model.safetensors": b"w" * 5000}
 
 
@@ -255,12 +257,31 @@ def _listed(machine: Machine, *arguments: str) -> str:
 def test_other_content_is_refused_and_not_kept(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL)
     machine.hub.changes["model.safetensors"] = b"x" * 5000
-    assert "what arrived is not what the hub lists (SHA-256" in machine.refuse("chat")
     listed = hashlib.sha256(SMALL["model.safetensors"]).hexdigest()
+    found = hashlib.sha256(b"x" * 5000).hexdigest()
+    said = machine.refuse("chat")
+    assert f"what arrived is not what the hub lists (its id is {found}, not {listed})" in said
     assert not list(machine.model.glob(f"blobs/{listed}*"))
     assert not (machine.model / "refs").exists()
     machine.hub.changes.clear()
     machine.run("download", "chat")
+
+
+def test_other_content_of_a_small_file_is_refused_too(machine: Machine) -> None:
+    machine.hub.add(MODEL, SMALL)
+    machine.hub.changes["config.json"] = b"[]"
+    assert f"not {SMALL_ID})" in machine.refuse("chat")
+    assert not list(machine.model.glob(f"blobs/{SMALL_ID}*"))
+    machine.hub.changes.clear()
+    machine.run("download", "chat")
+    assert (machine.model / "blobs" / SMALL_ID).read_bytes() == SMALL["config.json"]
+
+
+def test_a_mirror_that_lists_no_ids_is_left_to_huggingface_hub(machine: Machine) -> None:
+    machine.hub.hides_ids = True
+    commit = machine.hub.add(MODEL, FILES)
+    machine.run("download", "chat")
+    assert content(machine, commit) == FILES
 
 
 def test_too_large_for_the_disk(machine: Machine) -> None:

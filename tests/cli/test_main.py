@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from builder.cli import main
 from builder.cli.commands import ELSEWHERE, TABLE
 from tests import projects
 
@@ -120,3 +122,26 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode in {0, 1}
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("ends_by", "code", "said"),
+    [("KeyboardInterrupt", main.INTERRUPTED, "interrupted\n"), ("SystemExit", main.BUG, "bug")],
+)
+def test_what_fails_while_an_interrupted_process_ends_is_no_bug(
+    tmp_path: Path, ends_by: str, code: int, said: str
+) -> None:
+    script = (
+        "import sys, weakref\nfrom builder.cli import main\n"
+        "class Command:\n"
+        "    def main(self, **_):\n"
+        f"        raise {ends_by}\n"
+        "main.cli = Command()\n"
+        "weakref.finalize(main.cli, open, '/no/such/folder/file')\n"
+        "sys.exit(main.run([]))\n"
+    )
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environ)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert ("bug" in done.stderr) is (code == main.BUG)
