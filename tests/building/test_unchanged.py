@@ -110,10 +110,14 @@ def test_another_question_has_another_answer(project: Project, monkeypatch: pyte
     assert ask(project, ("chat",)).path in paths
 
 
-def test_a_file_that_may_be_written_to_within_the_same_tick_settles_nothing(project: Project) -> None:
+def test_a_file_that_may_be_written_to_within_the_same_tick_settles_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     edited_in_disguise(project.root)
+    changed = (project.root / TEMPLATE).stat().st_ctime_ns
+    monkeypatch.setattr(time, "time_ns", lambda: changed + 20_000_000)
     assert not ask(project).settled
-    time.sleep(0.2)
+    monkeypatch.setattr(time, "time_ns", lambda: changed + 200_000_000)
     assert ask(project).settled
 
 
