@@ -97,8 +97,10 @@ def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builde
     builder("run", "chat")
     get(kitchen, "/die")
     end = time.monotonic() + 60
-    while (said := status(builder, "chat"))["state"] != "healthy" and time.monotonic() < end:
+    said = status(builder, "chat")
+    while (said["state"], said["restarts"]) != ("healthy", 1) and time.monotonic() < end:
         time.sleep(0.2)
+        said = status(builder, "chat")
     assert (said["state"], said["restarts"]) == ("healthy", 1)
     log = builder("logs", "chat").stdout
     assert log.count("Application startup complete") == 2
