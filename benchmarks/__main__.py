@@ -13,7 +13,6 @@ import importlib.metadata
 import os
 import platform
 import re
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,4 +84,4 @@ turns. `to reach` is what the project wants of itself.
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -38,7 +38,7 @@ def _grown_images(stage: Stage, runs: int) -> Grid:
     for numbers in IMAGES:
         project = many_images.make(stage, f"grown{numbers}", numbers, min(MODELS, numbers - 1))
         rows.setdefault("`list`, the first time after the engine started", []).append(
-            [once(lambda project=project: stage.builder(project, "list"))]
+            [once(partial(stage.builder, project, "list"))]
         )
         actions = _on_images(stage, project, f"{stage.prefix}-grown{numbers}", numbers)
         for what, taken in zip(actions, in_turn(runs, *actions.values()), strict=True):
@@ -73,7 +73,7 @@ def _grown_mods(stage: Stage, runs: int) -> Grid:
         project = _with_mods(stage, f"mods{mods}", mods)
         stage.builder(project, "build", "chat")
         image = f"{stage.prefix}-mods{mods}:1"
-        actions = {
+        actions: dict[str, Action] = {
             "`builder build`, nothing changed": partial(stage.builder, project, "build", "chat"),
             "`builder build`, the last mod changed": everyday.changing(stage, project),
             "a container of the image, ready to serve": partial(_launch, stage, image, ()),
@@ -104,7 +104,7 @@ def _with_mods(stage: Stage, name: str, mods: int) -> Project:
     return project
 
 
-def _launch(stage: Stage, image: str, mods: tuple[Path, ...]) -> None:
+def _launch(stage: Stage, image: str, mods: Sequence[Path]) -> None:
     """Starts a container and gets it to where it could serve, then removes it."""
     container = f"{stage.prefix}-launched"
     docker = [stage.docker, "-H", stage.endpoint.host]

@@ -39,7 +39,7 @@ class _Handler(socketserver.StreamRequestHandler):
     def _pass_on(self, far: socket.socket) -> None:
         def out() -> None:
             with suppress(OSError, ValueError):  # the latter of a file that was closed meanwhile
-                while data := self.rfile.read1(_CHUNK):  # type: ignore[attr-defined]
+                while data := self.rfile.read1(_CHUNK):
                     far.sendall(data)
 
         threading.Thread(target=out, daemon=True).start()

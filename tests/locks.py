@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.project import Project
@@ -15,6 +17,11 @@ def numbered(mods: dict[str, str] | None = None) -> NumberedImage:
     """An image of the definition ``small``."""
     digest = f"sha256:{'0' * 64}"
     return NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", digest, digest, 5, mods=mods or {})
+
+
+def without_circumstances(image: NumberedImage) -> NumberedImage:
+    """The image but for when and where it was built, and what follows from that."""
+    return replace(image, built="", fingerprint="", size=0, builder=None)
 
 
 def write(project: Project, numbers: tuple[int, ...], current: int, paired: int | None = None, **mods: str) -> None:

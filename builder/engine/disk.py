@@ -16,7 +16,7 @@ from builder.engine.api import quoted, request
 from builder.engine.images import Details, inspect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from builder.engine.endpoint import Endpoint
 
@@ -64,7 +64,7 @@ def layer_sizes(endpoint: Endpoint, images: Iterable[Details]) -> dict[Layer, in
     return found
 
 
-def _sizes(history: list[Mapping[str, object]], count: int) -> list[int]:
+def _sizes(history: Sequence[Mapping[str, object]], count: int) -> list[int]:
     """The history names steps, and not which of them made a layer."""
     not_empty = [entry for entry in history if entry["Size"]]
     changing = [entry for entry in history if not _NO_LAYER.match(str(entry["CreatedBy"]))]

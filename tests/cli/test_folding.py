@@ -163,7 +163,7 @@ def said(node: ast.expr | None) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
-        return "".join(part.value if isinstance(part, ast.Constant) else MODEL for part in node.values)
+        return "".join(said(part) if isinstance(part, ast.Constant) else MODEL for part in node.values)
     if isinstance(node, ast.IfExp):
         return said(node.body) or said(node.orelse)
     return ""

@@ -127,8 +127,8 @@ def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
     assert said == "bare\n  no patches to try\n"
     yaml = 'description: x\nrun: run.sh\nrequires: {vllm: ">=0.21"}\n'
     projects.add_mod(there.project.root, "bare", "true\n", {}, yaml)
-    said = run(there, "check", "bare", "--against", "0.20.0", "0.21.0", code=1).stdout.splitlines()
-    assert said[2:] == ["  vllm 0.20.0  excluded: it holds for vllm >=0.21", "  vllm 0.21.0  no patches to try"]
+    rows = run(there, "check", "bare", "--against", "0.20.0", "0.21.0", code=1).stdout.splitlines()
+    assert rows[2:] == ["  vllm 0.20.0  excluded: it holds for vllm >=0.21", "  vllm 0.21.0  no patches to try"]
 
 
 def test_a_new_one_is_made_and_checked(there: ModProject) -> None:

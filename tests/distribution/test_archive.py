@@ -142,9 +142,9 @@ def test_a_cut_or_a_flipped_bit_is_found_wherever_it_is(tmp_path: Path) -> None:
     refused = 0
     damages = [whole[:length] for length in range(0, len(whole) - len(tarstream.END), 251)]
     for _ in range(600):
-        damaged = bytearray(whole)
-        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
-        damages.append(bytes(damaged))
+        flipped = bytearray(whole)
+        flipped[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        damages.append(bytes(flipped))
     for damaged in damages:
         path.write_bytes(damaged)
         try:
@@ -167,7 +167,10 @@ def _about(**said: Any) -> Change:
 
 
 def _drop(name: str) -> Change:
-    return lambda files: files.pop(name) and None
+    def change(files: dict[str, bytes]) -> None:
+        del files[name]
+
+    return change
 
 
 def _add(name: str, content: bytes = b"more") -> Change:

@@ -234,7 +234,7 @@ def restarted(project: Project) -> dict[str, Any]:
 
 
 def compose(endpoint: Endpoint, file: Path, *arguments: str) -> None:
-    argv = [SCRIPTS / "compose", "-f", file, *arguments]
+    argv = [str(SCRIPTS / "compose"), "-f", str(file), *arguments]
     done = subprocess.run(argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -6,15 +6,16 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from builder.engine import bake, containers, images
-from builder.engine.bake import Baked
+from builder.engine.bake import Baked, Secret
 from builder.engine.endpoint import Endpoint
+from builder.engine.progress import Event
 from tests.engine.relay import Relay, over_tcp, relaying
 
 Build = Callable[..., Baked]
@@ -47,23 +48,31 @@ def repository(endpoint: Endpoint) -> Iterator[str]:
 
 @pytest.fixture
 def build(endpoint: Endpoint, tmp_path: Path) -> Build:
-    """Builds a Dockerfile: ``build(name, dockerfile, files={...}, **more for bake)``."""
+    """Builds a Dockerfile: ``build(name, dockerfile, files={...}, …)``, the rest as bake takes it."""
 
     def run(
-        name: str, dockerfile: str, files: dict[str, str] | None = None, target: str = "image", **more: object
+        name: str,
+        dockerfile: str,
+        files: dict[str, str] | None = None,
+        target: str = "image",
+        secrets: Sequence[Secret] = (),
+        contexts: Mapping[str, str] | None = None,
+        on_event: Callable[[Event], None] = lambda _: None,
+        environ: Mapping[str, str] = os.environ,
     ) -> Baked:
         directory = tmp_path / "build"
         write_build(directory, dockerfile, files or {})
-        settings = {
-            "secrets": (),
-            "contexts": {},
-            "args": {},
-            "log_path": tmp_path / "log",
-            "on_event": list,
-            "environ": os.environ,
-        }
-        given = {**settings, "on_event": lambda _: None, **more}
-        return bake.bake_targets(endpoint, directory, names={target: name}, **given)[target]  # type: ignore[arg-type]
+        return bake.bake_targets(
+            endpoint,
+            directory,
+            names={target: name},
+            secrets=secrets,
+            contexts=contexts or {},
+            args={},
+            log_path=tmp_path / "log",
+            on_event=on_event,
+            environ=environ,
+        )[target]
 
     return run
 

@@ -33,8 +33,9 @@ def test_options_that_buildx_reads_as_csv() -> None:
 
 
 def test_what_was_used_in_both_forms_of_provenance() -> None:
-    used = {"uri": "pkg:docker/debian@bookworm?platform=linux%2Famd64", "digest": {"sha256": "aa"}}
-    expected = (Material(used["uri"], "sha256:aa"),)  # type: ignore[arg-type]
+    uri = "pkg:docker/debian@bookworm?platform=linux%2Famd64"
+    used = {"uri": uri, "digest": {"sha256": "aa"}}
+    expected = (Material(uri, "sha256:aa"),)
     assert bake._materials({"buildx.build.provenance": {"materials": [used]}}) == expected
     newer = {"buildDefinition": {"resolvedDependencies": [used, {"uri": "https://x"}]}}
     assert bake._materials({"buildx.build.provenance": newer}) == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -124,7 +124,8 @@ def test_a_log_is_followed_from_afar(endpoint: Endpoint, far: Endpoint, reposito
     services.start(far, service.id)
     lines = services.follow(far, service.id)
     assert [next(lines).text, next(lines).text] == ["one", "two"]
-    lines.close()  # type: ignore[attr-defined]
+    assert isinstance(lines, Generator)
+    lines.close()
 
 
 def test_a_command_in_it_that_takes_too_long_does_not_end_it(endpoint: Endpoint, repository: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -65,10 +65,12 @@ def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     asked: list[str] = []
     real = api.request
 
-    def request(endpoint: Endpoint, method: str, path: str, **more: object) -> object:
+    def request(
+        endpoint: Endpoint, method: str, path: str, query: Mapping[str, str | int] | None = None, timeout: float = 60
+    ) -> object:
         if path == "/images/json":
-            asked.append(json.dumps(more.get("query")))
-        return real(endpoint, method, path, **more)  # type: ignore[arg-type]
+            asked.append(json.dumps(query))
+        return real(endpoint, method, path, query=query, timeout=timeout)
 
     with monkeypatch.context() as patched:
         patched.setattr(images, "request", request)

@@ -20,7 +20,7 @@ _NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
 _PRIVATE, _RECURSIVE, _READ_ONLY, _AGAIN = 1 << 18, 1 << 14, 1, 1 << 5
 _SIZE = 64 * 1024
 
-Small = tuple[Path, Callable[[], None], Callable[[], None]]
+Small = tuple[Path, Callable[[], object], Callable[[], object]]
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def small(parent: Path) -> Iterator[Small]:
         return
     with contextlib.ExitStack() as stack:
         full = mock.patch("os.fsync", _failing(errno.ENOSPC))
-        yield folder, lambda: stack.enter_context(full), stack.close  # type: ignore[misc]
+        yield folder, lambda: stack.enter_context(full), stack.close
 
 
 def make_read_only(folder: Path) -> str:

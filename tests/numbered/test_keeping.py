@@ -37,8 +37,10 @@ def stocked(count: int, repository: str = REPO) -> tuple[Lock, dict[ImageName, D
     return lock, {ImageName(repository, n): details("base", f"own-{n}") for n in range(1, count + 1)}
 
 
-def reasons(lock: Lock, numbered: dict[ImageName, Details], wish: Wish, **more: object) -> dict[int, tuple[str, ...]]:
-    engine = Engine(numbered, more.get("others", {}), more.get("containers", {}))  # type: ignore[arg-type]
+def reasons(
+    lock: Lock, numbered: dict[ImageName, Details], wish: Wish, containers: dict[str, tuple[str, ...]] | None = None
+) -> dict[int, tuple[str, ...]]:
+    engine = Engine(numbered, {}, containers or {})
     return {name.number: why for name, why in keeping.reasons(lock, engine, wish, NOW).items()}
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from builder.definitions import image
-from builder.definitions.image import Index, PythonWants, WheelSource
+from builder.definitions.image import Index, PythonWants, Source, WheelSource
 from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, Pins, PythonPin, WheelPin
 from builder.pinning import packages
+from builder.project import Project
 from tests import projects
 from tests.sources.wheelhouse import make_commit_index, make_simple_index, make_wheel, serving, sha256
 
@@ -24,12 +25,12 @@ def reach(tmp_path: Path) -> Iterator[packages.Access]:
     project = projects.make(tmp_path / "project")
     (tmp_path / "wheels").mkdir()
     with serving(tmp_path / "wheels") as server:
-        yield packages.access(project, {"PIP_INDEX_URL": f"{server.url}/simple"}, [].append)
+        yield packages.access(project, {"PIP_INDEX_URL": f"{server.url}/simple"}, lambda _: None)
 
 
 def level(tmp_path: Path, pins: Pins, source: str = "") -> packages.Level:
-    definition = image.load(projects.Project(tmp_path / "project"), "small", "linux/arm64")
-    sources = {"vllm": WheelSource(source)} if source else {}
+    definition = image.load(Project(tmp_path / "project"), "small", "linux/arm64")
+    sources: dict[str, Source] = {"vllm": WheelSource(source)} if source else {}
     return packages.Level(replace(definition, sources=sources), pins, {})
 
 

@@ -253,8 +253,10 @@ def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_pa
     found = pinned.complete(wants, before, (), nothing, {})
     assert faults(found) == []
     assert found.pins.python == before.python
-    assert [one.number for one in found.pins.sources["vllm"].pulls] == [pull]
-    assert found.pins.sources["vllm"].commit == before.sources["vllm"].commit
+    pin = found.pins.sources["vllm"]
+    assert isinstance(pin, GitPin)
+    assert [one.number for one in pin.pulls] == [pull]
+    assert pin.commit == before.sources["vllm"].commit
     moved = pinned.complete(
         replace(wants, sources={**one.sources, "vllm": replace(source, ref="v0.19.1")}), before, (), nothing, {}
     )

@@ -14,6 +14,7 @@ from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, GitPin, Pins
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
+from builder.project import Project
 from tests import projects
 
 GOLDEN = Path(__file__).parent / "golden" / "mods.Dockerfile"
@@ -65,7 +66,7 @@ def test_how_mods_are_baked_is_an_input(tmp_path: Path) -> None:
         script = root / "dockerfiles/_parts/bake-mod.sh"
         if folder.endswith("edited"):
             projects.write(script, script.read_text(encoding="utf-8") + "# one line more\n")
-        project = projects.Project(root)
+        project = Project(root)
         definition = image.load(project, "small", "linux/amd64")
         return make(Ingredients(definition, PINS, {}, mod_reading.load_all(project, names))).input_hash
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -184,7 +184,7 @@ class Repository:
         assert done.returncode == 0, f"git {arguments}: {done.stderr.decode()}"
         return done.stdout.decode().strip()
 
-    def commit(self, ref: str, title: str, files: dict[str, str | bytes | None], parent: str | None = None) -> str:
+    def commit(self, ref: str, title: str, files: Mapping[str, str | bytes | None], parent: str | None = None) -> str:
         """Commits ``files`` (None removes one) on top of ``ref``, or of ``parent``, and moves ``ref`` there."""
         self.minutes += 1
         parents = [parent] if parent else self.git("for-each-ref", "--format=%(objectname)", ref).split()

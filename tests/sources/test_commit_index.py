@@ -104,7 +104,7 @@ def test_the_image_installs_it_from_there_by_hash(
     locked = tmp_path / "index-1.txt"
     locked.write_bytes(plan.files["python/index-1.txt"].content)
     target = tmp_path / "installed"
-    argv = [find_uv_bin(), "pip", "install", "--no-config", "--no-deps", "--require-hashes", "--target", target]
-    argv += ["--python-platform", "aarch64-manylinux_2_39", "--default-index", index, "-r", locked]
+    argv = [find_uv_bin(), "pip", "install", "--no-config", "--no-deps", "--require-hashes", "--target", str(target)]
+    argv += ["--python-platform", "aarch64-manylinux_2_39", "--default-index", index, "-r", str(locked)]
     subprocess.run(argv, check=True, capture_output=True)
     assert COMMIT[:9] in (target / "vllm/_version.py").read_text(encoding="utf-8")

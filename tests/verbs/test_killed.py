@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -116,13 +117,10 @@ def test_rollback(small: Project, endpoint: Endpoint, repository: str, moments: 
         before = small.lock.read_bytes()
         subject = [repository, MODEL][moments.killed % 2]
         expected = _after(reading.read(small.lock), subject)
-        moments.run(lambda subject=subject: rollback.run(small, endpoint, subject, None, **_PLAIN))
+        moments.run(partial(rollback.run, small, endpoint, subject, None, force=False, dry_run=False, report=quiet))
         after = reading.read(small.lock)
         assert small.lock.read_bytes() == before or after == expected
         require_in_line(small, endpoint, repository)
-
-
-_PLAIN = {"force": False, "dry_run": False, "report": quiet}
 
 
 def _after(lock: Lock, subject: str) -> Lock:
@@ -139,7 +137,7 @@ def test_promote(small: Project, endpoint: Endpoint, repository: str, moments: M
         held = before.images[repository]
         to = chance.choice(held.previous)
         name = f"{repository}:{to}"
-        moments.run(lambda name=name: promote.run(small, endpoint, name, force=False, report=quiet))
+        moments.run(partial(promote.run, small, endpoint, name, force=False, report=quiet))
         after = reading.read(small.lock)
         assert after in (before, before.with_repository(repository, held.with_current(to)))
         require_in_line(small, endpoint, repository)
@@ -151,7 +149,7 @@ def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Mom
         before = reading.read(small.lock)
         plan = prune.plan(small, endpoint, keeping.Wish(1, timedelta(0)), datetime.now(UTC), {})
         assert [going.name.number for going in plan.going] == [1, 2, 3]
-        moments.run(lambda plan=plan: prune.run(small, endpoint, plan, quiet))
+        moments.run(partial(prune.run, small, endpoint, plan, quiet))
         held = reading.read(small.lock).images[repository]
         gone = [number for number, image in held.numbers.items() if image.pruned]
         assert gone in ([], [1], [1, 2], [1, 2, 3])
@@ -179,7 +177,7 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
         assert details
         finished = record.Finished(f"{other}:{turn}", work / "build", details.id)
         before = reading.read(small.lock)
-        moments.run(lambda image=image, finished=finished: _give(small, endpoint, repository, image, finished))
+        moments.run(partial(_give, small, endpoint, repository, image, finished))
         images.remove(endpoint, f"{other}:{turn}")
         after = reading.read(small.lock)
         held = after.images[repository]

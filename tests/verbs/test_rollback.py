@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from builder.errors import NothingToDoError, UsageError
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
 from builder.lock.text import dump
-from builder.verbs.rollback import Subject, apply, moves
+from builder.numbered.pointers import apply
+from builder.verbs.rollback import Subject, moves
 
 REPO = "vllm-node-tf5"
+STATUSES: tuple[Status, ...] = ("good", "bad", "untested")
 
 
 def image(status: Status = "untested") -> NumberedImage:
@@ -50,7 +52,7 @@ def test_only_what_was_named_moves_to_the_one_before(subject: Subject, after: tu
 @given(st.data())
 def test_twice_is_the_identity(data: st.DataObject) -> None:
     """Whatever lies between is bad or pruned, as long as the image left is neither."""
-    start = lock(*data.draw(st.lists(st.sampled_from(["good", "bad", "untested"]), min_size=1, max_size=7)), "good")
+    start = lock(*data.draw(st.lists(st.sampled_from(STATUSES), min_size=1, max_size=7)), "good")
     for number in data.draw(st.sets(st.integers(1, len(start.images[REPO].numbers) - 1))):
         pruned = replace(start.images[REPO].numbers[number], pruned="2026-11-21T12:00:00Z")
         start = start.with_image(ImageName(REPO, number), pruned)

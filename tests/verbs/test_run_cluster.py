@@ -111,7 +111,8 @@ def test_every_node_runs_the_command_with_its_place_in_it(
 
     builder("rollback", MODEL)
     assert f"serves from {cluster.repository}:1" in builder("restart", "chat").stdout
-    assert {services.find(e, cluster.name).image for e in (endpoint, second)} == {f"{cluster.repository}:1"}  # type: ignore[union-attr]
+    serving = [services.find(one, cluster.name) for one in (endpoint, second)]
+    assert [service and service.image for service in serving] == [f"{cluster.repository}:1"] * 2
 
     services.stop(second, cluster.name, 0)
     (said,) = json.loads(builder("status", MODEL, "--json").stdout)["services"]

@@ -5,9 +5,6 @@ layers are FP8 with block scales; has vLLM read its config and build the model a
 tensors. Prints as JSON which method each layer got, what the experts are, and whether the scales arrived. No network.
 """
 
-# What it imports is in the image, not where the types are checked.
-# mypy: disable-error-code="import-not-found"
-
 from __future__ import annotations
 
 import json

@@ -4,9 +4,6 @@ Each CONFIG.py is vLLM's own class for such configs. Prints a JSON object: for e
 an AutoRound checkpoint, ``ok`` or the last line of the error, with the keys in question left out and kept as a list.
 """
 
-# What it imports is where it runs, not where the types are checked.
-# mypy: disable-error-code="import-not-found"
-
 from __future__ import annotations
 
 import importlib.util

@@ -36,14 +36,14 @@ def test_it_is_applied_up_to_5_4_and_in_place_from_5_5_on(released: Releases, tm
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """transformers 5.4.0 with what it needs."""
     folder = tmp_path_factory.mktemp("transformers") / "site"
-    uv = [find_uv_bin(), "pip", "install", "--quiet", "--python", sys.executable, "--target", folder]
+    uv = [find_uv_bin(), "pip", "install", "--quiet", "--python", sys.executable, "--target", str(folder)]
     find = [word for link in os.environ.get("PIP_FIND_LINKS", "").split() for word in ("--find-links", link)]
     subprocess.run([*uv, *find, "transformers==5.4.0"], check=True)
     return folder
 
 
 def load(site: Path, *configs: Path) -> Any:
-    command = [sys.executable, HERE / "loading.py", *configs]
+    command = [sys.executable, str(HERE / "loading.py"), *map(str, configs)]
     environ = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -6,9 +6,6 @@ uses. No network and no model: the tokenizer is made here. Prints a JSON summary
 stderr and exits with 1.
 """
 
-# What it imports is in the image, not where the types are checked.
-# mypy: disable-error-code="import-not-found"
-
 from __future__ import annotations
 
 import copy

@@ -5,9 +5,6 @@ vLLM's own op is the real one; only its kernel, which needs a GPU as well, is re
 case who served it and what was passed. No network.
 """
 
-# What it imports is in the image, not where the types are checked.
-# mypy: disable-error-code="import-not-found"
-
 from __future__ import annotations
 
 import json

@@ -20,7 +20,7 @@ COMPOSE = projects.REPOSITORY_ROOT / "scripts/compose"
 def configured(folder: Path, wanted: ContainerSettings, home: str = "/home/ann", **environ: str) -> dict[str, Any]:
     """What compose makes of the file, for the person at home in /home/bob."""
     (folder / "compose.yaml").write_text(compose.write(wanted, home), encoding="utf-8")
-    argv = [COMPOSE, "-f", str(folder / "compose.yaml"), "config", "--format", "json"]
+    argv = [str(COMPOSE), "-f", str(folder / "compose.yaml"), "config", "--format", "json"]
     kept = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"}
     done = subprocess.run(argv, capture_output=True, text=True, env={**kept, "HOME": "/home/bob", **environ})
     assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ def wanted(builder: Command, repository: str, endpoint: Endpoint, tmp_path: Path
     builder("build", "small")
     found = settings.hostile(f"{repository}:1")
     yield replace(found, name=repository, mounts=(replace(found.mounts[0], source=f"{tmp_path}/home/a b"),))
-    query = {"filters": json.dumps({"label": ["builder.test.0"], "name": [repository]}), "all": 1}
+    query: dict[str, str | int] = {"filters": json.dumps({"label": ["builder.test.0"], "name": [repository]}), "all": 1}
     for container in api.request(endpoint, "GET", "/containers/json", query=query):
         api.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1, "v": 1})
 
