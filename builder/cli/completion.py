@@ -20,10 +20,10 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from builder.cli.bash_completion import Bash
+    from builder.cli.bash_completion import VARIABLE, Bash
 
     kind = Bash if shell == "bash" else get_completion_class(shell)
     if kind is None:
         raise ValueError(f"click knows no shell {shell}")
     root = ctx.find_root()
-    click.echo(kind(root.command, {}, "builder", "_BUILDER_COMPLETE").source())
+    click.echo(kind(root.command, {}, "builder", VARIABLE).source())
