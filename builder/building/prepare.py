@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from builder.building import comparison
-from builder.definitions import image_chain, target
+from builder.definitions import image_chain, recipe_problems, target
 from builder.errors import UsageError
 from builder.events import Said
 from builder.lock import reading
@@ -86,6 +86,7 @@ def prepare_all(
     meant = [target.find(project, request.target) for request in requests]
     for one in meant:
         _require_a_definition(one)
+    recipe_problems.require_none(project, (one.recipe for one in meant if one.recipe))
     host = versions.platform(endpoint)
     wanted = [
         image_chain.load(project, one.definition, host, request.overrides)
@@ -98,7 +99,7 @@ def prepare_all(
             chains.require_covered(lock, chain)
     update = {name: ref for request in requests for name, ref in request.update.items()}
     mods = [
-        choice.load(project, chain, (*(one.recipe.mods if one.recipe else ()), *request.mods))
+        choice.load(project, chain, one.recipe, request.mods)
         for one, chain, request in zip(meant, wanted, requests, strict=True)
     ]
     completed = chains.complete(project, endpoint, lock, wanted, update, environ, report)

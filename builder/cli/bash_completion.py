@@ -1,11 +1,24 @@
-"""Completion in bash, in place of click's own."""
+"""Completion in bash, in place of click's own; and what no shell can have asked."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    add_completion_class,
+    get_completion_class,
+    split_arg_string,
+)
+
+from builder.errors import UsageError
+
+if TYPE_CHECKING:
+    import click
+
+VARIABLE = "_BUILDER_COMPLETE"
 
 
 class Bash(BashComplete):
@@ -43,6 +56,24 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         if ":" in os.environ.get("COMP_WORDBREAKS", "") and item.type == "plain":
             value = value[typed.rfind(":") + 1 :]
         return f"{item.type},{value}"
+
+
+def require_question(command: click.Command, asked: str) -> None:
+    """Raises UsageError where no shell can have set the variable to ``asked``: it is none of what shells say in it, or
+    the words of a line to complete are not beside it."""
+    shell, _, instruction = asked.partition("_")
+    kind = get_completion_class(shell)
+    is_meant = kind is not None and instruction in {"complete", "source"}
+    if kind and instruction == "complete":
+        try:
+            kind(command, {}, "builder", VARIABLE).get_completion_args()
+        except (KeyError, ValueError, IndexError):  # a variable of the line is not there, is no number, or is blank
+            is_meant = False
+    if not is_meant:
+        raise UsageError(
+            f"{VARIABLE} is set to `{asked}`: only a shell that completes a line sets it",
+            hint=f"`unset {VARIABLE}`; `builder completion --help` tells how completion is set up",
+        )
 
 
 add_completion_class(Bash)

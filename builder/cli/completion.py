@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from builder.cli.options import OneOf
+
 
 @click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", type=OneOf(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print what bash, zsh or fish needs to complete names.
@@ -18,10 +20,10 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from builder.cli.bash_completion import Bash
+    from builder.cli.bash_completion import VARIABLE, Bash
 
     kind = Bash if shell == "bash" else get_completion_class(shell)
     if kind is None:
         raise ValueError(f"click knows no shell {shell}")
     root = ctx.find_root()
-    click.echo(kind(root.command, {}, "builder", "_BUILDER_COMPLETE").source())
+    click.echo(kind(root.command, {}, "builder", VARIABLE).source())

@@ -10,6 +10,7 @@ import click
 
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
+from builder.cli.options import OneOf
 from builder.cli.say import note, put
 from builder.cli.serve_options import overrides, serve_options
 
@@ -17,7 +18,7 @@ from builder.cli.serve_options import overrides, serve_options
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
-@click.option("--format", "kind", type=click.Choice(["compose", "recipe", "script", "opencode"]), required=True)
+@click.option("--format", "kind", type=OneOf(["compose", "recipe", "script", "opencode"]), required=True)
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write to FILE.")
 @click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode: the machine that clients ask.")
 @serve_options

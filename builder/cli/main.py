@@ -38,9 +38,9 @@ def run(arguments: list[str]) -> int:
     """Runs one command and returns the process's exit code. A bug ends the process itself, with a report and code 3."""
     sys.excepthook = _report_bug
     signal.signal(signal.SIGTERM, _interrupt)
-    if "_BUILDER_COMPLETE" in os.environ:
-        importlib.import_module("builder.cli.bash_completion")
     try:
+        if asked := os.environ.get("_BUILDER_COMPLETE"):  # as click: an empty one asks nothing
+            importlib.import_module("builder.cli.bash_completion").require_question(cli, asked)
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
     except BuilderError as error:
         say.error(error)

@@ -1,4 +1,5 @@
-"""Options that several commands have: what to resolve anew, and what to take in place of what the files say."""
+"""Options that several commands have, what to resolve anew and what to take in place of what the files say; and the
+kinds of values that options and arguments take."""
 
 from __future__ import annotations
 
@@ -13,8 +14,24 @@ if TYPE_CHECKING:
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 PLATFORMS = ("linux/arm64", "linux/amd64")
 
+
+class OneOf(click.Choice[str]):
+    """One of a few words; anything else is refused with all of them, and with the nearest."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word as typed. Raises click's error, which calls an argument by its name and not by all the words."""
+        if value in self.choices:
+            return value
+        import difflib
+
+        near = difflib.get_close_matches(value, self.choices, n=1)
+        said = f"`{value}` is none of {', '.join(self.choices)}" + (f"; did you mean `{near[0]}`?" if near else "")
+        hint = f"'{param.name.upper()}'" if isinstance(param, click.Argument) else None
+        raise click.BadParameter(said, ctx, param, hint)
+
+
 platform_option = click.option(
-    "--platform", type=click.Choice(PLATFORMS), help="The platform to build for, in place of the definition's."
+    "--platform", type=OneOf(PLATFORMS), help="The platform to build for, in place of the definition's."
 )
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for the template, in place of the file's."

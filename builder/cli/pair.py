@@ -10,6 +10,7 @@ import click
 from builder.cli import moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
+from builder.cli.options import OneOf
 from builder.cli.say import document, put, say
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
 
 @click.command()
 @click.argument("what", metavar="MODEL|IMAGE:N", shell_complete=names("models", "numbered"))
-@click.argument("status", type=click.Choice(STATUSES))
+@click.argument("status", type=OneOf(STATUSES))
 @click.option("--note", metavar="TEXT", help="What was seen. Without it the note of the same status stays.")
 @json_option
 @pass_context

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from builder.cli.options import OneOf
+
 NAMES = ("image", "mod", "recipe", "builder", "lock")
 
 
 @click.command()
-@click.argument("name", required=False, type=click.Choice(NAMES), metavar=f"[{'|'.join(NAMES)}]")
+@click.argument("name", required=False, type=OneOf(NAMES), metavar=f"[{'|'.join(NAMES)}]")
 def schema(name: str | None) -> None:
     """Print the JSON Schema of a file, for editors.
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from builder import yamlfile
 from builder.definitions.reading import read_checked, read_text
 from builder.errors import FileProblemsError, Place, Problem, UsageError
 
@@ -163,6 +164,13 @@ def repository_of(project: Project, name: str) -> str:
     path = project.dockerfiles / name / "image.yaml"
     repository: str = read_checked(path, project.relative(path), "image")["repository"]
     return repository
+
+
+def place(project: Project, name: str, *path: str | int) -> Place:
+    """Where a value stands in the image.yaml of the definition ``name``."""
+    yaml = project.dockerfiles / name / "image.yaml"
+    file = project.relative(yaml)
+    return yamlfile.place_of(path, yamlfile.places(read_text(yaml, file), file), file)
 
 
 def of_repository(project: Project, repository: str) -> str | None:

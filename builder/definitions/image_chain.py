@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from builder import yamlfile
 from builder.definitions import image
-from builder.definitions.reading import read_text
 from builder.errors import FileProblemsError, Problem, UsageError
 
 if TYPE_CHECKING:
@@ -66,8 +65,5 @@ def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefini
 
 
 def _wrong_from(project: Project, definition: ImageDefinition, said: str) -> FileProblemsError:
-    path = project.dockerfiles / definition.name / "image.yaml"
-    file = project.relative(path)
-    known = yamlfile.places(read_text(path, file), file)
     hint = f"definitions here: {', '.join(image.names(project))}"
-    return FileProblemsError((Problem(yamlfile.place_of(("from",), known, file), f"`from`: {said}"),), hint=hint)
+    return FileProblemsError((Problem(image.place(project, definition.name, "from"), f"`from`: {said}"),), hint=hint)

@@ -6,7 +6,7 @@ A mod with only a ``run.sh`` is a valid one; ``mod.yaml`` describes one further.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions import mod_files, mod_problems
@@ -109,6 +109,20 @@ def _contents(project: Project, name: str) -> Contents:
         said = f"mods/{name} is there as a folder, too; remove one of them"
         raise FileProblemsError((Problem(Place(f"mods/{name}.zip"), said),))
     return mod_files.read_zip(archive, f"mods/{name}.zip")
+
+
+def unknown(known: Collection[str], asked: Iterable[str], place: Callable[[int], Place]) -> Iterator[Problem]:
+    """A problem for each of ``asked`` (``mods/NAME`` or ``NAME``) that is none of the mods ``known``; ``place`` gives
+    where the one of that index is written."""
+    for index, name in enumerate(map(name_of, asked)):
+        if name not in known:
+            yield Problem(place(index), no_mod(name, known))
+
+
+def no_mod(name: str, known: Collection[str]) -> str:
+    """What to say of a file that names the mod ``name``, which is none of those ``known``."""
+    there = f"there are: {', '.join(known) or 'none'}"
+    return f"no mod `{name}` in mods/; {nearest(name, known) or there}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.definitions import image, recipe
-from builder.errors import FileProblemsError, Place, Problem, UsageError
+from builder.errors import FileProblemsError, UsageError
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -26,7 +26,8 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
     """What ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml`` or ``x``. ``models`` are those that the
     caller would have taken as well, for the hint.
 
-    Raises UsageError where it names nothing, FileProblemsError where a recipe asks for an unknown image.
+    Raises UsageError where it names nothing, FileProblemsError with all that is wrong in a recipe where it asks for an
+    unknown image.
     """
     if text in image.names(project):
         return Target(text)
@@ -50,8 +51,7 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
 def _of_recipe(project: Project, wanted: recipe.Recipe) -> Target:
     definition = image.of_repository(project, wanted.repository)
     if definition is None:
-        raise FileProblemsError(
-            (Problem(Place(wanted.file), f"container: no image definition makes `{wanted.container}`"),),
-            hint=f"definitions here: {', '.join(image.names(project)) or 'none'}",
-        )
+        from builder.definitions import recipe_problems
+
+        raise FileProblemsError(recipe_problems.problems(project, wanted))
     return Target(definition, wanted)

@@ -3,34 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from builder.definitions import mod_reading
+from builder.definitions import image, mod_reading
 from builder.definitions.image import MAKES
 from builder.definitions.requirements import canonical
+from builder.errors import FileProblemsError
 from builder.lock.pins import GitPin
 from builder.plan import mod_rules
 
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
+    from builder.definitions.recipe import Recipe
     from builder.lock.pins import Pins
     from builder.project import Project
 
 
-def load(project: Project, chain: Sequence[ImageDefinition], further: Sequence[str]) -> tuple[tuple[Mod, ...], ...]:
-    """The mods of each definition of ``chain``, as listed, and on the last one the ``further`` ones.
+def load(
+    project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None, further: Sequence[str] = ()
+) -> tuple[tuple[Mod, ...], ...]:
+    """The mods of each definition of ``chain``, as listed, and on the last one those of ``recipe`` and the ``further``
+    ones.
 
-    What an image below already carries is not baked again. Raises what ``mod_reading.load_all`` does, for all
-    of them at once.
+    What an image below already carries is not baked again. Raises what ``require_known`` does for the files, and what
+    ``mod_reading.load_all`` does for all of the mods at once.
     """
+    require_known(project, chain, recipe)
+    on_top = (*(recipe.mods if recipe else ()), *further)
     wanted: list[list[str]] = []
     for definition in chain:
-        asked = (*definition.mods, *(further if definition is chain[-1] else ()))
+        asked = (*definition.mods, *(on_top if definition is chain[-1] else ()))
         below = {name for names in wanted for name in names}
         wanted.append([name for name in dict.fromkeys(map(mod_reading.name_of, asked)) if name not in below])
     found = {one.name: one for one in mod_reading.load_all(project, (name for names in wanted for name in names))}
     return tuple(tuple(found[name] for name in names) for names in wanted)
+
+
+def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None) -> None:
+    """Raises FileProblemsError with the place of every name in the files of ``chain`` and of ``recipe`` that is the
+    name of no mod."""
+    known = mod_reading.names(project)
+    wrong = [
+        problem
+        for one in chain
+        for problem in mod_reading.unknown(known, one.mods, partial(image.place, project, one.name, "mods"))
+    ]
+    wrong += mod_reading.unknown(known, recipe.mods, partial(recipe.place, "mods")) if recipe else ()
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
 
 
 def arrange(

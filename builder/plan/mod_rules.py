@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.mod_reading import nearest
+from builder.definitions.mod_reading import nearest, no_mod
 from builder.definitions.requirements import canonical
 from builder.errors import FileProblemsError, Place, Problem
 
@@ -83,8 +83,7 @@ def _wrong_after(levels: Sequence[Level], known: Collection[str]) -> Iterator[Pr
         for mod in level.mods:
             for name in mod.after:
                 if name not in known:
-                    said = nearest(name, known) or f"there are: {', '.join(sorted(known))}"
-                    yield Problem(_at_after(mod, name), f"there is no mod {name}; {said}")
+                    yield Problem(_at_after(mod, name), no_mod(name, known))
                 elif baked.get(name, 0) > number:
                     above = levels[baked[name]].definition
                     said = (

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from builder.definitions import image, mod_reading, recipe
+from builder.definitions import image, mod_reading, recipe, recipe_problems
 from builder.engine import endpoint as endpoints
 from builder.engine import versions
 from builder.errors import BuilderError
 from builder.lock import reading
+from builder.mods import choice
 from builder.numbered import status
 from builder.sources import environment
 
@@ -104,9 +105,9 @@ def _disk(folder: str) -> Iterator[Finding]:
 
 def _files(project: Project) -> Iterator[Finding]:
     checked: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
-        ("definitions", image.names(project), lambda name: image.load(project, name, "linux/arm64")),
+        ("definitions", image.names(project), lambda name: _check_definition(project, name)),
         ("mods", mod_reading.names(project), lambda name: mod_reading.load(project, name)),
-        ("recipes", recipe.names(project), lambda name: recipe.load(project, project.recipes / f"{name}.yaml")),
+        ("recipes", recipe.names(project), lambda name: _check_recipe(project, name)),
     ]
     for subject, names, load in checked:
         wrong = []
@@ -116,9 +117,17 @@ def _files(project: Project) -> Iterator[Finding]:
             except BuilderError as error:
                 wrong.append(error.message)
         if wrong:
-            yield Finding(subject, "error", "\n".join(wrong), "correct the files named")
+            yield Finding(subject, "error", "\n".join(dict.fromkeys(wrong)), "correct the files named")
         else:
             yield Finding(subject, "ok", ", ".join(names) or "none")
+
+
+def _check_definition(project: Project, name: str) -> None:
+    choice.require_known(project, (image.load(project, name, "linux/arm64"),), None)
+
+
+def _check_recipe(project: Project, name: str) -> None:
+    recipe_problems.require_none(project, (recipe.load(project, project.recipes / f"{name}.yaml"),))
 
 
 def _lock(project: Project, endpoint: Endpoint | None) -> Iterator[Finding]:

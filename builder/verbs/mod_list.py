@@ -47,8 +47,8 @@ def run(project: Project) -> tuple[Listed, ...]:
                 name=name,
                 mod=loaded,
                 problem=problem,
-                definitions=tuple(use.name for use in uses if use.kind == "definition" and name in use.mods),
-                recipes=tuple(use.name for use in uses if use.kind == "recipe" and name in use.mods),
+                definitions=tuple(use.name for use in uses if not use.recipe and name in use.mods),
+                recipes=tuple(use.name for use in uses if use.recipe and name in use.mods),
                 images=tuple(image for image, mods in images if name in mods),
             )
         )

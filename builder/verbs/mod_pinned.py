@@ -76,8 +76,8 @@ def run(project: Project, names: Sequence[str], environ: Mapping[str, str], repo
 def _in_use(one: Mod, use: Use, pinned: Sequence[_There]) -> Iterator[Verdict]:
     for there in pinned:
         definitions = [level.definition for level in there.chain]
-        mods = choice.load(there.project, definitions, use.mods if use.kind == "recipe" else ())
-        said = there.said if use.kind == "definition" else f"{there.said}, recipe {use.name}"
+        mods = choice.load(there.project, definitions, use.recipe)
+        said = f"{there.said}, recipe {use.name}" if use.recipe else there.said
         yield there.verdict(one, said, mods, asked=True)
     if not pinned:
         yield _unpinned(one, use.definition, asked=True)

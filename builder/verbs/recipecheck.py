@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.definitions import command, image, mod_reading, recipe
-from builder.errors import FileProblemsError, Problem, UsageError
+from builder.definitions import recipe, recipe_problems
+from builder.errors import FileProblemsError, UsageError
 
 if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
+    from builder.errors import Problem
     from builder.project import Project
 
 SUFFIXES = (".yaml", ".yml")
@@ -62,37 +61,9 @@ def _checked(project: Project, path: Path) -> Checked:
         return Checked(file, None, error.problems)
     if found.recipe is None:
         return Checked(file, None, found.problems)
-    problems = (*command.problems(found.recipe), *_broken_json(found.recipe), *_unknown(project, found.recipe))
+    problems = recipe_problems.problems(project, found.recipe)
     every = tuple(sorted({*found.problems, *found.written(problems)}))
     return Checked(file, found.recipe, every, remarks(found.recipe))
-
-
-def _broken_json(checked: Recipe) -> Iterator[Problem]:
-    """Options whose value was meant as JSON and is none: vLLM would say so after it has started."""
-    if command.problems(checked):
-        return
-    for option, value in pairwise(command.render(checked, {}).words):
-        if option.startswith("--") and value.startswith("{"):
-            try:
-                json.loads(value)
-            except ValueError as error:
-                yield Problem(checked.place("command"), f"the value of {option} is no JSON: {error}")
-
-
-def _unknown(project: Project, checked: Recipe) -> Iterator[Problem]:
-    """What the recipe names and the project does not have, and what excludes itself."""
-    if image.of_repository(project, checked.repository) is None:
-        known = ", ".join(image.repository_of(project, name) for name in image.names(project))
-        said = f"container: no image definition makes `{checked.container}`; there are: {known or 'none'}"
-        yield Problem(checked.place("container"), said)
-    known_mods = mod_reading.names(project)
-    for index, asked in enumerate(checked.mods):
-        if mod_reading.name_of(asked) not in known_mods:
-            near = difflib.get_close_matches(mod_reading.name_of(asked), known_mods, n=1)
-            said = f"no mod `{mod_reading.name_of(asked)}` in mods/" + (f"; did you mean `{near[0]}`?" if near else "")
-            yield Problem(checked.place("mods", index), said)
-    if checked.solo_only and checked.cluster_only:
-        yield Problem(checked.place("cluster_only"), "`solo_only` and `cluster_only` exclude each other")
 
 
 def remarks(checked: Recipe) -> tuple[str, ...]:

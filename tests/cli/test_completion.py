@@ -115,3 +115,35 @@ def test_the_other_shells(folder: Path, shell: str, line: str) -> None:
     assert done.stdout.startswith(line)
     script = subprocess.run(["builder", "completion", shell], env=environment(folder), capture_output=True, text=True)
     assert "_BUILDER_COMPLETE" in script.stdout
+
+
+@pytest.mark.parametrize(
+    "set_by_hand",
+    [
+        {"_BUILDER_COMPLETE": "1"},
+        {"_BUILDER_COMPLETE": "csh_complete"},
+        {"_BUILDER_COMPLETE": "bash_nonsense"},
+        {"_BUILDER_COMPLETE": "bash_complete"},
+        {"_BUILDER_COMPLETE": "zsh_complete"},
+        {"_BUILDER_COMPLETE": "fish_complete"},
+        {"_BUILDER_COMPLETE": "bash_complete", "COMP_LINE": "builder l", "COMP_POINT": "x"},
+        {"_BUILDER_COMPLETE": "zsh_complete", "COMP_WORDS": "builder l", "COMP_CWORD": ""},
+        {"_BUILDER_COMPLETE": "fish_complete", "COMP_WORDS": "builder l", "COMP_CWORD": " "},
+    ],
+)
+def test_a_variable_that_no_shell_has_set_is_a_mistake_and_no_bug(folder: Path, set_by_hand: dict[str, str]) -> None:
+    environ = environment(folder, **set_by_hand)
+    done = subprocess.run(["builder", "list"], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        f"error: _BUILDER_COMPLETE is set to `{set_by_hand['_BUILDER_COMPLETE']}`: "
+        "only a shell that completes a line sets it",
+        "what to do: `unset _BUILDER_COMPLETE`; `builder completion --help` tells how completion is set up",
+    ]
+
+
+def test_an_empty_variable_asks_nothing(folder: Path) -> None:
+    environ = environment(folder, _BUILDER_COMPLETE="")
+    done = subprocess.run(["builder", "schema", "mod"], cwd=folder, env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("{")

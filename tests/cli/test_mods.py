@@ -94,6 +94,8 @@ def test_nothing_is_wider_than_a_terminal(there: ModProject, against: tuple[str,
     yaml = 'requires: {vllm: ">=0.19,<0.23", transformers: ">=5", flashinfer: ">=0.6.7,<0.8"}'
     ten = diff(NEW, NEW.replace("ten\n", "TEN\n"))
     there.add_mod("a-mod-with-a-name-that-is-as-long-as-they-come", yaml, ten)
+    projects.add_mod(there.project.root, "bare", "true\n", {})
+    projects.add_mod(there.project.root, "required", "true\n", {}, f"description: x\nrun: run.sh\n{yaml}\n")
     verb = mod_check.run(there.project, (), against, there.environ, there.report)
     verdicts = verb if against else mod_pinned.run(there.project, (), there.environ, there.report)
     lines = list(mods_words.lines(verdicts, 80))
@@ -124,11 +126,27 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
 def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
     projects.add_mod(there.project.root, "bare", "true\n", {})
     said = run(there, "check", "bare", "--against", "0.20.0", "0.21.0").stdout
-    assert said == "bare\n  no patches to try\n"
+    assert said.splitlines() == [
+        "bare",
+        "  it declares no patches, so none can stop applying",
+        "  a `check:` in its mod.yaml would prove it in each image that is built",
+    ]
     yaml = 'description: x\nrun: run.sh\nrequires: {vllm: ">=0.21"}\n'
     projects.add_mod(there.project.root, "bare", "true\n", {}, yaml)
     rows = run(there, "check", "bare", "--against", "0.20.0", "0.21.0", code=1).stdout.splitlines()
-    assert rows[2:] == ["  vllm 0.20.0  excluded: it holds for vllm >=0.21", "  vllm 0.21.0  no patches to try"]
+    assert rows[2:] == [
+        "  vllm 0.20.0  excluded: it holds for vllm >=0.21",
+        "  vllm 0.21.0  it declares no patches, so none can stop applying",
+        "  a `check:` in its mod.yaml would prove it in each image that is built",
+    ]
+
+
+def test_patches_to_another_package_are_tried_with_its_name(there: ModProject) -> None:
+    there.add_mod("other", package="transformers")
+    assert run(there, "check", "other", "--against", "0.20.0").stdout.splitlines() == [
+        "other",
+        "  its patches are to transformers: `--against transformers=VERSION` tries them",
+    ]
 
 
 def test_a_new_one_is_made_and_checked(there: ModProject) -> None:
@@ -136,7 +154,11 @@ def test_a_new_one_is_made_and_checked(there: ModProject) -> None:
         "mods/my-mod/mod.yaml",
         "next: `builder mods check my-mod`, then `builder build TARGET --mod my-mod`",
     ]
-    assert run(there, "check", "my-mod").stdout == "my-mod\n  no patches to try\n"
+    assert run(there, "check", "my-mod").stdout.splitlines() == [
+        "my-mod",
+        "  it declares no patches, so none can stop applying",
+        "  its `check:` proves it in each image that is built",
+    ]
     assert "is there already" in run(there, "new", "my-mod", code=2).stderr
 
 

@@ -15,6 +15,8 @@ from tests.conftest import command
 
 # Nothing here needs an engine, and none is found.
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
+BUILD = ("build x", "build x --dry-run")
+EVERY = (*BUILD, "run x", "recipes show x", "export x --format script")
 
 
 @pytest.fixture
@@ -148,6 +150,24 @@ def test_build_refuses_a_recipe_that_names_a_number(project: Project) -> None:
     done = run(project, "build", "chat", code=2)
     assert "recipes/chat.yaml serves small:1, an image that is there already" in done.stderr
     assert "`container: small`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "commands"),
+    [
+        ("container: smal\ncommand: x", "2:1: container: no image definition makes `smal`; there are: small", EVERY),
+        ("container: small\nmods: [x]\ncommand: x", "3:8: no mod `x` in mods/; there are: template", BUILD),
+        ("container: small\ncommand: x {nosuch}", "3:12: no value for {nosuch}; there are: none", EVERY),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_said_the_same_way_by_every_command(
+    project: Project, text: str, said: str, commands: tuple[str, ...]
+) -> None:
+    locks.write(project, (1,), current=1)
+    projects.write(project.recipes / "x.yaml", f"name: x\n{text}\n")
+    assert run(project, "recipes", "check", "x", code=2).stdout.splitlines()[0] == f"recipes/x.yaml:{said}"
+    for typed in commands:
+        assert run(project, *typed.split(), code=2).stderr == f"error: recipes/x.yaml:{said}\n"
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_an_unknown_target_is_named_with_the_nearest(tmp_path: Path) -> None:
 def test_a_recipe_for_an_unknown_image_is_refused(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.add_recipe(tmp_path, "other", "vllm-node-none", "Org/M", [])
-    with pytest.raises(FileProblemsError, match=r"recipes/other\.yaml:1:1: container: no image definition makes"):
+    with pytest.raises(FileProblemsError, match=r"recipes/other\.yaml:4:1: container: no image definition makes"):
         target.find(project, "other")
 
 

@@ -119,5 +119,5 @@ def test_mistakes_are_told_with_what_to_do(there: ModProject) -> None:
     with pytest.raises(UsageError, match="no mod `fx`"):
         run(there, "0.20.0", names=("fx",))
     there.add_mod("fix", "after: [nothing]")
-    with pytest.raises(FileProblemsError, match=r"mods/fix/mod\.yaml:3:9: there is no mod nothing"):
+    with pytest.raises(FileProblemsError, match=r"mods/fix/mod\.yaml:3:9: no mod `nothing` in mods/"):
         run(there, "0.20.0")

@@ -74,6 +74,13 @@ def test_in_a_recipe_it_comes_after_those_before_it(there: ModProject) -> None:
     assert {one.state for one in run(there)} == {"applies"}
 
 
+def test_a_recipe_that_names_an_unknown_one_is_told_with_its_place(there: ModProject) -> None:
+    there.add_mod("fix")
+    add_recipe(there, "chat", "mods/fix", "mods/fx")
+    with pytest.raises(FileProblemsError, match=r"^recipes/chat\.yaml:5:20: no mod `fx` in mods/; did you mean fix\?$"):
+        run(there, "fix")
+
+
 def test_the_mods_of_a_definition_come_before_those_of_a_recipe(there: ModProject) -> None:
     there.define("wheel", "0.20.0", "[one]")
     there.add_mod("one")

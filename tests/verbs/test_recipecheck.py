@@ -26,8 +26,8 @@ def said(project: Project, text: str) -> list[str]:
 def test_everything_wrong_is_told_at_once(project: Project) -> None:
     assert said(project, BROKEN) == [
         "recipes/r.yaml:2:1: container: no image definition makes `smal`; there are: small",
-        "recipes/r.yaml:3:8: no mod `templat` in mods/; did you mean `template`?",
-        "recipes/r.yaml:3:22: no mod `other` in mods/",
+        "recipes/r.yaml:3:8: no mod `templat` in mods/; did you mean template?",
+        "recipes/r.yaml:3:22: no mod `other` in mods/; there are: template",
         "recipes/r.yaml:5:1: `A`: the indentation is lost; it belongs to `env` (line 4), two spaces in",
         "recipes/r.yaml:6:30: no value for {prt}; there are: none",
     ]

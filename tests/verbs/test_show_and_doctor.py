@@ -61,9 +61,14 @@ def test_doctor_names_every_thing_that_is_wrong(
     builder("build", "chat")
     images.tag(endpoint, "debian:bookworm-slim", f"{repository}:1")
     projects.write(small.root / "recipes/broken.yaml", "name: x\n")
+    projects.write(small.root / "recipes/lost.yaml", f"name: x\ncontainer: {repository}\nmods: [lost]\ncommand: x\n")
+    file = small.root / "dockerfiles/small/image.yaml"
+    projects.write(file, f"{file.read_text(encoding='utf-8')}mods: [gone]\n")
     said = builder("doctor", code=1).stdout
     assert f"warning  image:         {repository}:1 is moved" in said
     assert "error    recipes:       recipes/broken.yaml:1:1: the key `command` is missing" in said
+    assert "recipes/lost.yaml:3:8: no mod `lost` in mods/; there are: template" in said
+    assert "error    definitions:   dockerfiles/small/image.yaml:6:8: no mod `gone` in mods/; there" in said
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
     assert "error    engine:" in builder("doctor", code=1, environ=nowhere).stdout
     small.lock.write_text("<<<<<<< ours\n", encoding="utf-8")
