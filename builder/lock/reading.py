@@ -8,12 +8,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.errors import LockError, Place, Problem
-from builder.lock import parsing
+from builder.lock import lost, parsing
 from builder.lock.faults import TAKE_BACK, conflict_marks, lock_error
 from builder.lock.model import Lock
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from builder.project import Project
+
+
+def of(project: Project) -> Lock:
+    """The lock of a project, to decide by; an empty one where nothing was built yet. Raises LockError as ``read`` does,
+    and where the file is lost."""
+    content = read_bytes(project.lock)
+    if content is not None:
+        return parse_bytes(content, project.lock.name)
+    lost.refuse(project)
+    return Lock()
 
 
 def read(path: Path) -> Lock:

@@ -13,7 +13,8 @@ from builder.definitions import configuration
 from builder.definitions.image_chain import Overrides
 from builder.distribution import registry
 from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
-from builder.lock import reading
+from builder.lock import lost, reading
+from builder.lock.faults import TAKE_BACK
 from builder.lock.model import ImageName
 from builder.numbered import status
 from builder.pinning import frozen
@@ -81,8 +82,8 @@ def _pushed(place: registry.Place, endpoint: Endpoint, lock: Lock) -> Iterator[F
 
 
 def _lost(project: Project) -> Iterator[Finding]:
-    if project.lost_lock:
-        yield Finding(project.lock.name, "missing", "it is lost, while builds/ has images", "`builder lock --recover`")
+    if lost.is_lost(project):
+        yield Finding(project.lock.name, "missing", lost.SAID, TAKE_BACK)
 
 
 def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
