@@ -139,6 +139,19 @@ def test_a_mod_that_was_asked_for_beside_the_recipe_is_in_the_remedy(
     assert news["remedy"] == "`builder build recipes/chat.yaml --mod more`"
 
 
+def test_the_platform_that_it_was_built_for_is_in_the_remedy(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "small")
+    platform = reading.read(small.lock).images[repository].numbers[1].platform
+    other = "linux/amd64" if platform == "linux/arm64" else "linux/arm64"
+    definition = small.root / "dockerfiles/small/image.yaml"
+    text = definition.read_text(encoding="utf-8").replace("platform: host", f"platform: {other}")
+    projects.write(definition, text)
+    assert builder("verify").stdout == "all is as images.lock has it\n"
+    projects.write(definition, text.replace("greeting: hello", "greeting: good day"))
+    (news,) = json.loads(builder("verify", "--json").stdout)["findings"]
+    assert news["remedy"] == f"`builder build small --platform {platform}`"
+
+
 def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
     builder("build", "chat")
     pull = PullPin(7, "c" * 40, "d" * 64)
