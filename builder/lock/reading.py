@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.errors import LockError, Place, Problem
-from builder.lock import lost, parsing
+from builder.lock import parsing
 from builder.lock.faults import TAKE_BACK, conflict_marks, lock_error
 from builder.lock.model import Lock
 
@@ -24,6 +24,8 @@ def of(project: Project) -> Lock:
     content = read_bytes(project.lock)
     if content is not None:
         return parse_bytes(content, project.lock.name)
+    from builder.lock import lost  # only now: a lock that is there is read without json
+
     lost.refuse(project)
     return Lock()
 
