@@ -75,7 +75,7 @@ class SourceError(BuilderError):
 
 
 class LockError(BuilderError):
-    """images.lock is damaged, newer than this program, or does not cover what is asked."""
+    """images.lock is damaged, lost, newer than this program, or does not cover what is asked."""
 
     exit_code = 4
 

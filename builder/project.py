@@ -39,13 +39,13 @@ class Project:
         return self.builds / repository / str(number)
 
     @property
-    def lost_lock(self) -> bool:
-        """Whether there is no images.lock, though images were built here."""
-        return not self.lock.exists() and any(self.builds.glob("*/[0-9]*"))
-
-    @property
     def mirrors(self) -> Path:
         return self.state / "mirrors"
+
+    @property
+    def journal(self) -> Path:
+        """Where it is noted which number is being given, or pointer moved, right now."""
+        return self.state / "journal"
 
     @property
     def state(self) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.building import baking, work
-from builder.engine import images, versions
+from builder.engine import images
 from builder.errors import ImageStateError
 from builder.events import Said
 
@@ -40,7 +40,8 @@ def built(
     attest: Sequence[str] = (),
 ) -> Iterator[Again]:
     """Builds ``builds/REPOSITORY/NUMBER`` once more; the image is gone when the block ends, unless it was given another
-    name. Steps that BuildKit's cache still has are not done again. ``attest`` as for `baking.bake`.
+    name. Steps that BuildKit's cache still has are not done again. ``attest`` as for `baking.bake`. That the engine can
+    build (`versions.usable`) is asked by the caller, once.
 
     Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
     """
@@ -50,7 +51,6 @@ def built(
             f"{project.relative(directory)} is gone: {name} cannot be built again",
             hint="it is committed with images.lock: take it back with git",
         )
-    versions.usable(endpoint)
     work.clean_up(project, endpoint)
     with work.begin(project, endpoint, name.repository, {}) as place:
         report(Said(f"building {name} again from {project.relative(directory)}"))

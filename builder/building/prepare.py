@@ -82,7 +82,7 @@ def prepare_all(
     source have to say."""
     from builder.engine import versions
 
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     meant = [target.find(project, request.target) for request in requests]
     for one in meant:
         _require_a_definition(one)

@@ -125,11 +125,11 @@ def _finish_without_building(context: Context, prepared: Prepared, name: ImageNa
 
 
 def _push(context: Context, images: list[ImageName]) -> None:
-    from builder.cli import transfers
+    from builder.cli import image_progress
     from builder.cli.push import print_done
     from builder.verbs import push
 
-    with transfers.shown() as report:
+    with image_progress.shown() as report:
         done = push.run(context.project, context.endpoint, tuple(map(str, images)), report)
     for one in done:
         print_done(one)

@@ -25,10 +25,10 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     images.lock before the number is set, and `latest` where it is current. A node that fails stops no other; the exit
     code is then 1.
     """
-    from builder.cli import transfers
+    from builder.cli import image_progress
     from builder.verbs import copying
 
-    with transfers.shown() as report:
+    with image_progress.shown() as report:
         done = copying.run(context.project, context.endpoint, os.environ, image, nodes, report)
     failed = {node: outcome.error for node, outcome in done.outcomes.items() if outcome.error}
     having = ", ".join(node for node in done.outcomes if node not in failed)

@@ -27,10 +27,10 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     They go into the Hugging Face cache, at the revision that the recipe names, or else the one that was recorded when
     the model was paired. What was broken off goes on. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are followed.
     """
-    from builder.cli import transfer
+    from builder.cli import file_progress
     from builder.verbs import download as verb
 
-    with transfer.shown() as report:
+    with file_progress.shown() as report:
         done = verb.run(context.project, verb.Request(what, revision, nodes), os.environ, report)
     for one in done:
         took = f"{words.size(one.fetched)} in {words.duration(one.seconds)}" if one.fetched else "it was here already"

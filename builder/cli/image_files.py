@@ -33,10 +33,10 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
     holds only what number N of the same repository has not, and is of use only where that number is. FILE has its name
     when it is whole.
     """
-    from builder.cli import transfer
+    from builder.cli import file_progress
     from builder.verbs import export_image as verb
 
-    with transfer.shown() as report:
+    with file_progress.shown() as report:
         done = verb.run(context.project, context.endpoint, image, file, since, replace=force, report=report)
     if as_json:
         needs = str(done.needs) if done.needs else None
@@ -62,10 +62,10 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     serves a model: the number becomes current where the repository has none that is, and serves the models that nothing
     serves yet. A number that is another image here is not overwritten.
     """
-    from builder.cli import transfer
+    from builder.cli import file_progress
     from builder.verbs import import_image as verb
 
-    with transfer.shown() as report:
+    with file_progress.shown() as report:
         done = verb.run(context.project, context.endpoint, file, report)
     if as_json:
         document(

@@ -29,11 +29,16 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
 
     TARGET limits the list to a definition, a repository, a model, or the image of a recipe.
     """
+    from builder.lock import lost
+    from builder.lock.faults import TAKE_BACK
     from builder.serving import models as of_models
     from builder.verbs import listing
 
     lock, overview = listing.run(context.project, context.endpoint, target)
+    gone = f"images.lock is {lost.SAID}: {TAKE_BACK}" if lost.is_lost(context.project) else ""
     if as_json:
+        if gone:
+            note(gone)
         held = of_models.held(os.environ, lock)
         document(_document(lock, overview, held))
         return
@@ -41,8 +46,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         note(f"no engine answers, so states are unknown: {overview.engine_error}")
     for repository in overview.stray:
         note(f"{repository}:latest is not its current number; the next build or rollback mends that")
-    if not overview.rows and context.project.lost_lock:
-        put("images.lock is lost, while builds/ has images: `builder lock --recover` makes it again")
+    if gone:
+        put(gone)
     elif not overview.rows:
         put("no images yet: `builder build TARGET` makes the first")
     elif models:

@@ -21,10 +21,10 @@ def pull(context: Context, image: str) -> None:
     For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
     only when its content is what was recorded.
     """
-    from builder.cli import transfers
+    from builder.cli import image_progress
     from builder.verbs import pull as verb
 
-    with transfers.shown() as report:
+    with image_progress.shown() as report:
         done = verb.run(context.project, context.endpoint, image, report)
     said = f"pulled, {words.layers(done.moved)}" if done.moved else "is here already"
     put(f"{done.image} {said}")

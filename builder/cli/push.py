@@ -46,9 +46,9 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
         with progress.shown(steptimes.load(context.project)) as build_report:
             done = verb.run_attested(context.project, context.endpoint, images, kinds, os.environ, build_report)
     else:
-        from builder.cli import transfers
+        from builder.cli import image_progress
 
-        with transfers.shown() as report:
+        with image_progress.shown() as report:
             done = verb.run(context.project, context.endpoint, images, report)
     for one in done:
         print_done(one)

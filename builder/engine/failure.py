@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from builder.engine.api import raw
-from builder.engine.faults import START_HINT
+from builder.engine.faults import NO_ROOM, START_HINT
 from builder.engine.progress import title
 from builder.errors import BuilderError, BuildFailedError, EngineError, TreeGoneError
 
@@ -69,7 +69,7 @@ def _source(rest: Sequence[str]) -> list[str]:
 
 
 def _hint(text: str) -> str:
-    if "no space left on device" in text:
+    if NO_ROOM in text.lower():
         return "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
     if "Killed" in text or "exit code 137" in text:
         return "the machine may have run out of memory: lower build_jobs"

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `make engine`"
 
+NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
+NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), and run it again"
+
 
 class RefusedError(EngineError):
     """The engine answered, and said no: ``status`` is the HTTP status, ``said`` the engine's own words."""

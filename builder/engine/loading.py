@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from builder.engine import wire
+from builder.engine.faults import NO_ROOM, NO_ROOM_HINT
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ def load(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
     said = _complaint(body)
     if status < 400 and not said:
         return
-    room = "no space left" in said.lower()
-    hint = "make room on the disk of the engine (`docker system df`), and run it again" if room else ""
+    hint = NO_ROOM_HINT if NO_ROOM in said.lower() else ""
     raise TransferError(f"the engine did not take the image: {said or f'status {status}'}", hint=hint)
 
 

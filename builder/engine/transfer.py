@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.engine.api import quoted, stream
-from builder.engine.faults import RefusedError, SlowError
+from builder.engine.faults import NO_ROOM, NO_ROOM_HINT, RefusedError, SlowError
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _hint(said: str) -> str:
 
 
 _HINTS = (
-    (("no space left",), "make room on that machine's disk (`docker system df` there), and run it again"),
+    ((NO_ROOM,), NO_ROOM_HINT),
     (("unauthorized", "no basic auth", "denied", "authentication required"), "log in first: `docker login REGISTRY`"),
     (
         ("connection refused", "no such host", "i/o timeout", "no route to host"),

@@ -15,6 +15,20 @@ from builder.lock.model import Lock
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from builder.project import Project
+
+
+def of(project: Project) -> Lock:
+    """The lock of a project, to decide by; an empty one where nothing was built yet. Raises LockError as ``read`` does,
+    and where the file is lost."""
+    content = read_bytes(project.lock)
+    if content is not None:
+        return parse_bytes(content, project.lock.name)
+    from builder.lock import lost  # only now: a lock that is there is read without json
+
+    lost.refuse(project)
+    return Lock()
+
 
 def read(path: Path) -> Lock:
     """The lock in ``path``; an empty one where there is no such file. Raises LockError as ``parse`` does, and for a

@@ -166,7 +166,7 @@ def settle(project: Project, endpoint: Endpoint, lock: Lock) -> None:
 
     To be called under the writer's lock only.
     """
-    for path in sorted(_journal(project).glob("*")):
+    for path in sorted(project.journal.glob("*")):
         if path.suffix != ".json":  # somebody was killed before it said anything
             path.unlink()
             continue
@@ -207,12 +207,8 @@ def _repository(lock: Lock, name: str) -> Repository:
     return lock.images.get(name, Repository())
 
 
-def _journal(project: Project) -> Path:
-    return project.state / "journal"
-
-
 def _note(project: Project, name: ImageName, engine_id: str) -> None:
-    folder = _journal(project)
+    folder = project.journal
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})
     temporary = folder / f"{name.repository.replace('/', '_')}.new"

@@ -61,7 +61,7 @@ def prepare(project: Project, endpoint: Endpoint, environ: Mapping[str, str], re
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where an engine that shall
     serve has not the image that images.lock records.
     """
-    found = served.find(project, reading.read(project.lock), request.text)
+    found = served.find(project, reading.of(project), request.text)
     nodes = _nodes(project, found, request.nodes)
     all_settings = _settings(project, found, nodes, request, environ)
     places = tuple(running_now.node_place(environ, node) for node in nodes) or (Place(endpoint),)

@@ -75,7 +75,7 @@ def run(
     It goes through the registry of builder.yaml, or through one that is started on this machine for as long. Raises
     UsageError for an unknown image or node, and what keeps the image from getting into the registry.
     """
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     job = _Job(lock, names.numbered(project, lock, text)[0], report)
     engines = machines.engines(project, environ, nodes)
     through = configuration.load(project).registry

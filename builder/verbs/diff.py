@@ -69,7 +69,7 @@ def run(project: Project, before: str, after: str, wanted: Wanted, report: Repor
 
     Raises UsageError where images.lock has no such image. The engine is not asked.
     """
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     old, old_fault = _side(project, lock, before)
     new, new_fault = _side(project, lock, after)
     found = changes.between(*_contents(lock, old, new))

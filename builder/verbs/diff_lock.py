@@ -76,7 +76,7 @@ def run(project: Project, before: str, after: str | None, wanted: Wanted, report
     Raises UsageError where there is no such revision, LockError where images.lock cannot be read in one.
     """
     old = _at(project, before)
-    new = reading.read(project.lock) if after is None else _at(project, after)
+    new = reading.of(project) if after is None else _at(project, after)
     return LockDifference(
         before=before,
         after=after or NOW,

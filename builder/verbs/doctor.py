@@ -12,7 +12,8 @@ from builder.definitions import image, mod_reading, recipe, recipe_problems
 from builder.engine import endpoint as endpoints
 from builder.engine import versions
 from builder.errors import BuilderError
-from builder.lock import reading
+from builder.lock import lost, reading
+from builder.lock.faults import TAKE_BACK
 from builder.mods import choice
 from builder.numbered import status
 from builder.sources import environment
@@ -136,10 +137,8 @@ def _lock(project: Project, endpoint: Endpoint | None) -> Iterator[Finding]:
     except BuilderError as error:
         yield Finding("images.lock", "error", error.message, error.hint)
         return
-    if project.lost_lock:
-        yield Finding(
-            "images.lock", "warning", "lost, while builds/ has images", "`builder lock --recover` makes it again"
-        )
+    if lost.is_lost(project):
+        yield Finding("images.lock", "error", lost.SAID, TAKE_BACK)
         return
     count = sum(len(held.numbers) for held in lock.images.values())
     yield Finding("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")

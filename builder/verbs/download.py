@@ -71,7 +71,7 @@ def run(project: Project, request: Request, environ: Mapping[str, str], report: 
     places = [models_copy.destination(environ, known.node(name)) for name in request.nodes]
     if places:
         models_copy.require_rsync()
-    wanted = _wanted(project, reading.read(project.lock), request)
+    wanted = _wanted(project, reading.of(project), request)
     snapshots = [huggingface.look(environ, one.model, one.revision) for one in wanted]
     _require_room(environ, snapshots)
     done = tuple(_fetch(environ, snapshot, report) for snapshot in snapshots)

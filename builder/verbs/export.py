@@ -45,7 +45,7 @@ def run(project: Project, request: Request, environ: Mapping[str, str]) -> Expor
 
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet.
     """
-    found = served.find(project, reading.read(project.lock), request.text)
+    found = served.find(project, reading.of(project), request.text)
     rendered = command.render(found.recipe, request.overrides, request.extra)
     remarks = [remark] if (remark := served.remark(found)) else []
     if request.format == "recipe":

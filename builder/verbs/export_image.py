@@ -61,7 +61,7 @@ def run(
     Raises UsageError for an unknown number and for a file that exists, unless ``replace``; ImageStateError where the
     engine lacks an image; TransferError where the file could not be written. There is no file then.
     """
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     name, recorded = names.numbered(project, lock, text)
     registry.require(endpoint, name, recorded)
     needs = None

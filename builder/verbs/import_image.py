@@ -46,7 +46,7 @@ def run(project: Project, endpoint: Endpoint, path: Path, report: Report) -> Imp
     has other content here, or the image is missing that the file was made for. Nothing is changed then.
     """
     with archive_reading.opened(path) as (held, file):
-        lock = reading.read(project.lock)
+        lock = reading.of(project)
         _refuse_other(project, endpoint, lock, held)
         here = images.inspect(endpoint, str(held.name)) is not None
         if here and lock.image(held.name) and build_directory.path_of(project, held.name).exists():

@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 def run(project: Project, endpoint: Endpoint, target: str | None) -> tuple[Lock, status.Overview]:
     """The lock, cut down to what ``target`` names, and how its images stand in the engine.
 
-    Raises UsageError where ``target`` names nothing.
+    Raises UsageError where ``target`` names nothing, LockError where images.lock is lost and so cannot tell.
     """
-    lock = reading.read(project.lock)
-    if target is not None:
-        lock = _only(project, lock, target)
+    lock = reading.read(project.lock) if target is None else _only(project, reading.of(project), target)
     return lock, status.overview(project, endpoint, lock)
 
 

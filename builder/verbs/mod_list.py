@@ -33,7 +33,7 @@ def run(project: Project) -> tuple[Listed, ...]:
     uses = usage.uses(project, usage.definitions(project))
     images = [
         (f"{repository}:{number}", image.mods)
-        for repository, held in reading.read(project.lock).images.items()
+        for repository, held in reading.of(project).images.items()
         for number, image in held.numbers.items()
     ]
     found = []

@@ -59,7 +59,7 @@ def run(project: Project, names: Sequence[str], environ: Mapping[str, str], repo
     """
     wanted = trial.load(project, names)
     reach = packages.access(project, environ, lambda text: report(Said(text)))
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     known = usage.definitions(project)
     pinned = {name: _pinned(project, reach, lock, name) for name in known}
     uses = usage.uses(project, known)

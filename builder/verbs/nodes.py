@@ -62,7 +62,7 @@ class NodeState:
 
 def run(project: Project, environ: Mapping[str, str]) -> tuple[NodeState, ...]:
     """All nodes of builder.yaml, asked side by side; one that does not answer has an ``error``."""
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     engines = machines.engines(project, environ, ())
 
     def look(node: str, engine: Endpoint) -> NodeState:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder.definitions import recipe as recipes
 from builder.errors import UsageError
 from builder.events import WAITING, Report
-from builder.lock import reading, writing
+from builder.lock import lost, reading, writing
 from builder.numbered import names, pointers, record
 from builder.numbered.pointers import Move
 from builder.serving import models
@@ -64,7 +64,7 @@ def pair(
     NothingToDoError for an image that is marked bad, unless ``force``; ImageStateError where the engine does not have
     it; UsageError where images.lock does not.
     """
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     name, _ = names.numbered(project, lock, text)
     first = None if model in lock.models else _recipe(project, model, name)
     recipe = first or _paired_by(project, lock, model)
@@ -121,6 +121,7 @@ def mark(project: Project, text: str, status: Status, note: str | None, report: 
 
     Raises UsageError where ``text`` names neither a model nor a numbered image.
     """
+    lost.refuse(project)
     with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
         lock = transaction.lock
         if text in lock.models:

@@ -32,7 +32,7 @@ def run(project: Project, endpoint: Endpoint, text: str, *, force: bool, report:
     Raises NothingToDoError for one that is marked bad, unless ``force``; ImageStateError where the engine does not have
     it; UsageError where images.lock does not.
     """
-    name, _ = names.numbered(project, reading.read(project.lock), text)
+    name, _ = names.numbered(project, reading.of(project), text)
     done: tuple[Move, ...] = ()
 
     def change(lock: Lock) -> Lock:

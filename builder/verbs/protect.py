@@ -19,7 +19,7 @@ def run(project: Project, text: str, *, pinned: bool, report: Report) -> tuple[I
 
     Raises UsageError where images.lock has no such image.
     """
-    name, _ = names.numbered(project, reading.read(project.lock), text)
+    name, _ = names.numbered(project, reading.of(project), text)
     with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
         _, now = names.numbered(project, transaction.lock, str(name))
         if now.pinned == pinned:

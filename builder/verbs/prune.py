@@ -91,7 +91,7 @@ def plan(
     project: Project, endpoint: Endpoint, wish: keeping.Wish, now: datetime, environ: Mapping[str, str]
 ) -> Pruning:
     """What would go and what stays; nothing is changed. Raises EngineError where no engine answers."""
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     states, tags = status.states(project, endpoint, lock)
     every = {image.id: image for image in disk.every_image(endpoint)}
     # A number that was pruned and came back (a container held it, or somebody pulled it) is there as well.

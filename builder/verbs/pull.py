@@ -33,7 +33,7 @@ def run(project: Project, endpoint: Endpoint, text: str, report: Report) -> Pull
 
     Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the image did not come.
     """
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     name = _named(project, lock, text)
     if fetching.is_here(endpoint, lock, name):
         return Pulled(name, None)

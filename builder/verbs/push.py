@@ -113,7 +113,7 @@ def _attested(
 
 
 def _wanted(project: Project, texts: tuple[str, ...]) -> tuple[Lock, registry.Place, tuple[ImageName, ...]]:
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     wanted = tuple(dict.fromkeys(names.numbered(project, lock, text)[0] for text in texts))
     return lock, registry.Place(configuration.load(project).required_registry()), wanted
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.building import again
-from builder.engine import images
+from builder.engine import images, versions
 from builder.events import WAITING
 from builder.lock import reading
 from builder.numbered import names, record
@@ -40,7 +40,8 @@ def run(project: Project, endpoint: Endpoint, text: str, environ: Mapping[str, s
     new image stays. Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
     """
     started = time.monotonic()
-    name, recorded = names.numbered(project, reading.read(project.lock), text)
+    name, recorded = names.numbered(project, reading.of(project), text)
+    versions.usable(endpoint)
     with again.built(project, endpoint, name, recorded, environ, report) as built:
         same = built.fingerprint == recorded.fingerprint
         restored = same and images.inspect(endpoint, str(name)) is None

@@ -50,7 +50,7 @@ class Shown:
 
 def overview(project: Project, endpoint: Endpoint) -> Overview:
     """The project's recipes."""
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     rows = [_row(lock, checked) for checked in recipecheck.check(project, ())]
     return _with_states(project, endpoint, lock, rows)
 
@@ -68,7 +68,7 @@ def show(
             f"`{text}` is an image definition, not a recipe", hint="`builder recipes list` shows the recipes"
         )
     rendered = command.render(found, overrides, extra)
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     row = _row(lock, Checked(found.file, found, (), recipecheck.remarks(found)))
     seen = _with_states(project, endpoint, lock, [row])
     return Shown(seen.rows[0], rendered), seen.engine_error

@@ -14,7 +14,7 @@ from builder.distribution import registry, traces_remote
 from builder.engine import images
 from builder.errors import LockError, NothingToDoError
 from builder.events import WAITING, Report, Said
-from builder.lock import reading, sides, writing
+from builder.lock import lost, reading, sides, writing
 from builder.lock.model import ImageName, Lock
 from builder.numbered import reassembly, traces
 from builder.numbered.record import point_latest
@@ -27,6 +27,8 @@ _NOWHERE = (
     "marks, notes and pins (`builder pin`) that were set, and pairings that `pair` or `rollback` moved, stand nowhere"
     " else: models are paired with the newest image that was built for them"
 )
+
+_ANEW = "nothing tells any more what builds/ was built from: move its folders away, and images.lock begins anew"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ def run(project: Project, endpoint: Endpoint, report: Report) -> Recovered:
             *(f for one in missing for f in one.findings),
         )
         if not missing:
-            raise NothingToDoError("\n".join((_nothing(bool(found)), *findings)))
+            hint = _ANEW if lost.is_lost(project) else ""
+            raise NothingToDoError("\n".join((_nothing(bool(found)), *findings)), hint=hint)
         aside = _put_aside(project, damaged)
         here = traces.current(endpoint, found)
         transaction.commit(reassembly.completed(transaction.lock, missing, {**there.latest, **here}))

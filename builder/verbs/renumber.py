@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from builder.engine import images
 from builder.errors import EngineError
 from builder.events import WAITING, Report
-from builder.lock import merging, reading, sides, writing
+from builder.lock import lost, merging, reading, sides, writing
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbered import merged_builds, record
 
@@ -46,8 +46,10 @@ def run(project: Project, endpoint: Endpoint, report: Report) -> Mended:
     """Makes one lock of what a merge left, and brings build directories and tags in line with it.
 
     A lock with nothing to mend stays as it is; where the tags of this engine still are those of before another machine
-    mended it, they follow. Raises LockError where a side is damaged in another way.
+    mended it, they follow. Raises LockError where a side is damaged in another way,
+    or all of it is lost.
     """
+    lost.refuse(project)
     found: list[Lock] = []
 
     def read(content: bytes, file: str) -> Lock:

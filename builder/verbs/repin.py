@@ -59,7 +59,7 @@ def run(
     What resolves is written, whatever else does not. Raises what ``pinned.complete`` does; images.lock is then as it
     was.
     """
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     wanted = _chains(project, endpoint, names, overrides)
     completed = chains.complete(project, endpoint, lock, wanted, update, environ, report)
     after: dict[tuple[str, str], Pins] = {}
@@ -85,7 +85,7 @@ def check(
     project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image_chain.Overrides
 ) -> tuple[str, ...]:
     """What images.lock does not cover of the definitions ``names`` (all where there are none): ``cpu: base``."""
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     found = [
         f"{name} on {chain[-1].platform}: {missing}"
         for chain in _chains(project, endpoint, names, overrides)

@@ -50,7 +50,7 @@ def run(
     Raises NothingToDoError where there is none to go to, and for a ``to`` that is marked bad, unless ``force``;
     ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing.
     """
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     subject = _subject(project, lock, text)
     if not dry_run:
         _fetch_missing(project, endpoint, lock, moves(lock, subject, to), report)

@@ -27,7 +27,7 @@ class Shown:
 
 def run(project: Project, endpoint: Endpoint, text: str) -> Shown:
     """What is in the image called ``text``. Raises UsageError where images.lock has no such image."""
-    lock = reading.read(project.lock)
+    lock = reading.of(project)
     name, _ = names.numbered(project, lock, text)
     overview = status.overview(project, endpoint, lock.only(name))
     directory = project.build_directory(name.repository, name.number)

@@ -7,21 +7,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder.building import build_directory, prepare
-from builder.comparing import edited
+from builder.building import build_directory
+from builder.comparing import edited, today
 from builder.definitions import configuration
-from builder.definitions.image_chain import Overrides
 from builder.distribution import registry
 from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
-from builder.lock import reading
+from builder.lock import lost, reading
+from builder.lock.faults import TAKE_BACK
 from builder.lock.model import ImageName
 from builder.numbered import status
 from builder.pinning import frozen
-from builder.plan import explain
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from builder.engine.endpoint import Endpoint
-    from builder.lock.model import Lock, NumberedImage
+    from builder.lock.model import Lock
     from builder.project import Project
 
 SHOWN_REASONS = 3
@@ -44,10 +45,11 @@ class Finding:
 def run(project: Project, endpoint: Endpoint) -> tuple[Finding, ...]:
     """All findings, the gravest first. Raises LockError where images.lock itself cannot be read."""
     lock = reading.read(project.lock)
+    directories = tuple(_directories(project, lock))
     return (
         *_lost(project),
-        *_engine(project, endpoint, lock),
-        *_directories(project, lock),
+        *_engine(project, endpoint, lock, {finding.subject for finding in directories}),
+        *directories,
         *_diffs(project, lock),
         *_changed(project, endpoint, lock),
     )
@@ -81,22 +83,24 @@ def _pushed(place: registry.Place, endpoint: Endpoint, lock: Lock) -> Iterator[F
 
 
 def _lost(project: Project) -> Iterator[Finding]:
-    if project.lost_lock:
-        yield Finding(project.lock.name, "missing", "it is lost, while builds/ has images", "`builder lock --recover`")
+    if lost.is_lost(project):
+        yield Finding(project.lock.name, "missing", lost.SAID, TAKE_BACK)
 
 
-def _engine(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
+def _engine(project: Project, endpoint: Endpoint, lock: Lock, unlike: AbstractSet[str]) -> Iterator[Finding]:
+    """``unlike`` names the images that cannot be built again before their build directories are taken back."""
     overview = status.overview(project, endpoint, lock)
     if overview.engine_error:
         yield Finding("engine", "unknown", overview.engine_error, "`builder doctor` says more")
     for row in overview.rows:
         name = str(row.name)
+        first = ", once its build directory is what it was (see there)" if name in unlike else ""
         if row.state == "missing":
-            back = f"`builder pull {name}`" if row.image.digest else f"`builder rebuild {name}`"
+            back = f"`builder pull {name}`" if row.image.digest else f"`builder rebuild {name}`{first}"
             yield Finding(name, "missing", "the engine has no image of that name", back)
         elif row.state == "moved":
             free = f"docker tag {name} OTHER-NAME; docker image rm {name}"
-            remedy = f"`{free}` sets the name free, then `builder rebuild {name}` builds it again"
+            remedy = f"`{free}` sets the name free, then `builder rebuild {name}` builds it again{first}"
             yield Finding(name, "moved", "the name stands for another image than the one that was built", remedy)
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"
@@ -131,9 +135,9 @@ def _changed(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Findi
         if held.current is None:
             continue
         name, image = ImageName(repository, held.current), held.numbers[held.current]
-        target = image.recipe or image.definition
         try:
-            reasons = _reasons(project, endpoint, name, image, target)
+            build = today.wanted(project, endpoint, name, image)
+            reasons = today.reasons(project, endpoint, name, image, build, os.environ)
         except EngineError:
             return  # that no engine answers is said already
         except BuilderError as error:
@@ -142,19 +146,7 @@ def _changed(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Findi
         if reasons:
             more = f" and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
             said = f"a build makes another image today: {', '.join(reasons[:SHOWN_REASONS])}{more}"
-            yield Finding(str(name), "changed", said, f"`builder build {target}`")
-
-
-def _reasons(
-    project: Project, endpoint: Endpoint, name: ImageName, image: NumberedImage, target: str
-) -> tuple[str, ...]:
-    """The inputs that differ from those of an image if ``target`` is built with the pins as they are."""
-    request = prepare.Request(target, overrides=Overrides(image.platform), locked=True)
-    (prepared,) = prepare.prepare_all(project, endpoint, [request], os.environ, lambda _: None)
-    if prepared.plan.input_hash == image.input_hash:
-        return ()
-    try:
-        before = build_directory.read(project, name).steps
-    except FileProblemsError:
-        return ("its inputs",)
-    return explain.changes(before, prepared.plan.steps)
+            yield Finding(str(name), "changed", said, f"`{build.command}`")
+        elif build.mods:
+            said = f"{build.target} does not ask for all of its mods: a build of it alone makes another image"
+            yield Finding(str(name), "changed", said, f"`{build.command}`")

@@ -88,14 +88,6 @@ def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
     assert "--project FOLDER" in done.stderr
 
 
-def test_a_lost_lock_is_not_taken_for_a_project_without_images(tmp_path: Path) -> None:
-    projects.make(tmp_path)
-    (tmp_path / "images.lock").unlink(missing_ok=True)
-    (tmp_path / "builds/small/1").mkdir(parents=True)
-    for command in ("list", "doctor"):
-        assert "`builder lock --recover` makes it again" in " ".join(run(command, cwd=tmp_path).stdout.split())
-
-
 def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
     projects.make(tmp_path)
     said = "no images yet: `builder build TARGET` makes the first\n"

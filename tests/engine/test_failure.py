@@ -100,7 +100,11 @@ def test_a_step_that_failed_before_the_engine_went_away_is_the_reason(tmp_path: 
 
 @pytest.mark.parametrize(
     ("said", "hint"),
-    [("write /x: no space left on device", "disk is full"), ("/bin/bash: line 1: 5 Killed", "out of memory")],
+    [
+        ("write /x: no space left on device", "disk is full"),
+        ("tar: No space left on device", "disk is full"),
+        ("/bin/bash: line 1: 5 Killed", "out of memory"),
+    ],
 )
 def test_hints(alive: Endpoint, said: str, hint: str) -> None:
     assert hint in judged(alive, [f"ERROR: failed to solve: {said}"]).hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from builder.engine import attestations, images
+from builder.engine import attestations, images, versions
 from builder.engine import registry as engine_registry
 from builder.engine.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.model import ImageName, NumberedImage
 from builder.project import Project
+from builder.verbs import push
 from tests import projects, registries, scanners
 from tests.conftest import BASE, Command, remove_all
 from tests.registries import Node, Registry
@@ -85,6 +87,22 @@ def test_they_lie_beside_the_image_and_its_content_stays(
     assert images.inspect(endpoint, f"{built}:1") == local
     assert not [tag for tag in images.tags(endpoint) if registry.address in tag and "scanner" not in tag]
     assert builder("verify", "--registry").stdout == "all is as images.lock has it\n"
+
+
+def test_what_the_engine_can_do_is_asked_once(
+    small: Project, built: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    usable = versions.usable
+
+    def counted(one: Endpoint) -> versions.Versions:
+        asked.append(one.host)
+        return usable(one)
+
+    monkeypatch.setattr(versions, "usable", counted)
+    (done,) = push.run_attested(small, endpoint, (f"{built}:1",), {"provenance"}, os.environ, lambda _: None)
+    assert attestations.found(endpoint, done.reference) == {"provenance"}
+    assert asked == [endpoint.host]
 
 
 def test_what_is_there_is_not_made_twice_and_what_is_added_keeps_it(

@@ -226,6 +226,8 @@ def test_what_is_here_without_its_record_is_recorded(
     file = tmp_path / "two.tar"
     builder("export-image", f"{repository}:2", str(file))
     built.lock.unlink()
+    assert "images.lock is lost" in builder("import-image", str(file), code=4).stderr
+    built.lock.write_text(text.dump(Lock()))
     said = builder("import-image", str(file)).stdout
     assert said.startswith(f"{repository}:2 is here already\nit serves {MODEL}\n")
     assert [*reading.read(built.lock).images[repository].numbers] == [2]

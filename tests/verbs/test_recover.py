@@ -37,12 +37,37 @@ def lived(small: Project, builder: Command) -> Project:
 def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repository: str) -> None:
     before = lived.lock.read_bytes()
     lived.lock.unlink()
+    for arguments in (["build", "chat"], ["build", "small", "--dry-run"], ["lock"], ["restart", "chat"]):
+        assert "`builder lock --recover` makes it anew" in " ".join(builder(*arguments, code=4).stderr.split())
+    assert not lived.lock.exists()
     done = builder("lock", "--recover").stdout
     assert done.startswith(f"images.lock records 3 images again: {repository}:1, {repository}:2, {repository}:3\n")
     assert "marks, notes and pins" in done
     assert lived.lock.read_bytes() == before
     assert "nothing to recover" in builder("lock", "--recover", code=1).stderr
     assert builder("build", "chat").stdout.startswith(f"already built as {repository}:3\n")
+
+
+def test_what_nothing_tells_of_is_moved_away_to_begin_anew(small: Project, builder: Command, repository: str) -> None:
+    projects.write(small.builds / "gone/1/bake.json", "{}")
+    said = builder("lock", "--recover", code=1).stderr
+    assert "move its folders away" in said
+    small.builds.rename(small.root / "away")
+    builder("build", "chat")
+    assert [*reading.read(small.lock).images[repository].numbers] == [1]
+
+
+def test_a_clone_builds_with_its_lock_and_without_builds_as_a_new_project(
+    small: Project, builder: Command, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    builder("build", "chat")
+    clone = Project(tmp_path_factory.mktemp("clone") / "clone")
+    shutil.copytree(small.root, clone.root, ignore=shutil.ignore_patterns(".builder", ".images.lock*"))
+    assert "already built as" in builder("--project", str(clone.root), "build", "chat").stdout
+    shutil.rmtree(clone.builds)
+    assert "already built as" in builder("--project", str(clone.root), "build", "chat").stdout
+    clone.lock.unlink()
+    assert "would build the next number" in builder("--project", str(clone.root), "build", "chat", "--dry-run").stdout
 
 
 def test_a_damaged_lock_is_kept_aside(lived: Project, builder: Command) -> None:

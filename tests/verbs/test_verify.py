@@ -106,6 +106,52 @@ def test_what_changed_since_is_news_and_no_fault(small: Project, builder: Comman
     assert "cannot be built today: `recipes/chat.yaml` is no image definition" in builder("verify").stdout
 
 
+def test_a_mod_that_was_asked_for_beside_the_recipe_is_in_the_remedy(
+    small: Project, builder: Command, repository: str, endpoint: Endpoint
+) -> None:
+    for name, after in (("extra", "after: [more]\n"), ("more", "")):
+        yaml = f"description: {name}\nrun: run.sh\n{after}"
+        projects.add_mod(small.root, name, f'echo {name} > "$WORKSPACE_DIR/{name}"\n', {}, yaml)
+    builder("build", "chat", "--mod", "extra", "--mod", "mods/more")
+    command = "builder build recipes/chat.yaml --mod more --mod extra"
+    assert builder("verify").stdout == (
+        f"changed  {repository}:1: recipes/chat.yaml does not ask for all of its mods: a build of it alone makes"
+        f" another image → `{command}`\n"
+    )
+    assert builder(*command.split()[1:]).stdout.startswith(f"already built as {repository}:1\n")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    assert builder("verify").stdout == (
+        f"changed  {repository}:1: a build makes another image today: mod template: changed → `{command}`\n"
+    )
+    images.untag(endpoint, f"{repository}:1")
+    projects.write(small.builds / repository / "1/mods/extra/run.sh", "edited\n")
+    missing, edited, changed = json.loads(builder("verify", "--json", code=7).stdout)["findings"]
+    rebuild = f"builder rebuild {repository}:1"
+    assert missing["remedy"] == f"`{rebuild}`, once its build directory is what it was (see there)"
+    assert (edited["kind"], changed["remedy"]) == ("edited", f"`{command}`")
+    projects.write(small.builds / repository / "1/mods/extra/run.sh", 'set -eu\necho extra > "$WORKSPACE_DIR/extra"\n')
+    builder(*rebuild.split()[1:])
+    assert [kind for kind, _ in found(builder, 0)] == ["changed"]
+    # One that is nowhere any more cannot be asked for.
+    shutil.rmtree(small.mods / "extra")
+    (news,) = json.loads(builder("verify", "--json").stdout)["findings"]
+    assert "mod extra: gone" in news["said"]
+    assert news["remedy"] == "`builder build recipes/chat.yaml --mod more`"
+
+
+def test_the_platform_that_it_was_built_for_is_in_the_remedy(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "small")
+    platform = reading.read(small.lock).images[repository].numbers[1].platform
+    other = "linux/amd64" if platform == "linux/arm64" else "linux/arm64"
+    definition = small.root / "dockerfiles/small/image.yaml"
+    text = definition.read_text(encoding="utf-8").replace("platform: host", f"platform: {other}")
+    projects.write(definition, text)
+    assert builder("verify").stdout == "all is as images.lock has it\n"
+    projects.write(definition, text.replace("greeting: hello", "greeting: good day"))
+    (news,) = json.loads(builder("verify", "--json").stdout)["findings"]
+    assert news["remedy"] == f"`builder build small --platform {platform}`"
+
+
 def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
     builder("build", "chat")
     pull = PullPin(7, "c" * 40, "d" * 64)

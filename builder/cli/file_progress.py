@@ -1,4 +1,4 @@
-"""How far a transfer has come: a bar on a terminal, a line now and then elsewhere."""
+"""How far files are on their way, a model's or that of an image: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 

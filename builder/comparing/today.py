@@ -1,0 +1,81 @@
+"""What a build would make today of what a numbered image was built from, and the command that builds it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.building import build_directory, prepare
+from builder.definitions import image_chain, mod_reading, target
+from builder.definitions.image_chain import Overrides
+from builder.engine import versions
+from builder.errors import FileProblemsError
+from builder.plan import explain
+
+if TYPE_CHECKING:
+    from builder.engine.endpoint import Endpoint
+    from builder.lock.model import ImageName, NumberedImage
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The build that an image came from, as far as the record tells: ``target`` is its recipe, or its definition.
+
+    ``mods`` are those in it that neither of these asks for today (``--mod`` gave them, or the recipe has dropped them
+    since); ``platform`` is empty where a build without ``--platform`` is for the same one.
+    """
+
+    target: str
+    mods: tuple[str, ...]
+    platform: str
+
+    @property
+    def command(self) -> str:
+        """What to type."""
+        mods = "".join(f" --mod {name}" for name in self.mods)
+        return f"builder build {self.target}{mods}" + (f" --platform {self.platform}" if self.platform else "")
+
+
+def wanted(project: Project, endpoint: Endpoint, name: ImageName, image: NumberedImage) -> Wanted:
+    """The build that would make the image called ``name`` today. Raises what its recipe and definitions have to say,
+    and EngineError where no engine answers."""
+    text = image.recipe or image.definition
+    meant = target.find(project, text)
+    chain = image_chain.load(project, meant.definition, versions.platform(endpoint))
+    asked = {mod_reading.name_of(mod) for one in chain for mod in one.mods}
+    asked |= {mod_reading.name_of(mod) for mod in (meant.recipe.mods if meant.recipe else ())}
+    there = mod_reading.names(project)
+    mods = tuple(mod for mod in _baked(project, name, image) if mod not in asked and mod in there)
+    return Wanted(text, mods, "" if chain[-1].platform == image.platform else image.platform)
+
+
+def reasons(
+    project: Project,
+    endpoint: Endpoint,
+    name: ImageName,
+    image: NumberedImage,
+    build: Wanted,
+    environ: Mapping[str, str],
+) -> tuple[str, ...]:
+    """The inputs that differ from those of the image where ``build`` is done with the pins as they are; none where it
+    makes the same image. Raises what `prepare.prepare_all` does."""
+    request = prepare.Request(build.target, build.mods, overrides=Overrides(image.platform), locked=True)
+    (prepared,) = prepare.prepare_all(project, endpoint, [request], environ, lambda _: None)
+    if prepared.plan.input_hash == image.input_hash:
+        return ()
+    try:
+        before = build_directory.read(project, name).steps
+    except FileProblemsError:
+        return ("its inputs",)
+    return explain.changes(before, prepared.plan.steps)
+
+
+def _baked(project: Project, name: ImageName, image: NumberedImage) -> tuple[str, ...]:
+    """The mods of an image, in the order in which they were baked where its build directory tells."""
+    try:
+        order = tuple(build_directory.read(project, name).mods)
+    except FileProblemsError:
+        order = ()
+    return (*(mod for mod in order if mod in image.mods), *(mod for mod in image.mods if mod not in order))

@@ -1,0 +1,66 @@
+"""What each command says where images.lock is gone, though builds/ has images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import projects
+from tests.cli.test_main import run
+
+
+def test_a_lost_lock_is_not_taken_for_a_project_without_images(tmp_path: Path) -> None:
+    projects.make(tmp_path)
+    projects.write(tmp_path / "builds/small/1/bake.json", "{}")
+    for command in ("list", "doctor"):
+        assert "`builder lock --recover` makes it anew" in " ".join(run(command, cwd=tmp_path).stdout.split())
+    for_programs = run("list", "--json", cwd=tmp_path)
+    assert json.loads(for_programs.stdout)["images"] == []
+    assert "images.lock is lost" in for_programs.stderr
+
+
+NEEDS_THE_LOCK = """\
+build small
+build chat --dry-run
+lock
+lock --check
+lock --renumber
+rebuild small:1
+run chat
+rollback small
+pair Org/Model-1B small:1
+mark small:1 good
+promote small:1
+pin small:1
+unpin small:1
+push small:1
+pull small:1
+copy small:1 node
+export chat --format compose
+export-image small:1 file.tar
+show small:1
+diff small:1 small:2
+list chat
+prune
+download chat
+nodes
+mods list
+mods check
+recipes list
+recipes show chat
+"""
+
+
+@pytest.mark.parametrize("command", NEEDS_THE_LOCK.splitlines())
+def test_nothing_is_decided_by_a_lost_lock(tmp_path: Path, command: str) -> None:
+    project = projects.make(tmp_path)
+    projects.write(tmp_path / "builder.yaml", "nodes: {node: {engine: tcp://127.0.0.1:9}}\n")
+    projects.write(tmp_path / "builds/small/1/bake.json", "{}")
+    done = run(*command.split(), cwd=tmp_path)
+    said = " ".join(done.stderr.split())
+    assert (done.returncode, done.stdout) == (4, ""), said
+    assert said.startswith("error: images.lock is lost, while builds/ has images what to do: ")
+    assert "`git checkout -- images.lock`, or `builder lock --recover` makes it anew" in said
+    assert not project.lock.exists()

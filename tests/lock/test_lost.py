@@ -1,0 +1,62 @@
+"""When an images.lock that is not there is lost, and when there is none yet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from builder.errors import LockError
+from builder.lock import lost, reading, writing
+from builder.lock.model import Lock
+from builder.project import Project
+from tests import projects
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def build(project: Project, name: str) -> None:
+    projects.write(project.builds / name / "bake.json", "{}")
+
+
+def note(project: Project, repository: str, number: int, engine_id: str) -> None:
+    noted = {"repository": repository, "number": number, "engine_id": engine_id}
+    projects.write(project.journal / f"{repository.replace('/', '_')}.json", json.dumps(noted))
+
+
+def test_a_project_in_which_nothing_was_built_has_none_yet(project: Project) -> None:
+    assert reading.of(project) == Lock()
+    (project.builds / "small").mkdir(parents=True)
+    projects.write(project.builds / "small/README.md", "what is built is kept here\n")
+    assert reading.of(project) == Lock()
+
+
+@pytest.mark.parametrize("name", ["small/1", "org/team/small/12"])
+def test_it_is_lost_where_something_was_built(project: Project, name: str) -> None:
+    build(project, name)
+    with pytest.raises(LockError, match="images.lock is lost") as refused:
+        reading.of(project)
+    assert "`git checkout -- images.lock`" in refused.value.hint
+    assert "`builder lock --recover`" in refused.value.hint
+    with writing.writing(project.lock) as transaction:
+        transaction.commit(Lock())
+    assert reading.of(project) == Lock()
+
+
+def test_a_first_number_that_is_being_given_loses_nothing(project: Project) -> None:
+    build(project, "org/small/1")
+    build(project, "org/small/1/mods/9")  # a mod may hold anything
+    note(project, "org/small", 1, "sha256:1")
+    assert not lost.is_lost(project)
+    build(project, "org/small/2")
+    assert lost.is_lost(project)
+
+
+def test_a_pointer_that_is_being_moved_does(project: Project) -> None:
+    build(project, "small/1")
+    note(project, "small", 1, "")
+    assert lost.is_lost(project)
