@@ -49,8 +49,12 @@ def test_pin_and_unpin_say_what_they_changed(small: Project, builder: Command, r
     assert not reading.read(small.lock).images[repository].numbers[1].pinned
 
 
-def test_doctor_finds_nothing_wrong_where_nothing_is(small: Project, builder: Command) -> None:
-    findings = json.loads(builder("doctor", "--json").stdout)["findings"]
+def test_doctor_finds_nothing_wrong_where_nothing_is(small: Project, builder: Command, tmp_path: Path) -> None:
+    # But for the disk, which may be full without any fault of ours.
+    short = any(
+        one.verdict == "error" for one in doctor.run(small, os.environ, tmp_path / "none") if one.subject == "disk"
+    )
+    findings = json.loads(builder("doctor", "--json", code=int(short)).stdout)["findings"]
     verdicts = {finding["subject"]: finding["verdict"] for finding in findings}
     assert {verdicts[subject] for subject in ("engine", "buildx", "definitions", "recipes", "images.lock")} == {"ok"}
 
