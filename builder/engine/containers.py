@@ -70,6 +70,14 @@ def execute(
     return Ran(int(code), frames.text(output))
 
 
+def works(box: Box) -> bool:
+    """Whether the container's programs run at all: those for another processor do where the machine emulates it."""
+    try:
+        return box.run(["true"], timeout=60).code == 0
+    except RefusedError:
+        return False  # what it was started with has ended already
+
+
 @contextmanager
 def running(
     endpoint: Endpoint,

@@ -1,0 +1,134 @@
+"""What a finished image must hold, looked for in a container of it on the real engine."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.building import checks
+from builder.definitions.mod import Check
+from builder.engine import containers, versions
+from builder.engine.endpoint import Endpoint, environment
+from builder.errors import BuildFailedError
+from builder.events import Said
+from builder.lock.model import Version
+from builder.plan.model import WORKSPACE, ImageCheck
+from tests.conftest import BASE, remove_all
+from tests.plan import shipped
+
+pytestmark = pytest.mark.engine
+
+# Stands in for a Python with vLLM: what it is asked is the program's, what it answers is the image's.
+PYTHON = """\
+#!/bin/sh
+case $2 in
+  *metadata*) echo 'a warning'; echo "$VERSION"; exit "$MISSING" ;;
+  'import vllm') echo 'ImportError: libcuda.so.1'; exit "$BROKEN" ;;
+esac
+"""
+DOCKERFILE = f"""\
+FROM --platform=$BUILDPLATFORM {BASE} AS here
+COPY --chmod=755 python3 /usr/bin/python3
+RUN mkdir -p {WORKSPACE} && echo 'a tool_call' > {WORKSPACE}/chat.jinja
+FROM scratch
+COPY --from=here / /
+"""
+# The head of a program for a processor that does not exist (https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html).
+NO_PROCESSOR = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + b"\x02\0\xfe\xed".ljust(48, b"\0")
+
+Make = Callable[..., str]
+
+
+@pytest.fixture
+def make(endpoint: Endpoint, tmp_path: Path) -> Iterator[Make]:
+    """Makes an image of this machine's programs that says it is for a platform."""
+    repository = f"builder-test-{secrets.token_hex(4)}"
+
+    def run(platform: str, *, runs: bool = True, version: str = "0.19.1", missing: int = 0, broken: int = 0) -> str:
+        (tmp_path / "python3").write_text(PYTHON)
+        (tmp_path / "none").write_bytes(NO_PROCESSOR)
+        lines = [] if runs else ["COPY --chmod=755 none /usr/bin/sleep", "COPY --chmod=755 none /usr/bin/true"]
+        lines += [f"ENV PATH=/usr/bin:/bin VERSION={version} MISSING={missing} BROKEN={broken}"]
+        (tmp_path / "Dockerfile").write_text(DOCKERFILE + "\n".join(lines))
+        argv = [*endpoint.buildx, "build", "--provenance=false", f"--platform={platform}", "-t", f"{repository}:1", "."]
+        subprocess.run(argv, cwd=tmp_path, env=environment(endpoint), check=True, capture_output=True)
+        return f"{repository}:1"
+
+    yield run
+    remove_all(endpoint, repository)
+
+
+@pytest.fixture(scope="module")
+def host(endpoint: Endpoint) -> str:
+    return versions.platform(endpoint)
+
+
+@pytest.fixture(scope="module")
+def foreign(host: str) -> str:
+    """A platform that is not this engine's."""
+    return next(platform for platform in shipped.PLATFORMS if platform != host)
+
+
+def check(endpoint: Endpoint, image: str, platform: str, host: str, *wanted: ImageCheck) -> list[str]:
+    """What is said while the image of a plan with vLLM 0.19.1 is checked."""
+    plan = replace(shipped.plan("cpu", "wheel", platform), checks=wanted, versions={"vllm": Version("0.19.1", None)})
+    said: list[str] = []
+    label = image.partition(":")[0]
+    try:
+        checks.run(endpoint, image, plan, {label: ""}, host, lambda event: said.append(str(event)))
+    finally:
+        assert containers.labelled(endpoint, label) == []
+    return said
+
+
+def contains(text: str) -> ImageCheck:
+    return ImageCheck("template", Check(file="chat.jinja", contains=text), None)
+
+
+def test_an_image_as_it_was_planned(endpoint: Endpoint, make: Make, host: str) -> None:
+    assert check(endpoint, make(host), host, host, contains("tool_call")) == [str(Said("checking the image"))]
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ({"version": "0.20.0"}, "the image holds vLLM 0.20.0, while 0.19.1 is pinned"),
+        ({"missing": 1}, "the image holds vLLM of no version, while 0.19.1 is pinned"),
+        ({"broken": 1}, "vLLM cannot be imported in the image:\n  ImportError: libcuda.so.1"),
+    ],
+)
+def test_what_is_not_as_it_was_planned(
+    endpoint: Endpoint, make: Make, host: str, image: dict[str, object], said: str
+) -> None:
+    with pytest.raises(BuildFailedError) as caught:
+        check(endpoint, make(host, **image), host, host)
+    assert caught.value.message == said
+
+
+def test_a_check_of_a_mod_that_does_not_hold(endpoint: Endpoint, make: Make, host: str) -> None:
+    with pytest.raises(BuildFailedError) as caught:
+        check(endpoint, make(host), host, host, contains("tool_call"), contains("reasoning"))
+    assert caught.value.message == "check of mod template: chat.jinja lacks 'reasoning'"
+    assert "mods/template" in caught.value.hint
+
+
+def test_another_platform_is_checked_where_the_machine_runs_it(
+    endpoint: Endpoint, make: Make, host: str, foreign: str
+) -> None:
+    image = make(foreign, broken=1)
+    _, said = check(endpoint, image, foreign, host, contains("tool_call"))
+    assert f"vLLM not imported: on an emulated {foreign}" in said
+    with pytest.raises(BuildFailedError, match="lacks 'reasoning'"):
+        check(endpoint, image, foreign, host, contains("reasoning"))
+    with pytest.raises(BuildFailedError, match=r"holds vLLM 0\.20\.0"):
+        check(endpoint, make(foreign, version="0.20.0"), foreign, host)
+
+
+def test_another_platform_that_cannot_run_here_is_said(endpoint: Endpoint, make: Make, host: str, foreign: str) -> None:
+    _, said = check(endpoint, make(foreign, runs=False), foreign, host, contains("reasoning"))
+    assert f"checks not run: this engine is {host}, and does not emulate {foreign}" in said
