@@ -24,8 +24,7 @@ from tests.plan import shipped
 pytestmark = pytest.mark.engine
 
 # Stands in for a Python with vLLM: what it is asked is the program's, what it answers is the image's.
-PYTHON = """\
-#!/bin/sh
+PYTHON = """#!/bin/sh
 case $2 in
   *metadata*) echo 'a warning'; echo "$VERSION"; exit "$MISSING" ;;
   'import vllm') echo 'ImportError: libcuda.so.1'; exit "$BROKEN" ;;
