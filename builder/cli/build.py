@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import quantity
 from builder.cli import table, verbosity, words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
@@ -212,7 +213,7 @@ def _takes(step: Step) -> str:
 
 def _print_summary(built: Built) -> None:
     layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
-    cost = f"{words.size(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
+    cost = f"{quantity.of_bytes(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
     put(click.style(f"built {built.image}", bold=True) + f" in {words.duration(built.seconds)}: {cost}")
     for model in built.models:
         put(f"  paired with {model}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from builder import quantity
 from builder.cli import folding, table, words
 from builder.plan.explain import short
 
@@ -78,7 +79,7 @@ def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
 def _rows(side: Side) -> Iterator[tuple[str, ...]]:
     """An image, and what is said of it for a model alone."""
     image = side.image
-    yield f"  {side.name.number}", words.ago(image.built), words.size(image.size), _marked(image)
+    yield f"  {side.name.number}", words.ago(image.built), quantity.of_bytes(image.size), _marked(image)
     for model, pairing in side.pairings.items():
         if (pairing.status, pairing.note) != (image.status, image.note):
             yield "", "", "", f"{model}: {_marked(pairing)}"
@@ -185,7 +186,7 @@ def _said(value: str | None) -> str:
 
 def _size(before: int, after: int) -> str:
     sign = "+" if after > before else "-"
-    return f"{words.size(before)} → {words.size(after)} ({sign}{words.size(abs(after - before))})"
+    return f"{quantity.of_bytes(before)} → {quantity.of_bytes(after)} ({sign}{quantity.of_bytes(abs(after - before))})"
 
 
 def _paired(change: PairingChange) -> str:

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from builder import quantity
 from builder.cli import words
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
@@ -33,7 +34,11 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     with file_progress.shown() as report:
         done = verb.run(context.project, verb.Request(what, revision, nodes), os.environ, report)
     for one in done:
-        took = f"{words.size(one.fetched)} in {words.duration(one.seconds)}" if one.fetched else "it was here already"
+        took = (
+            f"{quantity.of_bytes(one.fetched)} in {words.duration(one.seconds)}"
+            if one.fetched
+            else "it was here already"
+        )
         put(f"{one.model} at {one.commit[:7]}: {took}")
         put(f"  {one.folder}")
     if nodes:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from builder.cli import display, words
+from builder import quantity
+from builder.cli import display
 from builder.cli.say import note
 from builder.events import Moved
 
@@ -34,7 +35,7 @@ def _plain() -> Report:
         step = 100 * event.current // max(event.total, 1) // _STEP * _STEP
         if step > said.setdefault(event.what, 0):
             said[event.what] = step
-            note(f"{event.what}: {step} % of {words.size(event.total)}")
+            note(f"{event.what}: {step} % of {quantity.of_bytes(event.total)}")
 
     return report
 

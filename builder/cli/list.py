@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import quantity
 from builder.cli import table, words
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
@@ -77,7 +78,7 @@ def _image_rows(row: Row, lock: Lock) -> list[tuple[str, ...]]:
     image = (
         str(row.name),
         words.ago(row.image.built),
-        words.size(row.image.size),
+        quantity.of_bytes(row.image.size),
         vllm.version if vllm else "-",
         ", ".join(word for word in said if word),
         ", ".join(_serves(model, status, row) for model, status in models) or "-",
@@ -107,7 +108,7 @@ def _cached(held: Held | None) -> str:
     if held is None:
         return "  not downloaded"
     revision = f" at {held.revision[:7]}" if held.revision else ""
-    return f"  {words.size(held.size)}{revision}{', incomplete' if held.incomplete else ''}"
+    return f"  {quantity.of_bytes(held.size)}{revision}{', incomplete' if held.incomplete else ''}"
 
 
 def image_document(row: Row) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import quantity
 from builder.cli import display, verbosity, words
 from builder.engine.progress import StepAmount, StepFinished, StepOutput, StepStarted, label, title
 from builder.engine.transfer import Amount
@@ -63,7 +64,7 @@ def _live(expected: Mapping[str, float], console: Console) -> Iterator[Report]:
                 amount = f"took {words.duration(last)} before" if last else ""
                 running[event.step] = progress.add_task(escape(title(event.name)), total=None, amount=amount)
             elif isinstance(event, StepAmount) and event.step in running and event.total:
-                amount = f"{words.size(event.current)} of {words.size(event.total)}"
+                amount = f"{quantity.of_bytes(event.current)} of {quantity.of_bytes(event.total)}"
                 progress.update(running[event.step], amount=amount)
             elif isinstance(event, StepFinished) and event.step in running:
                 progress.remove_task(running.pop(event.step))

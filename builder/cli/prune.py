@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder import quantity
 from builder.cli import table, words
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
@@ -68,17 +69,17 @@ def _print_plan(pruning: Pruning) -> None:
         put("nothing to remove")
         return
     click.echo()
-    going = [(str(one.name), words.ago(one.built), words.size(one.frees)) for one in pruning.going]
+    going = [(str(one.name), words.ago(one.built), quantity.of_bytes(one.frees)) for one in pruning.going]
     if going:
         table.show(("GOES", "BUILT", "FREES"), going)
     if pruning.nameless:
         put(f"and {len(pruning.nameless)} images without a name that builds of this project left")
     for one in pruning.compiled:
-        put(f"and what {one.name} compiled when it served: {words.size(one.size)} in {one.folder}")
+        put(f"and what {one.name} compiled when it served: {quantity.of_bytes(one.size)} in {one.folder}")
     if pruning.wheels:
-        put(f"and what was read of wheels that are pinned no longer: {words.size(pruning.wheels_size)}")
+        put(f"and what was read of wheels that are pinned no longer: {quantity.of_bytes(pruning.wheels_size)}")
     layers = "unpacked layers, each counted once; their packed copies come on top"
-    put(f"frees {words.size(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
+    put(f"frees {quantity.of_bytes(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
 
 
 def _print_done(done: Pruned) -> None:
@@ -88,7 +89,7 @@ def _print_done(done: Pruned) -> None:
     if done.compiled:
         put(f"removed what was compiled by {', '.join(map(str, done.compiled))}")
     if done.cache:
-        put(f"BuildKit let go of {words.size(done.cache)}: its own copies, packed and unpacked")
+        put(f"BuildKit let go of {quantity.of_bytes(done.cache)}: its own copies, packed and unpacked")
 
 
 def _print_document(pruning: Pruning, done: Pruned | None) -> None:

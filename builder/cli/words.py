@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from builder import quantity
+
 if TYPE_CHECKING:
     from builder.engine.transfer import Amount, Moved
 
@@ -27,16 +29,6 @@ def ago(stamp: str, now: datetime | None = None) -> str:
     return "just now"
 
 
-def size(count: int) -> str:
-    """Bytes in the decimal units that Docker prints."""
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
-
-
 def counted(number: int, word: str) -> str:
     """How many there are of what ``word`` names: 1 layer, 2 layers."""
     return f"{number} {word}{'' if number == 1 else 's'}"
@@ -45,12 +37,12 @@ def counted(number: int, word: str) -> str:
 def layers(moved: Moved) -> str:
     """Layers that moved, with their bytes where the engine said them."""
     count = counted(moved.layers, "layer")
-    return f"{count}, {size(moved.bytes)}" if moved.bytes else count
+    return f"{count}, {quantity.of_bytes(moved.bytes)}" if moved.bytes else count
 
 
 def amount(of: Amount) -> str:
     """How far a transfer is."""
-    return "unpacking" if of.unpacking else f"{size(of.current)} of {size(of.total)}"
+    return "unpacking" if of.unpacking else f"{quantity.of_bytes(of.current)} of {quantity.of_bytes(of.total)}"
 
 
 def duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder import models_cache
+from builder import models_cache, quantity
 from builder.definitions import command, configuration, target
 from builder.definitions import recipe as recipes
 from builder.errors import SourceError, UsageError
@@ -133,7 +133,7 @@ def _require_room(environ: Mapping[str, str], snapshots: Sequence[Snapshot]) -> 
     if needed and needed + _SPARE > free:
         names = " and ".join(snapshot.model for snapshot in snapshots)
         raise SourceError(
-            f"{names}: {_size(needed)} to download, and {disk} has {_size(free)} free",
+            f"{names}: {quantity.of_bytes(needed)} to download, and {disk} has {quantity.of_bytes(free)} free",
             hint="make room, or name a folder on a larger disk in HF_HOME",
         )
 
@@ -144,8 +144,8 @@ def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Do
     current = snapshot.size - needed
     if needed:
         what = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"
-        here = f", {_size(current)} of it are here" if current else ""
-        report(Said(f"downloading {what}: {len(snapshot.files)} files, {_size(snapshot.size)}{here}"))
+        here = f", {quantity.of_bytes(current)} of it are here" if current else ""
+        report(Said(f"downloading {what}: {len(snapshot.files)} files, {quantity.of_bytes(snapshot.size)}{here}"))
     lock = threading.Lock()
 
     def moved(more: int) -> None:
@@ -157,8 +157,3 @@ def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Do
     folder = huggingface.fetch(environ, snapshot, moved)
     seconds = time.monotonic() - started
     return Downloaded(snapshot.model, snapshot.commit, folder, snapshot.size, needed, seconds)
-
-
-def _size(count: int) -> str:
-    unit, name = (1e9, "GB") if count >= 1e8 else (1e6, "MB") if count >= 1e5 else (1e3, "kB")
-    return f"{count / unit:.1f} {name}"

@@ -27,21 +27,6 @@ def test_ages(stamp: str, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1500, "1.5 kB"),
-        (123_456, "123 kB"),
-        (5_340_000_000, "5.3 GB"),
-        (2 * 10**12, "2.0 TB"),
-    ],
-)
-def test_sizes(count: int, said: str) -> None:
-    assert words.size(count) == said
-
-
-@pytest.mark.parametrize(
     ("seconds", "said"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (192, "3 min 12 s"), (7500, "2 h 05 min")]
 )
 def test_durations(seconds: float, said: str) -> None:
