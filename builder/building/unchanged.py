@@ -47,7 +47,10 @@ class Question:
 
 def ask(project: Project, endpoint: Endpoint, words: Sequence[object]) -> Question | None:
     """The question that ``words`` (what was typed, of types that print what they hold) ask of the project as it is now;
-    None where it has too many files, or one that cannot be looked at."""
+    None where it has too many files, or one that cannot be looked at, and where somebody is recording an image or was
+    killed doing so."""
+    if any(project.journal.glob("*")):
+        return None
     states = hashlib.sha256()
     newest = 0
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -15,7 +15,7 @@ from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
 from builder.cli.say import note, put, say
 from builder.cli.verbosity import verbosity_options
-from builder.events import Said
+from builder.events import WAITING, Said
 
 if TYPE_CHECKING:
     from builder.building.prepare import Prepared
@@ -75,11 +75,14 @@ def build(
         words = (targets, models, mods, platform, settings, locked, no_promote)
         question = unchanged.ask(context.project, context.endpoint, words)
     if question and (known := unchanged.recall(context.project, context.endpoint, question)):
-        _put_all(known)
+        put("\n".join(known))
         return
     # Only now: these take longer to import than all of the above.
     from builder.building import prepare
+    from builder.numbered import record
 
+    if not dry_run:
+        record.put_right(context.project, context.endpoint, lambda: say(WAITING))
     overrides = parse_overrides(platform, settings)
     requests = [
         prepare.Request(target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote)
@@ -91,15 +94,14 @@ def build(
         for prepared in wanted:
             _print_plan(prepared, force)
         return
-    said: list[str] = []
-    for prepared in wanted:
-        if prepared.compared.already and not force:
-            said += _finish_without_building(context, prepared, prepared.compared.already)
-    _put_all(said)
-    to_build = [prepared for prepared in wanted if force or not prepared.compared.already]
-    if question and not to_build and not any(prepared.to_record for prepared in wanted):
+    there = [(one, name) for one in wanted if (name := one.compared.already) and not force]
+    said = [line for prepared, name in there for line in _finish_without_building(context, prepared, name)]
+    if said:
+        put("\n".join(said))
+    to_build = [one for one in wanted if force or not one.compared.already]
+    if question and not to_build and not any(one.to_record for one in wanted):
         unchanged.keep(question, wanted, said)
-    images = [prepared.compared.already for prepared in wanted if prepared.compared.already and not force]
+    images = [name for _, name in there]
     if to_build:
         images += [built.image for built in _build(context, builder, to_build, through)]
     if through:
@@ -110,11 +112,6 @@ def _registry(context: Context) -> str:
     from builder.definitions import configuration
 
     return configuration.load(context.project).required_registry()
-
-
-def _put_all(lines: Iterable[str]) -> None:
-    for line in lines:
-        put(line)
 
 
 def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> Iterator[str]:

@@ -161,6 +161,14 @@ def restore(project: Project, endpoint: Endpoint, name: ImageName, image: str, o
             transaction.commit(transaction.lock.with_image(name, replace(recorded, pruned=None)))
 
 
+def put_right(project: Project, endpoint: Endpoint, on_wait: Callable[[], None]) -> None:
+    """Finishes, or takes back, what a killed process was recording, where one was: for those who may find that all is
+    done, and then write nothing themselves."""
+    if any(project.journal.glob("*")):
+        with writing.writing(project.lock, on_wait=on_wait) as transaction:
+            settle(project, endpoint, transaction.lock)
+
+
 def settle(project: Project, endpoint: Endpoint, lock: Lock) -> None:
     """Brings tags and build directories in line with ``lock`` where the journal says that somebody was changing them.
 

@@ -46,6 +46,7 @@ def run(project: Project, endpoint: Endpoint, path: Path, report: Report) -> Imp
     has other content here, or the image is missing that the file was made for. Nothing is changed then.
     """
     with archive_reading.opened(path) as (held, file):
+        record.put_right(project, endpoint, lambda: report(WAITING))
         lock = reading.of(project)
         _refuse_other(project, endpoint, lock, held)
         here = images.inspect(endpoint, str(held.name)) is not None

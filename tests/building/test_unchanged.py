@@ -138,6 +138,11 @@ def test_too_much_to_look_at_is_not_looked_at(project: Project) -> None:
     assert unchanged.ask(project, ENGINE, ()) is None
 
 
+def test_while_an_image_is_being_recorded_nothing_is_remembered(project: Project) -> None:
+    projects.write(project.journal / "small.json", "{}")
+    assert unchanged.ask(project, ENGINE, ()) is None
+
+
 def test_without_a_lock_there_is_nothing_to_remember(project: Project) -> None:
     project.lock.unlink()
     assert unchanged.ask(project, ENGINE, ()) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from builder.definitions import mod_reading
 from builder.definitions.mod import Mod
+from builder.engine import images
+from builder.engine.endpoint import Endpoint
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
 from builder.lock.text import dump
 from builder.plan.model import Plan
@@ -80,3 +83,10 @@ def start(root: Path) -> Kept:
     """An empty project at ``root``."""
     (root / "dockerfiles").mkdir(parents=True, exist_ok=True)
     return Kept(Project(root), Lock())
+
+
+def killed_before_latest(project: Project, endpoint: Endpoint, repository: str, number: int, engine_id: str) -> None:
+    """Leaves things as a process does that is killed once a number is in images.lock, before ``latest`` has moved."""
+    noted = {"repository": repository, "number": number, "engine_id": engine_id}
+    projects.write(project.journal / f"{repository}.json", json.dumps(noted))
+    images.untag(endpoint, f"{repository}:latest")

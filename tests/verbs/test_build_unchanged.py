@@ -13,6 +13,7 @@ from builder.engine.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
 from tests.conftest import BASE, Command
+from tests.verbs.kept import killed_before_latest
 
 pytestmark = pytest.mark.engine
 
@@ -73,6 +74,17 @@ def test_a_mark_is_said(remembered: str, build: Build, builder: Command, reposit
     said = f"already built as {repository}:1, which is marked bad: --force builds it again\n"
     assert build("chat") == f"(thought) {said}"
     assert build("chat") == said
+
+
+def test_what_a_killed_build_left_undone_is_done(
+    remembered: str, build: Build, small: Project, endpoint: Endpoint, repository: str
+) -> None:
+    found = images.inspect(endpoint, f"{repository}:1")
+    assert found is not None
+    killed_before_latest(small, endpoint, repository, 1, found.id)
+    assert build("chat") == f"(thought) {remembered}"
+    assert images.tags(endpoint, [repository])[f"{repository}:latest"] == found.id
+    assert not list(small.journal.iterdir())
 
 
 def test_what_asks_for_more_is_thought_through(remembered: str, build: Build, repository: str) -> None:

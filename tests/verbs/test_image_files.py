@@ -24,6 +24,7 @@ from tests import registries
 from tests.conftest import Command, command, remove_all
 from tests.registries import Node
 from tests.stock import number, stock
+from tests.verbs.kept import killed_before_latest
 
 pytestmark = pytest.mark.engine
 
@@ -330,6 +331,19 @@ def test_a_killed_export_leaves_the_file_that_was_there(
     builder("import-image", str(file))
     assert [path.name for path in tmp_path.glob("*one.tar*")] == ["one.tar"]
     assert set(images.tags(endpoint, [f"*/{repository}", f"builder-work:{repository}-*"])) == set()
+
+
+def test_an_import_puts_right_what_a_killed_one_left(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
+) -> None:
+    file = tmp_path / "two.tar"
+    builder("export-image", f"{repository}:2", str(file))
+    far("import-image", str(file))
+    tags = images.tags(far.endpoint, [repository])
+    killed_before_latest(far.project, far.endpoint, repository, 2, tags[f"{repository}:2"])
+    assert "already" in far("import-image", str(file)).stdout
+    assert images.tags(far.endpoint, [repository]) == tags
+    assert not list(far.project.journal.iterdir())
 
 
 def test_a_killed_import_leaves_all_or_nothing(
