@@ -43,6 +43,10 @@ class Project:
         return self.state / "mirrors"
 
     @property
+    def work(self) -> Path:
+        return self.state / "work"
+
+    @property
     def journal(self) -> Path:
         """Where it is noted which number is being given, or pointer moved, right now."""
         return self.state / "journal"
@@ -50,6 +54,11 @@ class Project:
     @property
     def state(self) -> Path:
         return self.root / ".builder"
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a process is building or recording an image, or was killed doing so."""
+        return any(self.journal.glob("*")) or any(self.work.glob("*"))
 
     def relative(self, path: Path) -> str:
         """``path`` as people write it: from the project's folder where it lies in it."""

@@ -46,10 +46,11 @@ class Question:
 
 
 def ask(project: Project, endpoint: Endpoint, words: Sequence[object]) -> Question | None:
-    """The question that ``words`` (what was typed, of types that print what they hold) ask of the project as it is now;
-    None where it has too many files, or one that cannot be looked at, and where somebody is recording an image or was
-    killed doing so."""
-    if any(project.journal.glob("*")):
+    """The question that ``words`` (what was typed, of types that print what they hold) ask of the project as it is now.
+
+    None where it has too many files, or one that cannot be looked at, and where somebody builds or was killed building.
+    """
+    if project.unfinished:
         return None
     states = hashlib.sha256()
     newest = 0

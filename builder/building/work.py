@@ -10,13 +10,14 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
+from builder.numbered import record
 
 if TYPE_CHECKING:
     from builder.engine.endpoint import Endpoint
@@ -59,12 +60,14 @@ class Work:
 def begin(project: Project, endpoint: Endpoint, repository: str, files: Mapping[str, StagedFile]) -> Iterator[Work]:
     """A new work folder with the build directory's ``files`` written into it. All of it, the image's temporary tag
     included, is gone when the block ends."""
-    parent = project.state / "work"
-    parent.mkdir(parents=True, exist_ok=True)
+    project.work.mkdir(parents=True, exist_ok=True)
     name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
-    work = Work(name, parent / name)
-    work.folder.mkdir()
-    with _held(work.folder):
+    work = Work(name, project.work / name)
+    fresh = project.state / f"new-{name}"
+    fresh.mkdir()
+    with _held(fresh):
+        # Held before it is seen: what nobody holds is taken for a killed build's.
+        fresh.rename(work.folder)
         try:
             _write(work.directory, files)
             yield work
@@ -72,10 +75,15 @@ def begin(project: Project, endpoint: Endpoint, repository: str, files: Mapping[
             _discard(endpoint, work)
 
 
+def put_right(project: Project, endpoint: Endpoint, on_wait: Callable[[], None]) -> None:
+    """Finishes or takes back what killed processes left: for those who may find that there is nothing else to do."""
+    record.put_right(project, endpoint, on_wait)
+    clean_up(project, endpoint)
+
+
 def clean_up(project: Project, endpoint: Endpoint) -> None:
     """Removes what killed builds left behind. Builds that run now are left alone."""
-    parent = project.state / "work"
-    for folder in sorted(parent.iterdir()) if parent.is_dir() else ():
+    for folder in sorted(project.work.glob("*")):
         try:
             with _held(folder):
                 _discard(endpoint, Work(folder.name, folder))

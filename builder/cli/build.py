@@ -78,11 +78,10 @@ def build(
         put("\n".join(known))
         return
     # Only now: these take longer to import than all of the above.
-    from builder.building import prepare
-    from builder.numbered import record
+    from builder.building import prepare, work
 
     if not dry_run:
-        record.put_right(context.project, context.endpoint, lambda: say(WAITING))
+        work.put_right(context.project, context.endpoint, lambda: say(WAITING))
     overrides = parse_overrides(platform, settings)
     requests = [
         prepare.Request(target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote)

@@ -46,13 +46,12 @@ def run(project: Project, endpoint: Endpoint, path: Path, report: Report) -> Imp
     has other content here, or the image is missing that the file was made for. Nothing is changed then.
     """
     with archive_reading.opened(path) as (held, file):
-        record.put_right(project, endpoint, lambda: report(WAITING))
+        work.put_right(project, endpoint, lambda: report(WAITING))
         lock = reading.of(project)
         _refuse_other(project, endpoint, lock, held)
         here = images.inspect(endpoint, str(held.name)) is not None
         if here and lock.image(held.name) and build_directory.path_of(project, held.name).exists():
             return _imported(held, lock, lock, already=True)
-        work.clean_up(project, endpoint)
         with work.begin(project, endpoint, held.name.repository, held.build) as job:
             if here:
                 images.tag(endpoint, str(held.name), job.tag)

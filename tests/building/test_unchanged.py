@@ -138,8 +138,9 @@ def test_too_much_to_look_at_is_not_looked_at(project: Project) -> None:
     assert unchanged.ask(project, ENGINE, ()) is None
 
 
-def test_while_an_image_is_being_recorded_nothing_is_remembered(project: Project) -> None:
-    projects.write(project.journal / "small.json", "{}")
+@pytest.mark.parametrize("left", ["journal/small.json", "work/small-1/build/Dockerfile"])
+def test_while_somebody_builds_or_was_killed_nothing_is_remembered(project: Project, left: str) -> None:
+    projects.write(project.state / left, "{}")
     assert unchanged.ask(project, ENGINE, ()) is None
 
 

@@ -85,8 +85,19 @@ def start(root: Path) -> Kept:
     return Kept(Project(root), Lock())
 
 
-def killed_before_latest(project: Project, endpoint: Endpoint, repository: str, number: int, engine_id: str) -> None:
+def killed_before_latest(project: Project, endpoint: Endpoint, repository: str, number: int) -> None:
     """Leaves things as a process does that is killed once a number is in images.lock, before ``latest`` has moved."""
+    engine_id = images.tags(endpoint, [repository])[f"{repository}:{number}"]
     noted = {"repository": repository, "number": number, "engine_id": engine_id}
     projects.write(project.journal / f"{repository}.json", json.dumps(noted))
     images.untag(endpoint, f"{repository}:latest")
+    projects.write(project.work / f"{repository}-1/build/Dockerfile", "")
+    images.tag(endpoint, engine_id, f"builder-work:{repository}-1")
+
+
+def require_in_line(project: Project, endpoint: Endpoint, repository: str, number: int) -> None:
+    """``latest`` has moved to ``number``, and nothing tells any more that a process was killed."""
+    assert not project.unfinished
+    tags = images.tags(endpoint, [repository, "builder-work"])
+    assert tags[f"{repository}:latest"] == tags[f"{repository}:{number}"]
+    assert f"builder-work:{repository}-1" not in tags

@@ -13,7 +13,7 @@ from builder.engine.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
 from tests.conftest import BASE, Command
-from tests.verbs.kept import killed_before_latest
+from tests.verbs import kept
 
 pytestmark = pytest.mark.engine
 
@@ -79,12 +79,10 @@ def test_a_mark_is_said(remembered: str, build: Build, builder: Command, reposit
 def test_what_a_killed_build_left_undone_is_done(
     remembered: str, build: Build, small: Project, endpoint: Endpoint, repository: str
 ) -> None:
-    found = images.inspect(endpoint, f"{repository}:1")
-    assert found is not None
-    killed_before_latest(small, endpoint, repository, 1, found.id)
+    kept.killed_before_latest(small, endpoint, repository, 1)
     assert build("chat") == f"(thought) {remembered}"
-    assert images.tags(endpoint, [repository])[f"{repository}:latest"] == found.id
-    assert not list(small.journal.iterdir())
+    kept.require_in_line(small, endpoint, repository, 1)
+    assert build("chat") == remembered
 
 
 def test_what_asks_for_more_is_thought_through(remembered: str, build: Build, repository: str) -> None:
