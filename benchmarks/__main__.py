@@ -13,6 +13,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="how often each thing is done")
     parser.add_argument("--write", action="store_true", help="write these parts into docs/benchmarks.md")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was made goes then, too
     if unknown := [part for part in asked.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]}; there are: {', '.join(PARTS)}")
     endpoint = endpoints.find(os.environ)

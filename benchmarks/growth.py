@@ -74,7 +74,7 @@ def _grown_mods(stage: Stage, runs: int) -> Grid:
         stage.builder(project, "build", "chat")
         image = f"{stage.prefix}-mods{mods}:1"
         actions: dict[str, Action] = {
-            "`builder build`, nothing changed": partial(stage.builder, project, "build", "chat"),
+            "`builder build`, the first time that nothing changed": partial(stage.builder, project, "build", "chat"),
             "`builder build`, the last mod changed": everyday.changing(stage, project),
             "a container of the image, ready to serve": partial(_launch, stage, image, ()),
             "the same with the mods copied in and run at every launch": partial(
