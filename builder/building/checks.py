@@ -90,7 +90,8 @@ def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host
 
 def _require_version(box: containers.Box, wanted: str) -> None:
     ran = box.run(["python3", "-c", _VERSION], timeout=CHECK_SECONDS)
-    found = "of no version" if ran.code else ran.output.strip().splitlines()[-1]
+    said = "" if ran.code else ran.output
+    found = (said.strip().splitlines() or ["of no version"])[-1]
     if found.partition("+")[0] != wanted.partition("+")[0]:
         raise BuildFailedError(f"the image holds vLLM {found}, while {wanted} is pinned")
 
