@@ -21,9 +21,9 @@ from pathlib import Path
 from benchmarks import everyday, growth, second_node, serving
 from benchmarks.measuring import Grid, Table, markdown
 from benchmarks.stage import Stage, stage
-from builder.engine import endpoint as endpoints
-from builder.engine import versions
-from builder.engine.endpoint import Endpoint
+from builder.engine.client import endpoint as endpoints
+from builder.engine.client import versions
+from builder.engine.client.endpoint import Endpoint
 
 Part = Callable[[Stage, int], Iterator[Table | Grid]]
 PARTS: dict[str, Part] = {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks import many_images
 from benchmarks.measuring import RATIO, Action, Row, Table, in_turn, run
 from benchmarks.stage import BUILDER, DEBIAN, Stage
 from builder.project import Project
 from tests import projects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 LISTED = 200
 

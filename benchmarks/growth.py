@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import secrets
 import statistics
-from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import cycle
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks import everyday, many_images
 from benchmarks.measuring import RATIO, Action, Grid, Row, Table, in_turn, once
 from benchmarks.stage import BUILDER, DEBIAN, Stage
 from builder.project import Project
 from tests import projects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 IMAGES, MODELS = (10, 100, 1000), 50
 MODS = (1, 10, 50)

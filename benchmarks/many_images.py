@@ -15,7 +15,7 @@ from builder.plan.make import make as make_plan
 from builder.plan.model import Plan
 from builder.project import Project
 from tests import projects
-from tests.verbs import kept
+from tests.commands import kept
 
 SHIPPED = Project(projects.REPOSITORY_ROOT)
 

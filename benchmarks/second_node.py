@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from benchmarks import everyday
 from benchmarks.measuring import RATIO, Row, Table, once
@@ -18,6 +18,9 @@ from builder.engine import images
 from builder.project import Project
 from tests import registries
 from tests.registries import Front, Node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 WHOLE_RUNS = 2
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.measuring import Row, Table, in_turn, run
 from benchmarks.stage import BUILDER, Stage
 from builder.engine import containers, services
-from builder.engine.endpoint import environment
-from tests.verbs import serving
+from builder.engine.client.endpoint import environment
+from tests.commands import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def tables(stage: Stage, runs: int) -> Iterator[Table]:

@@ -8,17 +8,20 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.measuring import run
 from builder.engine import images
-from builder.engine.endpoint import Endpoint, environment
+from builder.engine.client.endpoint import Endpoint, environment
 from builder.project import Project
 from tests import cpu_image, projects
 from tests.conftest import remove_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BUILDER = str(Path(sys.executable).parent / "builder")
 DEBIAN = "debian:bookworm-slim"

@@ -37,4 +37,4 @@ def after_a_second(report: Report, what: str) -> Callable[[int, int], None]:
 WAITING = Said("waiting for another process that writes images.lock")
 
 Report = Callable[[object], None]
-"""Takes a Said, a Moved, or one of the engine's progress events (``builder.engine.progress``)."""
+"""Takes a Said, a Moved, or one of the engine's progress events (``builder.engine.buildkit.progress``)."""

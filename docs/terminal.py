@@ -9,10 +9,13 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyte
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 COLUMNS, LINES = 80, 400  # wide as a plain terminal, and long enough that nothing scrolls away
 

@@ -8,12 +8,15 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.engine.relay import Relay
 from tests.registries import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # What the docker driver of buildx asks an engine for: https://docs.docker.com/reference/api/engine/ (session, grpc)
 _UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: docker\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"

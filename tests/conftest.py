@@ -8,16 +8,20 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import api, images, versions
-from builder.engine import endpoint as endpoints
-from builder.engine.endpoint import Endpoint
+from builder.engine import images
+from builder.engine.client import api, versions
+from builder.engine.client import endpoint as endpoints
+from builder.engine.client.endpoint import Endpoint
 from builder.errors import EngineError
 from builder.project import Project
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 BASE = "debian:bookworm-slim"

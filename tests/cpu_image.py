@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import docker
 from docker.models.containers import Container
 
-from builder.engine.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading, text
 from builder.lock.model import Lock
 from builder.project import Project
 from tests import projects
 from tests.conftest import command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 def project(root: Path, repository: str, *recipes: str) -> Project:

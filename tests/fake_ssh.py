@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # As with the real one, what is to be run goes through a shell of the person there, in their home.
 _SSH = """#!/bin/sh

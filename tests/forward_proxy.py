@@ -5,9 +5,12 @@ from __future__ import annotations
 import socket
 import socketserver
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _CHUNK = 1 << 16
 _HEAD = 1 << 16  # bytes that the head of a request may have

@@ -12,18 +12,22 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from builder.engine import api, images, loopback, transfer
-from builder.engine.endpoint import Endpoint
+from builder.engine import images
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint
+from builder.engine.registry import loopback, transfer
 from builder.project import Project
 from tests import projects
 from tests.conftest import BASE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 # `docker login` as tester:secret; by htpasswd -B.

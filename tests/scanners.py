@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from builder.engine import images, transfer
-from builder.engine.endpoint import Endpoint, environment
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint, environment
+from builder.engine.registry import transfer
 from tests import projects
 from tests.conftest import BASE
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCAN = """\
 #!/usr/bin/perl

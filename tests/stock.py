@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from builder.engine import images
-from builder.engine.endpoint import Endpoint, environment
+from builder.engine.client.endpoint import Endpoint, environment
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.lock.text import dump
 from builder.project import Project

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.distribution import remote
-from builder.engine import bake as engine_bake
+from builder.distribution import remote_builder
+from builder.engine.buildkit import bake as engine_bake
 from builder.errors import BuildFailedError, SourceError, TreeGoneError
 from builder.events import Said
 from builder.plan.bake import TARGET as IMAGE_TARGET
-from builder.sources import environment, wheels
+from builder.sources import environment
+from builder.sources.wheels import local_wheels
 
 if TYPE_CHECKING:
-    from builder.building.work import Work
-    from builder.engine.endpoint import Endpoint
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from builder.building.work_folder import Work
+    from builder.engine.client.endpoint import Endpoint
     from builder.events import Report
     from builder.project import Project
 
@@ -54,7 +56,7 @@ def bake(
     first = jobs[0].work
     log = _log_file(project, first)
     wanted = {group: hashes for job in jobs for group, hashes in _own_index_hashes(job).items()}
-    staged = wheels.stage(first.wheels, wanted, settings)
+    staged = local_wheels.stage(first.wheels, wanted, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
     pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
@@ -70,7 +72,7 @@ def bake(
                 contexts={"find-links": str(first.wheels)} if staged else {},
                 # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the history.
                 args=dict(settings.proxies),
-                cache=remote.cache(project, jobs[0].definition),
+                cache=remote_builder.cache(project, jobs[0].definition),
                 log_path=log,
                 on_event=report,
                 environ={**environ, **_index_variables(settings)},
@@ -86,7 +88,7 @@ def bake(
 
 def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Report) -> str:
     """The folder with the tree that BuildKit asked for in vain. Raises BuildFailedError where no mirror holds it."""
-    from builder.sources import trees
+    from builder.sources.git import trees
 
     url, _, commit = gone.address.partition("#")
     try:

@@ -10,8 +10,8 @@ from builder.events import Report, Said
 from builder.plan.model import WORKSPACE, ImageCheck, Plan
 
 if TYPE_CHECKING:
-    from builder.engine.bake import Baked
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.buildkit.bake import Baked
+    from builder.engine.client.endpoint import Endpoint
 
 # Importing vLLM reads some gigabytes from a cold disk; a check of a mod is a look at a file.
 IMPORT_SECONDS = 600

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.lock.model import ImageName, Lock
-from builder.numbered import kept_steps, status
+from builder.numbered import plan_file, status
 from builder.plan import explain
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
     from builder.plan.model import Plan, Step
     from builder.project import Project
 
@@ -43,8 +43,8 @@ def compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Com
         )
     last = ImageName(plan.repository, max(repository.numbers))
     directory = project.build_directory(last.repository, last.number)
-    before = kept_steps.read(directory)
+    before = plan_file.read(directory)
     if before is None:
-        unreadable = project.relative(directory / kept_steps.FILE)
+        unreadable = project.relative(directory / plan_file.FILE)
         return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))
     return Comparison(None, before, explain.changes(before, plan.steps))

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.building import comparison
-from builder.definitions import image_chain, recipe_problems, target
+from builder.building import comparison, mod_selection
+from builder.definitions import image_chain, target
+from builder.definitions.recipes import recipe_problems
 from builder.errors import UsageError
 from builder.events import Said
 from builder.lock import reading
-from builder.mods import choice
 from builder.pinning import chain as chains
-from builder.pinning import frozen as frozen_diffs
-from builder.pinning import pinned
+from builder.pinning import definition_pins
+from builder.pinning import vendored as frozen_diffs
 from builder.plan.make import Ingredients, make
-from builder.serving import models
+from builder.serving import model_revision
 
 if TYPE_CHECKING:
-    from builder.definitions.mod import Mod
-    from builder.definitions.recipe import Recipe
+    from collections.abc import Mapping, Sequence
+
+    from builder.definitions.mods.mod import Mod
+    from builder.definitions.recipes.recipe import Recipe
     from builder.definitions.target import Target
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
     from builder.events import Report
     from builder.lock.model import Lock
     from builder.plan.model import Plan
@@ -80,7 +81,7 @@ def prepare_all(
 ) -> tuple[Prepared, ...]:
     """Loads, pins and plans; nothing is written, and no source is asked twice. Raises what the files, the lock or a
     source have to say."""
-    from builder.engine import versions
+    from builder.engine.client import versions
 
     lock = reading.of(project)
     meant = [target.find(project, request.target) for request in requests]
@@ -99,16 +100,16 @@ def prepare_all(
             chains.require_covered(lock, chain)
     update = {name: ref for request in requests for name, ref in request.update.items()}
     mods = [
-        choice.load(project, chain, one.recipe, request.mods)
+        mod_selection.load(project, chain, one.recipe, request.mods)
         for one, chain, request in zip(meant, wanted, requests, strict=True)
     ]
     completed = chains.complete(project, endpoint, lock, wanted, update, environ, report)
     faults = [fault for one in completed.values() for fault in one.faults]
     if faults:
-        raise pinned.error_of(faults)
+        raise definition_pins.error_of(faults)
     found: list[Prepared] = []
     for request, one, chain, own in zip(requests, meant, wanted, mods, strict=True):
-        arranged = choice.arrange(project, chain, own, [completed[each.name].pins for each in chain])
+        arranged = mod_selection.arrange(project, chain, own, [completed[each.name].pins for each in chain])
         prepared = _prepare(project, endpoint, lock, request, one, chain, completed, arranged, environ)
         _try_patches(project, prepared, environ, report)
         found.append(prepared)
@@ -133,7 +134,7 @@ def _prepare(
     request: Request,
     meant: Target,
     chain: chains.Chain,
-    completed: Mapping[str, pinned.Completed],
+    completed: Mapping[str, definition_pins.Completed],
     mods: Sequence[tuple[Mod, ...]],
     environ: Mapping[str, str],
 ) -> Prepared:
@@ -150,7 +151,7 @@ def _prepare(
     if plan is None:
         raise ValueError("a chain holds at least one definition")
     compared = comparison.compare(project, endpoint, lock, plan)
-    revisions = {model: found for model in wanted if (found := models.to_record(environ, model, recipe))}
+    revisions = {model: found for model in wanted if (found := model_revision.to_record(environ, model, recipe))}
     return Prepared(request, plan, recipe, wanted, revisions, lock, frozen, compared)
 
 
@@ -160,7 +161,7 @@ def _try_patches(project: Project, prepared: Prepared, environ: Mapping[str, str
     plan = prepared.plan
     if prepared.compared.already or not any(mod.patches for mod in plan.mods):
         return
-    from builder.mods import trial
+    from builder.building import mod_dry_run
     from builder.pinning import packages
 
     reach = packages.access(project, environ, lambda text: report(Said(text)))
@@ -168,4 +169,4 @@ def _try_patches(project: Project, prepared: Prepared, environ: Mapping[str, str
     for one in plan.chain:
         diffs = frozen_diffs.load(project, one.definition.name, one.pins, prepared.frozen)
         levels.append(packages.Level(one.definition, one.pins, diffs))
-    trial.require(plan.mods, lambda package: packages.pinned(reach, levels, package), report)
+    mod_dry_run.require(plan.mods, lambda package: packages.pinned(reach, levels, package), report)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from builder import quantity
-from builder.cli import table, verbosity, words
+from builder.cli import table, verbosity, wording
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
-from builder.cli.say import note, put, say
+from builder.cli.output import note, put, say
 from builder.cli.verbosity import verbosity_options
 from builder.events import WAITING, Said
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from builder.building.prepare import Prepared
+    from builder.commands.build import Built
     from builder.lock.model import ImageName
     from builder.plan.model import Step
-    from builder.verbs.build import Built
 
 
 @click.command()
@@ -68,20 +69,20 @@ def build(
 
     With --push, what --builder builds comes through the registry, and only the layers that either side lacks move.
     """
-    from builder.building import unchanged
+    from builder.building import result_cache
 
     question = None
     if not (update or force or push or dry_run):
         words = (targets, models, mods, platform, settings, locked, no_promote)
-        question = unchanged.ask(context.project, context.endpoint, words)
-    if question and (known := unchanged.recall(context.project, context.endpoint, question)):
+        question = result_cache.ask(context.project, context.endpoint, words)
+    if question and (known := result_cache.recall(context.project, context.endpoint, question)):
         put("\n".join(known))
         return
     # Only now: these take longer to import than all of the above.
-    from builder.building import prepare, work
+    from builder.building import prepare, work_folder
 
     if not dry_run:
-        work.put_right(context.project, context.endpoint, lambda: say(WAITING))
+        work_folder.put_right(context.project, context.endpoint, lambda: say(WAITING))
     overrides = parse_overrides(platform, settings)
     requests = [
         prepare.Request(target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote)
@@ -99,7 +100,7 @@ def build(
         put("\n".join(said))
     to_build = [one for one in wanted if force or not one.compared.already]
     if question and not to_build and not any(one.to_record for one in wanted):
-        unchanged.keep(question, wanted, said)
+        result_cache.keep(question, wanted, said)
     images = [name for _, name in there]
     if to_build:
         images += [built.image for built in _build(context, builder, to_build, through)]
@@ -115,7 +116,7 @@ def _registry(context: Context) -> str:
 
 def _finish_without_building(context: Context, prepared: Prepared, name: ImageName) -> Iterator[str]:
     if prepared.to_record:
-        from builder.verbs import build as verb
+        from builder.commands import build as verb
 
         verb.record_without_building(context.project, context.endpoint, prepared, name, say)
     return _already(prepared, name)
@@ -124,7 +125,7 @@ def _finish_without_building(context: Context, prepared: Prepared, name: ImageNa
 def _push(context: Context, images: list[ImageName]) -> None:
     from builder.cli import image_progress
     from builder.cli.push import print_done
-    from builder.verbs import push
+    from builder.commands import push
 
     with image_progress.shown() as report:
         done = push.run(context.project, context.endpoint, tuple(map(str, images)), report)
@@ -133,19 +134,19 @@ def _push(context: Context, images: list[ImageName]) -> None:
 
 
 def _build(context: Context, instance: str | None, to_build: list[Prepared], through: str | None) -> list[Built]:
-    from builder.building import steptimes
+    from builder.building import step_times
     from builder.cli import progress
-    from builder.distribution import remote
-    from builder.verbs import build as verb
+    from builder.commands import build as verb
+    from builder.distribution import remote_builder
 
-    endpoint = remote.with_instance(context.project, context.endpoint, instance)
+    endpoint = remote_builder.with_instance(context.project, context.endpoint, instance)
 
     for prepared in to_build:
         for line in _why(prepared):
             say(Said(line))
     done: list[Built] = []
     try:
-        with progress.shown(steptimes.load(context.project)) as report:
+        with progress.shown(step_times.load(context.project)) as report:
             # Of several, those that are done are told also where a later one fails.
             done.extend(verb.run(context.project, endpoint, to_build, os.environ, report, through))
     finally:
@@ -210,7 +211,7 @@ def _takes(step: Step) -> str:
 def _print_summary(built: Built) -> None:
     layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
     cost = f"{quantity.of_bytes(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
-    put(click.style(f"built {built.image}", bold=True) + f" in {words.duration(built.seconds)}: {cost}")
+    put(click.style(f"built {built.image}", bold=True) + f" in {wording.duration(built.seconds)}: {cost}")
     for model in built.models:
         put(f"  paired with {model}")
     for change in built.changes:

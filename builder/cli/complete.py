@@ -16,15 +16,15 @@ Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
 
 
 def names(*kinds: str) -> Completer:
-    """A completer of these kinds of names: functions of `builder.verbs.known` (``definitions``, ``models``, …)."""
+    """Completes these kinds of names: functions of `builder.commands.completion` (``definitions``, ``models``, …)."""
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        from builder.commands import completion
         from builder.errors import BuilderError
-        from builder.verbs import known
 
         try:
             project: Project = _context(ctx).project
-            found = [name for kind in kinds for name in getattr(known, kind)(project)]
+            found = [name for kind in kinds for name in getattr(completion, kind)(project)]
         except BuilderError:  # not in a project, or a file in it is broken: there is nothing to offer
             return []
         return matching(found, incomplete)

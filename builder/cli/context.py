@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
 
 
@@ -29,7 +30,7 @@ class Context:
 
     @functools.cached_property
     def endpoint(self) -> Endpoint:
-        from builder.engine import endpoint
+        from builder.engine.client import endpoint
 
         return endpoint.find(os.environ)
 

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from builder.cli import say
+from builder.cli import output
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 from builder.cli.verbosity import verbosity_options
@@ -26,14 +26,14 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     code is then 1.
     """
     from builder.cli import image_progress
-    from builder.verbs import copying
+    from builder.commands import copy
 
     with image_progress.shown() as report:
-        done = copying.run(context.project, context.endpoint, os.environ, image, nodes, report)
+        done = copy.run(context.project, context.endpoint, os.environ, image, nodes, report)
     failed = {node: outcome.error for node, outcome in done.outcomes.items() if outcome.error}
     having = ", ".join(node for node in done.outcomes if node not in failed)
     if having:
-        say.put(f"{done.image} is on {having}{', and latest there' if done.latest else ''}")
+        output.put(f"{done.image} is on {having}{', and latest there' if done.latest else ''}")
     for node, error in failed.items():
-        say.error(error, f"{done.image} is not on {node}:")
+        output.error(error, f"{done.image} is not on {node}:")
     return 1 if failed else 0

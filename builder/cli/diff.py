@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, say
+from builder.cli.output import document, say
 
 if TYPE_CHECKING:
+    from builder.commands.diff import Difference, Side
+    from builder.commands.diff_lock import LockDifference
     from builder.comparing.changes import Changes
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import Moved
     from builder.lock.model import Pairing
-    from builder.verbs.diff import Difference, Side
-    from builder.verbs.diff_lock import LockDifference
 
 SHOWN_COMMITS = 20
 MANY = 1_000_000
@@ -47,16 +47,16 @@ def diff(
     stand first.
     """
     from builder.cli import diff_text
-    from builder.sources.git_reading import Wanted
+    from builder.sources.git.mirror_reading import Wanted
 
     wanted = Wanted(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
     if lock:
-        from builder.verbs import diff_lock
+        from builder.commands import diff_lock
 
         between = diff_lock.run(context.project, before, after, wanted, say)
         content, lines = _lock_document(between), diff_text.of_locks(between, full=full)
     else:
-        from builder.verbs import diff as verb
+        from builder.commands import diff as verb
 
         if after is None:
             raise click.UsageError("two images are wanted: `builder diff A B`")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from builder import quantity
-from builder.cli import folding, table, words
+from builder.cli import folding, table, wording
 from builder.plan.explain import short
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from builder.commands.diff import Difference, Side
+    from builder.commands.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
     from builder.comparing.changes import Changes, PackageChange, PullChange, ValueChange
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import Moved
     from builder.lock.model import NumberedImage, Pairing, Version
-    from builder.sources.git_reading import Between
-    from builder.verbs.diff import Difference, Side
-    from builder.verbs.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
+    from builder.sources.git.mirror_reading import Between
 
 SHOWN_LINES = 40
 SHOWN_PACKAGES = 20
@@ -79,7 +80,7 @@ def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
 def _rows(side: Side) -> Iterator[tuple[str, ...]]:
     """An image, and what is said of it for a model alone."""
     image = side.image
-    yield f"  {side.name.number}", words.ago(image.built), quantity.of_bytes(image.size), _marked(image)
+    yield f"  {side.name.number}", wording.ago(image.built), quantity.of_bytes(image.size), _marked(image)
     for model, pairing in side.pairings.items():
         if (pairing.status, pairing.note) != (image.status, image.note):
             yield "", "", "", f"{model}: {_marked(pairing)}"
@@ -109,7 +110,7 @@ def _version(version: Version | None) -> str:
 
 def _commits(between: Between, which: str) -> Iterator[str]:
     matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
-    yield f"{words.counted(between.total, 'upstream commit')} {which}{matching}"
+    yield f"{wording.counted(between.total, 'upstream commit')} {which}{matching}"
     room = table.width() - 4
     for commit in between.commits:
         line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from builder.cli import say, verbosity
+from builder.cli import output, verbosity
 from builder.events import Said
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from rich.console import Console
 
     from builder.events import Report
@@ -31,9 +32,9 @@ def shown(live: Live, plain: Report) -> Iterator[Report]:
 
         console = Console(stderr=True, highlight=False)
         with live(console) as show:
-            yield _with_lines(lambda text: say.on_console(console, text), show)
+            yield _with_lines(lambda text: output.on_console(console, text), show)
     else:
-        yield _with_lines(say.note, plain)
+        yield _with_lines(output.note, plain)
 
 
 def _with_lines(line: Callable[[str], None], other: Report) -> Report:

@@ -10,10 +10,10 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document
+from builder.cli.output import document
 
 if TYPE_CHECKING:
-    from builder.verbs.doctor import Finding
+    from builder.commands.doctor import Finding
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -23,7 +23,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 @pass_context
 def doctor(context: Context, as_json: bool) -> int:
     """Look for what would keep a build from working. Ends with 1 where something would."""
-    from builder.verbs import doctor as verb
+    from builder.commands import doctor as verb
 
     findings = verb.run(context.project, os.environ)
     if as_json:

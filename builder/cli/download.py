@@ -7,10 +7,10 @@ import os
 import click
 
 from builder import quantity
-from builder.cli import words
+from builder.cli import wording
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
-from builder.cli.say import put
+from builder.cli.output import put
 from builder.cli.verbosity import verbosity_options
 
 
@@ -29,13 +29,13 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     the model was paired. What was broken off goes on. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are followed.
     """
     from builder.cli import file_progress
-    from builder.verbs import download as verb
+    from builder.commands import download as verb
 
     with file_progress.shown() as report:
         done = verb.run(context.project, verb.Request(what, revision, nodes), os.environ, report)
     for one in done:
         took = (
-            f"{quantity.of_bytes(one.fetched)} in {words.duration(one.seconds)}"
+            f"{quantity.of_bytes(one.fetched)} in {wording.duration(one.seconds)}"
             if one.fetched
             else "it was here already"
         )

@@ -11,7 +11,7 @@ import click
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import OneOf
-from builder.cli.say import note, put
+from builder.cli.output import note, put
 from builder.cli.serve_options import overrides, serve_options
 
 
@@ -41,7 +41,7 @@ def export(
     script     a shell script with a plain docker run
     opencode   the provider for OpenCode's configuration
     """
-    from builder.verbs import export as verb
+    from builder.commands import export as verb
 
     request = verb.Request(what, kind, overrides(given), extra, address)
     done = verb.run(context.project, request, os.environ)

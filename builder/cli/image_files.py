@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from builder import quantity
-from builder.cli import words
+from builder.cli import wording
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, put
+from builder.cli.output import document, put
 from builder.cli.verbosity import verbosity_options
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -35,7 +35,7 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
     when it is whole.
     """
     from builder.cli import file_progress
-    from builder.verbs import export_image as verb
+    from builder.commands import export_image as verb
 
     with file_progress.shown() as report:
         done = verb.run(context.project, context.endpoint, image, file, since, replace=force, report=report)
@@ -45,7 +45,7 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
             {"image": str(done.image), "file": str(file), "size": done.size, "layers": done.layers, "needs": needs}
         )
         return
-    put(f"{done.image} is in {file}: {words.counted(done.layers, 'layer')}, {quantity.of_bytes(done.size)}")
+    put(f"{done.image} is in {file}: {wording.counted(done.layers, 'layer')}, {quantity.of_bytes(done.size)}")
     if done.needs:
         put(f"to be imported where {done.needs} is")
 
@@ -64,7 +64,7 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     serves yet. A number that is another image here is not overwritten.
     """
     from builder.cli import file_progress
-    from builder.verbs import import_image as verb
+    from builder.commands import import_image as verb
 
     with file_progress.shown() as report:
         done = verb.run(context.project, context.endpoint, file, report)
@@ -83,7 +83,7 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     came = (
         "is here already"
         if done.already
-        else f"imported, {words.counted(done.layers, 'layer')}, {quantity.of_bytes(done.bytes)}"
+        else f"imported, {wording.counted(done.layers, 'layer')}, {quantity.of_bytes(done.bytes)}"
     )
     put(f"{done.image} {came}")
     if done.models:

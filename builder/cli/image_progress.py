@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from builder.cli import display, say, words
-from builder.engine.transfer import Amount
+from builder.cli import display, output, wording
+from builder.commands.copy import OnNode, Outcome
+from builder.engine.registry.transfer import Amount
 from builder.events import Said
-from builder.verbs.copying import OnNode, Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
     from rich.progress import TaskID
 
@@ -27,7 +28,7 @@ def shown() -> AbstractContextManager[Report]:
 def _plain(event: object) -> None:
     """A line for each node at its end."""
     if isinstance(event, OnNode) and isinstance(event.event, Outcome):
-        say.note(f"{event.node}: {outcome_words(event.event)}")
+        output.note(f"{event.node}: {outcome_words(event.event)}")
 
 
 @contextmanager
@@ -44,17 +45,17 @@ def _live(console: Console) -> Iterator[Report]:
             where, what = (event.node, event.event) if isinstance(event, OnNode) else ("registry", event)
             with lock:
                 if isinstance(what, Said):
-                    say.on_console(console, what.text)
+                    output.on_console(console, what.text)
                 elif isinstance(what, Amount):
                     if where not in bars:
                         bars[where] = progress.add_task(where, total=None, amount="")
                     progress.update(
-                        bars[where], completed=what.current, total=what.total or None, amount=words.amount(what)
+                        bars[where], completed=what.current, total=what.total or None, amount=wording.amount(what)
                     )
                 elif isinstance(what, Outcome):
                     if where in bars:
                         progress.remove_task(bars.pop(where))
-                    say.on_console(console, f"{where}: {outcome_words(what)}")
+                    output.on_console(console, f"{where}: {outcome_words(what)}")
 
         yield report
 
@@ -65,4 +66,4 @@ def outcome_words(outcome: Outcome) -> str:
         return f"failed: {outcome.error.message}"
     if outcome.moved is None:
         return "has it already"
-    return f"has it now, {words.layers(outcome.moved)} moved in {words.duration(outcome.seconds)}"
+    return f"has it now, {wording.layers(outcome.moved)} moved in {wording.duration(outcome.seconds)}"

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder import quantity
-from builder.cli import table, words
+from builder.cli import table, wording
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, note, put
+from builder.cli.output import document, note, put
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.lock.model import Lock, Model, Pairing, Status
-    from builder.models_cache import Held
     from builder.numbered.status import Overview, Row
+    from builder.storage.huggingface_cache import Held
 
 
 @click.command("list")
@@ -30,10 +31,10 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
 
     TARGET limits the list to a definition, a repository, a model, or the image of a recipe.
     """
+    from builder.commands import listing
     from builder.lock import lost
-    from builder.lock.faults import TAKE_BACK
-    from builder.serving import models as of_models
-    from builder.verbs import listing
+    from builder.lock.file_problems import TAKE_BACK
+    from builder.serving import model_revision as of_models
 
     lock, overview = listing.run(context.project, context.endpoint, target)
     gone = f"images.lock is {lost.SAID}: {TAKE_BACK}" if lost.is_lost(context.project) else ""
@@ -77,7 +78,7 @@ def _image_rows(row: Row, lock: Lock) -> list[tuple[str, ...]]:
     said.append("pinned" if row.image.pinned else "")
     image = (
         str(row.name),
-        words.ago(row.image.built),
+        wording.ago(row.image.built),
         quantity.of_bytes(row.image.size),
         vllm.version if vllm else "-",
         ", ".join(word for word in said if word),

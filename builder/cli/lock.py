@@ -10,12 +10,12 @@ import click
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
-from builder.cli.say import document, put, say
+from builder.cli.output import document, put, say
 
 if TYPE_CHECKING:
+    from builder.commands.lock_update import Moved
     from builder.definitions.image_chain import Overrides
     from builder.pinning.chain import Update
-    from builder.verbs.repin import Moved
 
 STALE = 4
 SHOWN_COMMITS = 20
@@ -50,9 +50,9 @@ def lock(
     if recover or renumber:
         if (recover and renumber) or definitions or update or check or platform:
             raise click.UsageError("--recover and --renumber stand alone")
-        from builder.cli import mending
+        from builder.cli import lock_repair
 
-        return (mending.recover if recover else mending.renumber)(context, as_json)
+        return (lock_repair.recover if recover else lock_repair.renumber)(context, as_json)
     overrides = parse_overrides(platform, ())
     if check:
         return _check(context, definitions, overrides, as_json)
@@ -60,9 +60,9 @@ def lock(
 
 
 def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides, as_json: bool) -> int:
-    from builder.verbs import repin
+    from builder.commands import lock_update
 
-    missing = repin.check(context.project, context.endpoint, definitions, overrides)
+    missing = lock_update.check(context.project, context.endpoint, definitions, overrides)
     if as_json:
         document({"missing": list(missing)})
     else:
@@ -74,10 +74,10 @@ def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides,
 def _resolve(
     context: Context, definitions: tuple[str, ...], update: Update, overrides: Overrides, as_json: bool
 ) -> int:
-    from builder.pinning import pinned
-    from builder.verbs import repin
+    from builder.commands import lock_update
+    from builder.pinning import definition_pins
 
-    done = repin.run(context.project, context.endpoint, definitions, update, overrides, os.environ, say)
+    done = lock_update.run(context.project, context.endpoint, definitions, update, overrides, os.environ, say)
     if as_json:
         document({"moved": [_document(one) for one in done.moved]})
     else:
@@ -86,7 +86,7 @@ def _resolve(
         if not (done.moved or done.faults):
             put("nothing moved")
     if done.faults:
-        raise pinned.error_of(done.faults)
+        raise definition_pins.error_of(done.faults)
     return 0
 
 

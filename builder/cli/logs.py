@@ -18,10 +18,10 @@ from builder.cli.context import Context, pass_context
 @pass_context
 def logs(context: Context, what: str | None, follow: bool, tail: int | None, node: str | None) -> None:
     """Show what a server prints. Without a name: the only one there is."""
-    from builder.serving import running_now
-    from builder.verbs import logs as verb
+    from builder.commands import logs as verb
+    from builder.serving import lookup
 
-    found = running_now.find(context.project, context.endpoint, os.environ, what)
+    found = lookup.find(context.project, context.endpoint, os.environ, what)
     show = verb.following if follow else verb.last
     for line in show(found, node, tail):
         click.echo(line)

@@ -7,14 +7,17 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import say
+from builder.cli import output
 from builder.cli.commands import Commands
 from builder.cli.context import Context
 from builder.errors import BuilderError
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
 
 INTERRUPTED = 130
 BUG = 3
@@ -31,7 +34,7 @@ BUG = 3
 def cli(ctx: click.Context, project: Path | None) -> None:
     """Numbered vLLM images: build, pin, list what serves which model, roll back."""
     ctx.obj = Context(project or Path())
-    ctx.color = say.colour()
+    ctx.color = output.colour()
 
 
 def run(arguments: list[str]) -> int:
@@ -43,18 +46,18 @@ def run(arguments: list[str]) -> int:
             importlib.import_module("builder.cli.bash_completion").require_question(cli, asked)
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
     except BuilderError as error:
-        say.error(error)
+        output.error(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         # What a thread or a temporary folder meets while the process ends is no bug then.
         sys.excepthook = _say_nothing
-        say.note("interrupted")
+        output.note("interrupted")
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
-        say.usage(error)
+        output.usage(error)
         return 2
     return code if isinstance(code, int) else 0
 
@@ -69,8 +72,8 @@ def _say_nothing(_kind: type[BaseException], _error: BaseException, _trace: Trac
 
 
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    from builder.cli import bug
+    from builder.cli import bug_report
 
-    bug.report(kind, error, trace)
+    bug_report.report(kind, error, trace)
     sys.stdout.flush()
     os._exit(BUG)

@@ -11,10 +11,10 @@ import click
 from builder.cli import table
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, put, say
+from builder.cli.output import document, put, say
 
 if TYPE_CHECKING:
-    from builder.verbs.mod_list import Listed
+    from builder.commands.mods_list import Listed
 
 
 class _SeveralRefs(click.Command):
@@ -44,9 +44,9 @@ def mods() -> None:
 @pass_context
 def list_(context: Context, as_json: bool) -> None:
     """Show every mod: what it changes, what it needs, and who uses it."""
-    from builder.verbs import mod_list
+    from builder.commands import mods_list
 
-    found = mod_list.run(context.project)
+    found = mods_list.run(context.project)
     if as_json:
         from builder.cli import mods_json
 
@@ -64,7 +64,7 @@ def list_(context: Context, as_json: bool) -> None:
 
 
 def _facts(one: Listed) -> list[tuple[str, ...]]:
-    from builder.verbs import mod_list
+    from builder.commands import mods_list
 
     users = (
         *(f"definition {name}" for name in one.definitions),
@@ -75,7 +75,7 @@ def _facts(one: Listed) -> list[tuple[str, ...]]:
     if one.mod:
         requires = ", ".join(f"{name} {wanted}" for name, wanted in one.mod.requires.items())
         facts = [
-            ("changes", "; ".join(mod_list.changes(one.mod))),
+            ("changes", "; ".join(mods_list.changes(one.mod))),
             ("requires", requires),
             ("conflicts", ", ".join(one.mod.conflicts)),
             ("after", ", ".join(one.mod.after)),
@@ -102,19 +102,19 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 
     Ends with 1 where a mod does not apply, or requires another version than it was asked for.
     """
-    from builder.cli import mods_words
-    from builder.verbs import mod_check, mod_pinned
+    from builder.cli import mods_text
+    from builder.commands import mods_check, mods_check_pinned
 
     if refs:
-        verdicts = mod_check.run(context.project, mods, refs, os.environ, say)
+        verdicts = mods_check.run(context.project, mods, refs, os.environ, say)
     else:
-        verdicts = mod_pinned.run(context.project, mods, os.environ, say)
+        verdicts = mods_check_pinned.run(context.project, mods, os.environ, say)
     if as_json:
         from builder.cli import mods_json
 
         document(mods_json.checked(verdicts))
     else:
-        for line in mods_words.lines(verdicts, table.width()):
+        for line in mods_text.lines(verdicts, table.width()):
             click.echo(line)
     return 0 if all(verdict.holds for verdict in verdicts) else 1
 
@@ -124,9 +124,9 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
 @pass_context
 def new(context: Context, name: str) -> None:
     """Begin a mod that works as it is, with every key explained and a test."""
-    from builder.verbs import mod_skeleton
+    from builder.commands import mods_new
 
-    files = mod_skeleton.new(context.project, name)
+    files = mods_new.new(context.project, name)
     for file in files:
         put(context.project.relative(file))
     begun = files[0].parent.name

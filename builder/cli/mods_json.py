@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from builder.mods.trial import Tried, Verdict
-    from builder.verbs.mod_list import Listed
+    from collections.abc import Sequence
+
+    from builder.building.mod_dry_run import Tried, Verdict
+    from builder.commands.mods_list import Listed
 
 
 def listed(found: Sequence[Listed]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, put
+from builder.cli.output import document, put
 
 if TYPE_CHECKING:
-    from builder.verbs.nodes import Held, NodeState, Serving
+    from builder.commands.nodes import Held, NodeState, Serving
 
 
 @click.command()
@@ -24,7 +24,7 @@ def nodes(context: Context, as_json: bool) -> None:
     Stale is a `latest` that is not this project's current number, and a container whose model is paired with another
     image by now.
     """
-    from builder.verbs import nodes as verb
+    from builder.commands import nodes as verb
 
     found = verb.run(context.project, os.environ)
     if as_json:

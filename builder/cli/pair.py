@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import moves
+from builder.cli import pointer_moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import OneOf
-from builder.cli.say import document, put, say
+from builder.cli.output import document, put, say
 
 if TYPE_CHECKING:
     from builder.lock.model import Status
@@ -30,7 +30,7 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
 
     Other models stay where they are. `builder rollback MODEL` returns.
     """
-    from builder.verbs import pairings as verb
+    from builder.commands import pairing as verb
 
     done = verb.pair(context.project, context.endpoint, model, image, force=force, environ=os.environ, report=say)
     moved = (done.move,) if done.move else ()
@@ -40,12 +40,12 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
                 "model": done.model,
                 "image": str(done.image),
                 "recipe": done.recipe,
-                "moves": moves.documents(moved),
+                "moves": pointer_moves.documents(moved),
                 "differences": list(done.differences),
             }
         )
     elif moved:
-        moves.show(moved, done.differences, ())
+        pointer_moves.show(moved, done.differences, ())
         put(f"  by {done.recipe}" if done.recipe else "  no recipe: `builder build RECIPE` gives it one")
     else:
         put(f"{done.model} was paired with {done.image} already")
@@ -62,7 +62,7 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
 
     An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
     """
-    from builder.verbs import pairings as verb
+    from builder.commands import pairing as verb
 
     done = verb.mark(context.project, what, status, note, say)
     if as_json:

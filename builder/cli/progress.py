@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from builder import quantity
-from builder.cli import display, verbosity, words
-from builder.engine.progress import StepAmount, StepFinished, StepOutput, StepStarted, label, title
-from builder.engine.transfer import Amount
+from builder.cli import display, verbosity, wording
+from builder.engine.buildkit.progress import StepAmount, StepFinished, StepOutput, StepStarted, label, title
+from builder.engine.registry.transfer import Amount
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from rich.console import Console
     from rich.progress import TaskID
 
@@ -61,7 +62,7 @@ def _live(expected: Mapping[str, float], console: Console) -> Iterator[Report]:
         def report(event: object) -> None:
             if isinstance(event, StepStarted) and not event.internal:
                 last = expected.get(label(event.name))
-                amount = f"took {words.duration(last)} before" if last else ""
+                amount = f"took {wording.duration(last)} before" if last else ""
                 running[event.step] = progress.add_task(escape(title(event.name)), total=None, amount=amount)
             elif isinstance(event, StepAmount) and event.step in running and event.total:
                 amount = f"{quantity.of_bytes(event.current)} of {quantity.of_bytes(event.total)}"
@@ -73,7 +74,7 @@ def _live(expected: Mapping[str, float], console: Console) -> Iterator[Report]:
             elif isinstance(event, Amount):
                 if _REGISTRY not in running:
                     running[_REGISTRY] = progress.add_task(_REGISTRY, total=None, amount="")
-                progress.update(running[_REGISTRY], amount=words.amount(event))
+                progress.update(running[_REGISTRY], amount=wording.amount(event))
 
         yield report
 
@@ -83,5 +84,5 @@ def _worth_a_line(event: StepFinished) -> bool:
 
 
 def _ended_line(event: StepFinished) -> str:
-    word = "failed" if event.error else "cached" if event.cached else words.duration(event.seconds)
+    word = "failed" if event.error else "cached" if event.cached else wording.duration(event.seconds)
     return f"{word:>12}  {title(event.name)}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import moves
+from builder.cli import pointer_moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, put, say
+from builder.cli.output import document, put, say
 
 
 @click.command()
@@ -20,19 +20,19 @@ def promote(context: Context, image: str, force: bool, as_json: bool) -> None:
 
     Models stay with the images that they are paired with.
     """
-    from builder.verbs import promote as verb
+    from builder.commands import promote as verb
 
     done = verb.run(context.project, context.endpoint, image, force=force, report=say)
     if as_json:
         document(
             {
                 "image": str(done.image),
-                "moves": moves.documents(done.moves),
+                "moves": pointer_moves.documents(done.moves),
                 "differences": list(done.differences),
                 "staying": list(done.staying),
             }
         )
     elif done.moves:
-        moves.show(done.moves, done.differences, done.staying)
+        pointer_moves.show(done.moves, done.differences, done.staying)
     else:
         put(f"{done.image} was current already")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import quantity
-from builder.cli import table, words
+from builder.cli import table, wording
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
-from builder.cli.say import document, put, say
+from builder.cli.output import document, put, say
 
 if TYPE_CHECKING:
-    from builder.verbs.prune import Pruned, Pruning
+    from builder.commands.prune import Pruned, Pruning
 
 KEEP = 3
 
@@ -39,10 +39,10 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     served goes with it. A number that is gone stays on record and can be built again. It asks before it removes; where
     nobody can be asked it only shows, unless there is --yes.
     """
-    from builder.numbered import keeping
-    from builder.verbs import prune as verb
+    from builder.commands import prune as verb
+    from builder.numbered import retention
 
-    wish = keeping.Wish(keep, older_than or timedelta(0))
+    wish = retention.Wish(keep, older_than or timedelta(0))
     pruning = verb.plan(context.project, context.endpoint, wish, datetime.now(UTC), os.environ)
     if not as_json:
         _print_plan(pruning)
@@ -69,7 +69,7 @@ def _print_plan(pruning: Pruning) -> None:
         put("nothing to remove")
         return
     click.echo()
-    going = [(str(one.name), words.ago(one.built), quantity.of_bytes(one.frees)) for one in pruning.going]
+    going = [(str(one.name), wording.ago(one.built), quantity.of_bytes(one.frees)) for one in pruning.going]
     if going:
         table.show(("GOES", "BUILT", "FREES"), going)
     if pruning.nameless:

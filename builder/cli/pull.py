@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import words
+from builder.cli import wording
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
-from builder.cli.say import put
+from builder.cli.output import put
 from builder.cli.verbosity import verbosity_options
 
 
@@ -22,9 +22,9 @@ def pull(context: Context, image: str) -> None:
     only when its content is what was recorded.
     """
     from builder.cli import image_progress
-    from builder.verbs import pull as verb
+    from builder.commands import pull as verb
 
     with image_progress.shown() as report:
         done = verb.run(context.project, context.endpoint, image, report)
-    said = f"pulled, {words.layers(done.moved)}" if done.moved else "is here already"
+    said = f"pulled, {wording.layers(done.moved)}" if done.moved else "is here already"
     put(f"{done.image} {said}")

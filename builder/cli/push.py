@@ -9,12 +9,12 @@ import click
 
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
-from builder.cli.say import put
+from builder.cli.output import put
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
-    from builder.engine.attestations import Kind
-    from builder.verbs.push import Done
+    from builder.commands.push import Done
+    from builder.engine.buildkit.attestations import Kind
 
 
 @click.command()
@@ -32,7 +32,7 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
     For --sbom and --provenance BuildKit bakes the number once more from its cache and its build directory; the content
     has to be the same. They are kept beside the image in the registry, and the digest that is signed covers them.
     """
-    from builder.verbs import push as verb
+    from builder.commands import push as verb
 
     kinds: set[Kind] = set()
     if sbom:
@@ -40,10 +40,10 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
     if provenance:
         kinds.add("provenance")
     if kinds:
-        from builder.building import steptimes
+        from builder.building import step_times
         from builder.cli import progress
 
-        with progress.shown(steptimes.load(context.project)) as build_report:
+        with progress.shown(step_times.load(context.project)) as build_report:
             done = verb.run_attested(context.project, context.endpoint, images, kinds, os.environ, build_report)
     else:
         from builder.cli import image_progress

@@ -6,10 +6,10 @@ import os
 
 import click
 
-from builder.cli import words
+from builder.cli import wording
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
-from builder.cli.say import put
+from builder.cli.output import put
 from builder.cli.verbosity import verbosity_options
 
 
@@ -23,13 +23,13 @@ def rebuild(context: Context, image: str) -> int:
     Ends with 1 where other content comes out. A number that is missing from the engine gets its tag back where the
     content is the same.
     """
-    from builder.building import steptimes
+    from builder.building import step_times
     from builder.cli import progress
-    from builder.verbs import rebuild as verb
+    from builder.commands import rebuild as verb
 
-    with progress.shown(steptimes.load(context.project)) as report:
+    with progress.shown(step_times.load(context.project)) as report:
         done = verb.run(context.project, context.endpoint, image, os.environ, report)
-    took = f"in {words.duration(done.seconds)}"
+    took = f"in {wording.duration(done.seconds)}"
     if done.same:
         put(f"{done.image} built again {took}: the same content" + (", tagged again" if done.restored else ""))
         return 0

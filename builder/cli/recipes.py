@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli import table, words
+from builder.cli import table, wording
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, note, put
+from builder.cli.output import document, note, put
 from builder.cli.serve_options import overrides, serve_options
 
 if TYPE_CHECKING:
-    from builder.definitions.command import ServeCommand
-    from builder.definitions.recipe import Recipe
-    from builder.verbs.recipecheck import Checked
-    from builder.verbs.recipes import Row
+    from builder.commands.recipes import Row
+    from builder.commands.recipes_check import Checked
+    from builder.definitions.recipes.command import ServeCommand
+    from builder.definitions.recipes.recipe import Recipe
 
 BROKEN = 2
 
@@ -32,7 +32,7 @@ def recipes() -> None:
 @pass_context
 def list_(context: Context, as_json: bool) -> None:
     """Show the project's recipes, and the image that serves each."""
-    from builder.verbs import recipes as verb
+    from builder.commands import recipes as verb
 
     seen = verb.overview(context.project, context.endpoint)
     if as_json:
@@ -55,7 +55,7 @@ def list_(context: Context, as_json: bool) -> None:
 @pass_context
 def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Show what a recipe starts, and the image that serves it."""
-    from builder.verbs import recipes as verb
+    from builder.commands import recipes as verb
 
     shown, engine_error = verb.show(context.project, context.endpoint, recipe, overrides(given), extra)
     found = shown.row.checked.recipe
@@ -79,9 +79,9 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
 
     Looks in the files and folders named, or in all recipes of the project. Ends with 2 where something is wrong.
     """
-    from builder.verbs import recipecheck
+    from builder.commands import recipes_check
 
-    checked = recipecheck.check(context.project, paths)
+    checked = recipes_check.check(context.project, paths)
     broken = [one for one in checked if one.problems]
     if as_json:
         document({"recipes": [_checked_document(one) for one in checked]})
@@ -92,8 +92,8 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
         for remark in one.remarks:
             put(f"{one.file}: note: {remark}")
     problems = sum(len(one.problems) for one in broken)
-    count = f"{words.counted(len(checked), 'recipe')} checked: "
-    put(count + (f"{words.counted(problems, 'problem')} in {len(broken)} of them" if broken else "all is well"))
+    count = f"{wording.counted(len(checked), 'recipe')} checked: "
+    put(count + (f"{wording.counted(problems, 'problem')} in {len(broken)} of them" if broken else "all is well"))
     return BROKEN if broken else 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from builder.cli.context import Context, pass_context
-from builder.cli.say import say
+from builder.cli.output import say
 from builder.cli.serve_options import overrides, serving_options
 
 
@@ -23,11 +23,11 @@ def restart(
     After `rollback MODEL` that is the one before. With the options that it was started with, and what is given here in
     place of them.
     """
-    from builder.cli import waiting
-    from builder.serving.wanted import Request
-    from builder.verbs import restart as verb
+    from builder.cli import readiness
+    from builder.commands import restart as verb
+    from builder.serving.preparation import Request
 
     request = Request(what, overrides(given), extra, nodes)
     started = verb.restart(context.project, context.endpoint, os.environ, request, say)
-    waiting.say_image(context, started.found)
-    waiting.finish(context, started, detach=detach)
+    readiness.say_image(context, started.found)
+    readiness.finish(context, started, detach=detach)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import moves
+from builder.cli import pointer_moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, put, say
+from builder.cli.output import document, put, say
 
 
 @click.command()
@@ -27,20 +27,20 @@ def rollback(context: Context, target: str, to: int | None, force: bool, dry_run
     TARGET   a definition or repository: its `latest` moves, models stay
              a recipe: both its image's `latest` and its model move
     """
-    from builder.verbs import rollback as verb
+    from builder.commands import rollback as verb
 
     done = verb.run(context.project, context.endpoint, target, to, force=force, dry_run=dry_run, report=say)
     if as_json:
         document(
             {
                 "moved": not dry_run,
-                "moves": moves.documents(done.moves),
+                "moves": pointer_moves.documents(done.moves),
                 "passed_over": [str(name) for name in done.passed],
                 "differences": list(done.differences),
                 "staying": list(done.staying),
             }
         )
         return
-    moves.show(done.moves, done.differences, done.staying, "would move " if dry_run else "")
+    pointer_moves.show(done.moves, done.differences, done.staying, "would move " if dry_run else "")
     if done.passed:
         put(f"  passed over, as bad or pruned: {', '.join(map(str, done.passed))}")

@@ -22,11 +22,11 @@ def run(
     Waits until it answers; ^C meanwhile stops it again. From then on the engine restarts it when it ends by itself, and
     when the machine starts. Several --node serve it together, the first one answers.
     """
-    from builder.cli import waiting
-    from builder.serving import wanted
-    from builder.verbs import run as verb
+    from builder.cli import readiness
+    from builder.commands import run as verb
+    from builder.serving import preparation
 
-    request = wanted.Request(what, overrides(given), extra, nodes)
-    prepared = wanted.prepare(context.project, context.endpoint, os.environ, request)
-    waiting.say_image(context, prepared.found)
-    waiting.finish(context, verb.start(prepared, os.environ), detach=detach)
+    request = preparation.Request(what, overrides(given), extra, nodes)
+    prepared = preparation.prepare(context.project, context.endpoint, os.environ, request)
+    readiness.say_image(context, prepared.found)
+    readiness.finish(context, verb.start(prepared, os.environ), detach=detach)

@@ -21,7 +21,7 @@ def schema(name: str | None) -> None:
         # yaml-language-server: $schema=PATH
     """
     from builder.cli import table
-    from builder.verbs import schemas
+    from builder.commands import schemas
 
     if name is not None:
         click.echo(schemas.text(name), nl=False)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import quantity
-from builder.cli import table, words
+from builder.cli import table, wording
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document
+from builder.cli.output import document
 
 if TYPE_CHECKING:
+    from builder.commands.show import Shown
     from builder.project import Project
-    from builder.verbs.showing import Shown
 
 
 @click.command()
@@ -27,9 +27,9 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
 
     IMAGE is a repository or a definition; without a number, its current image.
     """
-    from builder.verbs import showing
+    from builder.commands import show
 
-    shown = showing.run(context.project, context.endpoint, image)
+    shown = show.run(context.project, context.endpoint, image)
     if as_json:
         document(_document(shown, context.project))
         return
@@ -48,12 +48,12 @@ def _facts(shown: Shown, project: Project) -> list[tuple[str, str]]:
         ("image", str(row.name)),
         ("state", ", ".join([row.state, *(["current"] if row.current else []), *(["pinned"] if image.pinned else [])])),
         ("status", image.status + (f": {image.note}" if image.note else "")),
-        ("pruned", f"{image.pruned} ({words.ago(image.pruned)})" if image.pruned else ""),
+        ("pruned", f"{image.pruned} ({wording.ago(image.pruned)})" if image.pruned else ""),
         ("models", ", ".join(row.models) or "none"),
         ("recipe", image.recipe or "none"),
         ("definition", image.definition),
         ("platform", image.platform),
-        ("built", f"{image.built} ({words.ago(image.built)})"),
+        ("built", f"{image.built} ({wording.ago(image.built)})"),
         ("size", quantity.of_bytes(image.size)),
         *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
         ("base", f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),

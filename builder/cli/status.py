@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli import table, words
+from builder.cli import table, wording
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, note, put
+from builder.cli.output import document, note, put
 
 if TYPE_CHECKING:
-    from builder.verbs.serving_state import Overview, State
+    from collections.abc import Iterator
+
+    from builder.commands.status import Overview, State
 
 _PAUSE_SECONDS = 1.0
 _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
@@ -32,10 +33,10 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
 
     Health, restarts, requests, tokens a second and speculative acceptance, as vLLM counts them.
     """
-    from builder.verbs import serving_state
+    from builder.commands import status
 
     while True:
-        seen = serving_state.look(context.project, context.endpoint, os.environ, what)
+        seen = status.look(context.project, context.endpoint, os.environ, what)
         if as_json:
             document(_document(seen), indent=None if watch else 1)
         else:
@@ -80,8 +81,8 @@ def _facts(state: State) -> Iterator[tuple[str, str]]:
         yield "address", one.address
     if one.missing:
         yield "missing", ", ".join(one.missing)
-    restarts = words.counted(state.restarts, "restart")
-    yield "up", f"{words.duration(state.up)}, {restarts}" if state.up is not None else restarts
+    restarts = wording.counted(state.restarts, "restart")
+    yield "up", f"{wording.duration(state.up)}, {restarts}" if state.up is not None else restarts
     if state.numbers:
         yield "requests", f"{state.numbers.running} running, {state.numbers.waiting} waiting"
         yield "tokens", f"{state.numbers.generated_tokens} generated, {state.numbers.prompt_tokens} read"

@@ -6,10 +6,10 @@ import os
 
 import click
 
-from builder.cli import words
+from builder.cli import wording
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
-from builder.cli.say import note, put
+from builder.cli.output import note, put
 
 
 @click.command()
@@ -23,11 +23,11 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
 
     It may finish what it is at, and is killed when its time is over. Without a name: the only one there is.
     """
-    from builder.serving import running_now
-    from builder.verbs import stop as verb
+    from builder.commands import stop as verb
+    from builder.serving import lookup
 
-    found = running_now.find(context.project, context.endpoint, os.environ, what)
+    found = lookup.find(context.project, context.endpoint, os.environ, what)
     done = verb.run(found, seconds)
     for name in done.killed:
         note(f"{name} was killed: it had not ended in {seconds} seconds")
-    put(f"{found.name} stopped after {words.duration(done.seconds)}; it served from {found.image}")
+    put(f"{found.name} stopped after {wording.duration(done.seconds)}; it served from {found.image}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from builder.cli import folding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 GAP = "  "
 # A last column that is narrower, though it has more to say, is no help.

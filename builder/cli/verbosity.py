@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Level = Literal["quiet", "normal", "verbose"]
 _KEY = "builder.verbosity"

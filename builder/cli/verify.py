@@ -9,11 +9,11 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.say import document, put
+from builder.cli.output import document, put
 from builder.errors import EngineError, ImageStateError, NothingToDoError
 
 if TYPE_CHECKING:
-    from builder.verbs.verify import Finding
+    from builder.commands.verify import Finding
 
 # The gravest first: it decides how the command ends.
 _CODES = {
@@ -40,7 +40,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
       1  where a build directory or a frozen pull request was edited or is gone
       0  otherwise; that a definition or a mod changed since is said, and no fault
     """
-    from builder.verbs import verify as verb
+    from builder.commands import verify as verb
 
     findings = verb.run(context.project, context.endpoint)
     if registry:

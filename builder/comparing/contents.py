@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,10 @@ from builder.lock.pins import GitPin, Pins, PythonPin
 from builder.plan import python
 
 if TYPE_CHECKING:
-    from builder.building.build_directory import BuildDirectory, Part
+    from collections.abc import Iterator, Mapping
+
     from builder.lock.model import NumberedImage
+    from builder.numbered.build_directory import BuildDirectory, Part
 
 _PULL = "pull request "
 

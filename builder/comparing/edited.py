@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from builder.building import build_directory
+from builder.numbered import build_directory
 from builder.plan import bake, model, python
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from builder.building.build_directory import BuildDirectory, Part
     from builder.lock.model import NumberedImage
     from builder.lock.pins import LockedPackage
+    from builder.numbered.build_directory import BuildDirectory, Part
 
 _PULL = "pull request "
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from builder.building import build_directory
 from builder.comparing.changes import Kind, kind_of
+from builder.numbered import build_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 LARGEST = 64 * 1024
 CONTEXT = 3

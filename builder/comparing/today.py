@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.building import build_directory, prepare
-from builder.definitions import image_chain, mod_reading, target
+from builder.building import prepare
+from builder.definitions import image_chain, target
 from builder.definitions.image_chain import Overrides
-from builder.engine import versions
+from builder.definitions.mods import mod_reading
+from builder.engine.client import versions
 from builder.errors import FileProblemsError
+from builder.numbered import build_directory
 from builder.plan import explain
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from collections.abc import Mapping
+
+    from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import ImageName, NumberedImage
     from builder.project import Project
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from builder.comparing.changes import Changes, SourceChange
     from builder.lock.model import Version
     from builder.project import Project
-    from builder.sources.git_reading import Between, Wanted
+    from builder.sources.git.mirror_reading import Between, Wanted
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -39,12 +39,12 @@ def _follow(project: Project, change: SourceChange, wanted: Wanted, report: Repo
     untold = _untold(change)
     if untold:
         return Moved(change, untold=untold)
-    from builder.sources import git_reading
+    from builder.sources.git import mirror_reading
 
     old, new = _commit(change.before), _commit(change.after)
 
     def between(start: str, end: str) -> Between:
-        return git_reading.commits_between(
+        return mirror_reading.commits_between(
             project.mirrors, change.git, start, end, wanted, lambda text: report(Said(text))
         )
 

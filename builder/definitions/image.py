@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder import yamlfile
 from builder.definitions.reading import read_checked, read_text
 from builder.errors import FileProblemsError, Place, Problem, UsageError
+from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -170,7 +170,7 @@ def place(project: Project, name: str, *path: str | int) -> Place:
     """Where a value stands in the image.yaml of the definition ``name``."""
     yaml = project.dockerfiles / name / "image.yaml"
     file = project.relative(yaml)
-    return yamlfile.place_of(path, yamlfile.places(read_text(yaml, file), file), file)
+    return yaml_file.place_of(path, yaml_file.places(read_text(yaml, file), file), file)
 
 
 def of_repository(project: Project, repository: str) -> str | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from builder import yamlfile
 from builder.definitions import image
 from builder.errors import FileProblemsError, Problem, UsageError
+from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.definitions.image import ImageDefinition
     from builder.project import Project
 
@@ -42,7 +43,7 @@ def load(
 
 
 def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefinition:
-    own = {key: yamlfile.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
+    own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
     for key, value in own.items():
         if not isinstance(value, image.Value):
             raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builder import validation, yamlfile
 from builder.errors import FileProblemsError, Place, Problem, UsageError
+from builder.yaml import schema_check, yaml_file
 
 SCHEMAS = Path(__file__).parent / "schemas"
 
@@ -29,8 +29,8 @@ def read_checked(path: Path, file: str, schema: str) -> dict[str, Any]:
 
 def checked(text: str, file: str, schema: str) -> dict[str, Any]:
     """The mapping in ``text``, called ``file`` in errors. Raises FileProblemsError with all that ``schema`` refuses."""
-    data = yamlfile.load(text, file)
-    found = validation.problems(data, SCHEMAS / f"{schema}.schema.json", text, file)
+    data = yaml_file.load(text, file)
+    found = schema_check.problems(data, SCHEMAS / f"{schema}.schema.json", text, file)
     if found:
         raise FileProblemsError(found)
     mapping: dict[str, Any] = data

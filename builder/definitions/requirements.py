@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from builder import yamlfile
 from builder.errors import FileProblemsError, Problem
+from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
@@ -25,7 +25,7 @@ def check(project: Project, definition: ImageDefinition) -> None:
     """Raises FileProblemsError naming every requirement in the definition's image.yaml that no installer would take."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    wrong: dict[yamlfile.Path, str] = {}
+    wrong: dict[yaml_file.Path, str] = {}
     for where, text in _written(definition).items():
         try:
             Requirement(text)
@@ -34,12 +34,12 @@ def check(project: Project, definition: ImageDefinition) -> None:
     if wrong:
         path = project.dockerfiles / definition.name / "image.yaml"
         file = project.relative(path)
-        known = yamlfile.places(path.read_text(encoding="utf-8-sig"), file)
-        places = ((yamlfile.place_of(where, known, file), said) for where, said in wrong.items())
+        known = yaml_file.places(path.read_text(encoding="utf-8-sig"), file)
+        places = ((yaml_file.place_of(where, known, file), said) for where, said in wrong.items())
         raise FileProblemsError(tuple(Problem(place, f"not a requirement: {said}") for place, said in places))
 
 
-def _written(definition: ImageDefinition) -> dict[yamlfile.Path, str]:
+def _written(definition: ImageDefinition) -> dict[yaml_file.Path, str]:
     """Every requirement of the definition, by its place in the file."""
     wants = definition.python
     lists = {"packages": wants.packages, "build": wants.build} if wants else {}

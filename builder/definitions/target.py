@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.definitions import image, recipe
+from builder.definitions import image
+from builder.definitions.recipes import recipe
 from builder.errors import FileProblemsError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from builder.project import Project
 
 
@@ -51,7 +53,7 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
 def _of_recipe(project: Project, wanted: recipe.Recipe) -> Target:
     definition = image.of_repository(project, wanted.repository)
     if definition is None:
-        from builder.definitions import recipe_problems
+        from builder.definitions.recipes import recipe_problems
 
         raise FileProblemsError(recipe_problems.problems(project, wanted))
     return Target(definition, wanted)

@@ -9,23 +9,23 @@ and the two files by which other programs load an archive: they would make half 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import IO, TYPE_CHECKING
 
-from builder import tarstream
-from builder.engine import layout
+from builder.engine.registry import oci_layout
 from builder.errors import TransferError
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, Model, Repository
 from builder.plan.model import StagedFile
+from builder.storage import tar_stream
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from builder.engine.layout import Descriptor, Manifest
-    from builder.tarstream import Member, Writer
+    from builder.engine.registry.oci_layout import Descriptor, Manifest
+    from builder.storage.tar_stream import Member, Writer
 
 FOLDER = "builder/"
 ABOUT = f"{FOLDER}archive.json"
@@ -117,17 +117,17 @@ def unreadable(path: Path, error: OSError) -> TransferError:
 def loadable(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
     """The size in bytes of an archive that makes the engine call the image ``tag``, and its content. Every blob is
     compared with its digest while it is read: TransferError in the middle of it where one is another."""
-    small = {layout.LAYOUT: layout.LAYOUT_CONTENT, **layout.tagged(archive.top, archive.image, tag)}
+    small = {oci_layout.LAYOUT: oci_layout.LAYOUT_CONTENT, **oci_layout.tagged(archive.top, archive.image, tag)}
     sizes = {name: len(content) for name, content in small.items()}
-    sizes |= {layout.blob_name(digest): member.size for digest, member in archive.blobs.items()}
-    parts = (len(tarstream.head(name, size)) + size + len(tarstream.padding(size)) for name, size in sizes.items())
+    sizes |= {oci_layout.blob_name(digest): member.size for digest, member in archive.blobs.items()}
+    parts = (len(tar_stream.head(name, size)) + size + len(tar_stream.padding(size)) for name, size in sizes.items())
 
     def content() -> Iterator[bytes]:
         for digest, member in archive.blobs.items():
-            yield tarstream.head(layout.blob_name(digest), member.size)
+            yield tar_stream.head(oci_layout.blob_name(digest), member.size)
             found = sha256()
             try:
-                for piece in tarstream.pieces(file, member):
+                for piece in tar_stream.pieces(file, member):
                     found.update(piece)
                     yield piece
             except ValueError as error:
@@ -136,9 +136,9 @@ def loadable(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[i
                 raise unreadable(path, error) from None
             if f"sha256:{found.hexdigest()}" != digest:
                 raise damaged(path, f"the content of {digest} is another")
-            yield tarstream.padding(member.size)
+            yield tar_stream.padding(member.size)
         for name, one in small.items():
-            yield tarstream.head(name, len(one)) + one + tarstream.padding(len(one))
-        yield tarstream.END
+            yield tar_stream.head(name, len(one)) + one + tar_stream.padding(len(one))
+        yield tar_stream.END
 
-    return sum(parts) + len(tarstream.END), content()
+    return sum(parts) + len(tar_stream.END), content()

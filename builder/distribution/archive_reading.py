@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from builder import tarstream
 from builder.distribution import archive
 from builder.distribution.archive import Archive, Needed
-from builder.engine import layout
+from builder.engine.registry import oci_layout
 from builder.errors import LockError, TransferError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.plan.model import StagedFile
+from builder.storage import tar_stream
 
 if TYPE_CHECKING:
-    from builder.tarstream import Member
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
-_OUTSIDE = (layout.LAYOUT, layout.INDEX, layout.DOCKER_INDEX)
+    from builder.storage.tar_stream import Member
+
+_OUTSIDE = (oci_layout.LAYOUT, oci_layout.INDEX, oci_layout.DOCKER_INDEX)
 # Text that people review; a frozen pull request is the largest of it.
 _LARGEST = 256 << 20
 _LARGEST_MANIFEST = 16 << 20
@@ -50,7 +51,7 @@ def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
 
 def _read(path: Path, file: IO[bytes]) -> Archive:
     try:
-        members = tarstream.members(file)
+        members = tar_stream.members(file)
         if archive.SEAL not in members or archive.ABOUT not in members:
             raise _foreign(path, members)
         return _understood(file, members)
@@ -78,10 +79,10 @@ def _understood(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
     about = _about(file, members)
     blobs: dict[str, Member] = {}
     for path, member in members.items():
-        if digest := layout.digest_of(path):
+        if digest := oci_layout.digest_of(path):
             blobs[digest] = member
         elif path not in (*_OUTSIDE, archive.ABOUT, archive.SEAL, *about["files"]):
-            raise ValueError(f"it holds `{tarstream.printable(path)}`, which does not belong there")
+            raise ValueError(f"it holds `{tar_stream.printable(path)}`, which does not belong there")
     files = _files(file, members, about["files"])
     part = reading.parse_bytes(files.pop(archive.LOCK).content, archive.LOCK)
     name: ImageName = _name(about["image"])
@@ -91,7 +92,7 @@ def _understood(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
     needs = Needed(_name(said["image"]), str(said["fingerprint"])) if said else None
     if needs and (needs.image.repository != name.repository or needs.image == name):
         raise ValueError(f"it needs {needs.image}, which is no other number of {name.repository}")
-    top = layout.descriptor(about["manifest"])
+    top = oci_layout.descriptor(about["manifest"])
 
     def get(digest: str) -> bytes:
         if digest not in blobs:
@@ -101,8 +102,8 @@ def _understood(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
             raise ValueError(f"the content of {digest} is another")
         return content
 
-    image = layout.image_of(top, get)
-    _require_whole(blobs, layout.referenced(top, get), {layer.digest for layer in image.layers} if needs else set())
+    image = oci_layout.image_of(top, get)
+    _require_whole(blobs, oci_layout.referenced(top, get), {layer.digest for layer in image.layers} if needs else set())
     build = {path.removeprefix(archive.BUILD): content for path, content in files.items()}
     return Archive(name, part, build, needs, top, image, blobs)
 
@@ -122,12 +123,12 @@ def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
 def _content(file: IO[bytes], member: Member, largest: int) -> bytes:
     if member.size > largest:
         raise ValueError("a file in it is larger than any that this program writes")
-    return b"".join(tarstream.pieces(file, member))
+    return b"".join(tar_stream.pieces(file, member))
 
 
 def _name(said: Any) -> ImageName:
     repository, _, number = said.rpartition(":")
-    if not repository or tarstream.is_unsafe(repository) or not number.isdecimal() or not 0 < int(number) < 10**18:
+    if not repository or tar_stream.is_unsafe(repository) or not number.isdecimal() or not 0 < int(number) < 10**18:
         raise ValueError("the number in it is none")
     return ImageName(repository, int(number))
 
@@ -137,10 +138,10 @@ def _files(file: IO[bytes], members: Mapping[str, Member], wanted: Mapping[str, 
     found = {}
     for name, digest in wanted.items():
         if name != archive.LOCK and not name.startswith(archive.BUILD):
-            raise ValueError(f"`{tarstream.printable(name)}` does not belong there")
+            raise ValueError(f"`{tar_stream.printable(name)}` does not belong there")
         content = _content(file, members[name], _LARGEST)
         if sha256(content).hexdigest() != digest:
-            raise ValueError(f"the content of {tarstream.printable(name)} is another")
+            raise ValueError(f"the content of {tar_stream.printable(name)} is another")
         found[name] = StagedFile(content, members[name].executable)
     return found
 

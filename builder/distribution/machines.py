@@ -7,12 +7,12 @@ import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from builder.definitions import configuration
-from builder.engine import endpoint as endpoints
+from builder.engine.client import endpoint as endpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
 
 T = TypeVar("T")

@@ -7,15 +7,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder.engine import images, logins, transfer
-from builder.engine import registry as engine_registry
+from builder.engine import images
+from builder.engine.registry import credentials, transfer
+from builder.engine.registry import manifests as engine_registry
 from builder.errors import BuilderError, ImageStateError, TransferError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from builder.engine.endpoint import Endpoint
-    from builder.engine.transfer import Moved, OnAmount
+    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.registry.transfer import Moved, OnAmount
     from builder.lock.model import ImageName, NumberedImage
 
 State = Literal["present", "missing", "moved"]
@@ -37,7 +38,7 @@ class Place:
 
     def login(self, name: ImageName) -> Mapping[str, str]:
         """The person's login for it, as a header for the engine."""
-        return {} if self.private else logins.headers(self.repository(name))
+        return {} if self.private else credentials.headers(self.repository(name))
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def bring(endpoint: Endpoint, repository: str, digest: str, tag: str, on_amount:
 
     Raises TransferError where it did not come.
     """
-    with _pulled(endpoint, repository, digest, logins.headers(repository), on_amount) as (pulled, _):
+    with _pulled(endpoint, repository, digest, credentials.headers(repository), on_amount) as (pulled, _):
         images.tag(endpoint, pulled, tag)
 
 

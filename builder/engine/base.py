@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from builder.engine import logins
-from builder.engine.api import quoted, request
-from builder.engine.faults import RefusedError, SlowError
+from builder.engine.client.api import quoted, request
+from builder.engine.client.errors import RefusedError, SlowError
 from builder.engine.images import fingerprint, inspect
+from builder.engine.registry import credentials
 from builder.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
 
 # Where a firewall drops packets, a registry never answers; a person waits this long and no longer.
 REGISTRY_WAIT = 8.0
@@ -29,7 +29,7 @@ def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = 
     """
     try:
         path = f"/distribution/{quoted(reference)}/json"
-        said = request(endpoint, "GET", path, headers=logins.headers(reference), timeout=wait)
+        said = request(endpoint, "GET", path, headers=credentials.headers(reference), timeout=wait)
     except RefusedError as error:
         why = error.said
     except SlowError:

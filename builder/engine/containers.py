@@ -7,15 +7,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.engine import frames
-from builder.engine.api import raw, request
-from builder.engine.faults import RefusedError, SlowError
+from builder.engine.client import stream_demux
+from builder.engine.client.api import raw, request
+from builder.engine.client.errors import RefusedError, SlowError
 from builder.errors import BuildFailedError, ImageStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
 
 _NOT_FOUND = 404
 _BEING_REMOVED = 409
@@ -47,7 +47,7 @@ class Box:
             return execute(self.endpoint, self.id, argv, timeout, env)
         except SlowError as error:
             _kill(self.endpoint, self.id)
-            said = frames.text(error.partial).rstrip()
+            said = stream_demux.text(error.partial).rstrip()
             raise BuildFailedError(
                 f"`{' '.join(argv)}` had not ended after {timeout:g} seconds and was stopped" + (said and f"\n{said}")
             ) from None
@@ -67,7 +67,7 @@ def execute(
     exec_id = request(endpoint, "POST", f"/containers/{container}/exec", body=body)["Id"]
     output = raw(endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": False}, timeout=timeout)
     code = request(endpoint, "GET", f"/exec/{exec_id}/json")["ExitCode"]
-    return Ran(int(code), frames.text(output))
+    return Ran(int(code), stream_demux.text(output))
 
 
 def works(box: Box) -> bool:
@@ -133,7 +133,7 @@ def output(endpoint: Endpoint, container: str) -> str:
     """The last lines that a container wrote; empty where it is gone."""
     query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
     try:
-        return frames.text(raw(endpoint, "GET", f"/containers/{container}/logs", query=query))
+        return stream_demux.text(raw(endpoint, "GET", f"/containers/{container}/logs", query=query))
     except RefusedError:
         return ""
 

@@ -12,13 +12,13 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from builder.engine.api import quoted, request
+from builder.engine.client.api import quoted, request
 from builder.engine.images import Details, inspect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
 
 Layer = tuple[str, ...]
 """A layer, by its digest and those of all layers below it."""

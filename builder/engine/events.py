@@ -11,12 +11,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.api import raw
+from builder.engine.client.api import raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
 
 _SECOND = 1_000_000_000
 

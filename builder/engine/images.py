@@ -10,15 +10,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.api import quoted, request
-from builder.engine.faults import RefusedError
+from builder.engine.client.api import quoted, request
+from builder.engine.client.errors import RefusedError
 from builder.errors import ImageStateError, NothingToDoError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
 
 _SECTION = "fingerprints"
 _REMEMBERED = 5000
@@ -135,9 +135,9 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
     An id is a digest over the content, so what it stands for never changes: it is remembered in the file ``cache``, and
     only unknown ids are inspected.
     """
-    from builder.engine import cachefile
+    from builder.engine import cache_file
 
-    known = cachefile.load(cache).get(_SECTION, {})
+    known = cache_file.load(cache).get(_SECTION, {})
     wanted = set(ids)
     found = {id_: known[id_] for id_ in wanted if isinstance(known.get(id_), str)}
     if missing := sorted(wanted - found.keys()):
@@ -147,7 +147,7 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
             for id_, image in zip(missing, pool.map(lambda one: inspect(endpoint, one), missing), strict=True):
                 if image is not None:
                     found[id_] = fingerprint(image)
-        cachefile.store(cache, _SECTION, {**(known if len(known) < _REMEMBERED else {}), **found})
+        cache_file.store(cache, _SECTION, {**(known if len(known) < _REMEMBERED else {}), **found})
     return found
 
 

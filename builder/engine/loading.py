@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from builder.engine import wire
-from builder.engine.faults import NO_ROOM, NO_ROOM_HINT
+from builder.engine.client import transport
+from builder.engine.client.errors import NO_ROOM, NO_ROOM_HINT
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
 
 # It unpacks what it got before it answers: a layer of 20 GB takes minutes on a slow disk.
 IDLE = 3600.0
@@ -25,7 +25,7 @@ IDLE = 3600.0
 def load(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
     """Loads the archive that ``pieces`` of ``size`` bytes together make. Raises TransferError where the engine does not
     take it, and whatever ``pieces`` do: nothing has got a name then."""
-    status, body = wire.sending(endpoint, "/images/load?quiet=1", size, pieces, "application/x-tar", IDLE)
+    status, body = transport.sending(endpoint, "/images/load?quiet=1", size, pieces, "application/x-tar", IDLE)
     said = _complaint(body)
     if status < 400 and not said:
         return

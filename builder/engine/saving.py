@@ -9,19 +9,18 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
-from builder.engine import layout
-from builder.engine.api import quoted, stream
+from builder.engine.client.api import quoted, stream
+from builder.engine.registry import oci_layout
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from builder.engine.endpoint import Endpoint
-    from builder.engine.layout import Descriptor
-    from builder.engine.receiving import Take
+    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.registry.oci_layout import Descriptor
+    from builder.engine.registry.push_receiver import Take
 
 _WAIT = 3600.0  # the classic store packs all of it before it says anything
 _CHUNK = 1 << 20
@@ -43,13 +42,13 @@ def save(
         with tarfile.open(fileobj=_Body(pieces, on_bytes), mode="r|", bufsize=_CHUNK) as archive:
             for info in archive:
                 file = archive.extractfile(info) if info.isreg() else None
-                digest = layout.digest_of(info.name)
+                digest = oci_layout.digest_of(info.name)
                 if file and digest and info.size <= _SMALL:
                     small[digest] = file.read()
                 elif file and digest and not has(digest):
                     take(digest, info.size, _pieces(file))
-                elif file and info.name == layout.INDEX:
-                    top = layout.descriptor(json.loads(file.read())["manifests"][0])
+                elif file and info.name == oci_layout.INDEX:
+                    top = oci_layout.descriptor(json.loads(file.read())["manifests"][0])
     except (tarfile.TarError, EOFError):
         raise TransferError(
             "the engine stopped in the middle of the image", hint="is it running? Then try again"
@@ -57,7 +56,7 @@ def save(
     if top is None:
         raise ValueError("the engine's archive is no OCI image layout: it is older than Docker 25")
     # Among the small ones are descriptions of layers that only Docker before 1.10 read.
-    for digest in layout.referenced(top, small.__getitem__):
+    for digest in oci_layout.referenced(top, small.__getitem__):
         if digest in small and not has(digest):
             take(digest, len(small[digest]), iter([small[digest]]))
     return top, small

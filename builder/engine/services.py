@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from builder.engine import containers, frames
-from builder.engine.api import quoted, request, stream
-from builder.engine.faults import RefusedError
+from builder.engine import containers
+from builder.engine.client import stream_demux
+from builder.engine.client.api import quoted, request, stream
+from builder.engine.client.errors import RefusedError
 from builder.errors import ImageStateError, NothingToDoError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
 
 _NOT_FOUND = 404
 _CONFLICT = 409
@@ -143,7 +144,7 @@ def _lines(
     asked = {**query, "stdout": 1, "stderr": 1, "timestamps": 1, "tail": "all" if tail is None else tail}
     if after:
         asked["since"] = _timestamp(after)
-    for content in frames.contents(stream(endpoint, f"/containers/{container}/logs", query=asked)):
+    for content in stream_demux.contents(stream(endpoint, f"/containers/{container}/logs", query=asked)):
         written, _, text = content.decode(errors="replace").partition(" ")
         # `since` takes the moment itself in; two lines never have the same one.
         if written != after:

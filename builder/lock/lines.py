@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from builder.lock.faults import END
+from builder.lock.file_problems import END
 from builder.lock.quoting import LONGEST_KEY, PLAIN, QUOTED, unquote
 
 if TYPE_CHECKING:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from builder.errors import LockError
-from builder.lock.faults import TAKE_BACK
+from builder.lock.file_problems import TAKE_BACK
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from builder.project import Project

@@ -5,10 +5,13 @@ Numbers of both are kept. What both sides moved differently is taken from ours, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def clashes(ours: Lock, theirs: Lock) -> tuple[ImageName, ...]:

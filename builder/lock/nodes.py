@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from builder import yamlcheck, yamlfile
 from builder.errors import Place, Problem
-from builder.lock.faults import TAKE_BACK, lock_error
+from builder.lock.file_problems import TAKE_BACK, lock_error
+from builder.yaml import subset, yaml_file
 
 if TYPE_CHECKING:
     from builder.lock.checks import Path
@@ -33,7 +33,7 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
     def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise yamlcheck.refused(parent, "blocks within blocks, too deep")
+            raise subset.refused(parent, "blocks within blocks, too deep")
 
     def ascend_resolver(self) -> None:
         self.depth -= 1
@@ -108,7 +108,7 @@ def _compose(text: str, file: str) -> yaml.Node:
     try:
         node: yaml.Node | None = loader.get_single_node()
     except yaml.YAMLError as error:
-        found = yamlfile.problem(error, text, file)
+        found = yaml_file.problem(error, text, file)
         raise lock_error([Problem(found.place, f"not YAML: {found.message}")], TAKE_BACK) from None
     finally:
         loader.dispose()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from builder.errors import NewerLockError, Problem
 from builder.lock import records
 from builder.lock.checks import WrongError
-from builder.lock.faults import CORRECT, RENUMBER, lock_error, refuse_cut_off
+from builder.lock.file_problems import CORRECT, RENUMBER, lock_error, refuse_cut_off
 from builder.lock.lines import read_layout
 from builder.lock.model import VERSION, Lock
 

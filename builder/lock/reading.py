@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import LockError, Place, Problem
 from builder.lock import parsing
-from builder.lock.faults import TAKE_BACK, conflict_marks, lock_error
+from builder.lock.file_problems import TAKE_BACK, conflict_marks, lock_error
 from builder.lock.model import Lock
 
 if TYPE_CHECKING:

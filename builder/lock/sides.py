@@ -6,16 +6,17 @@ a number that stands twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.errors import LockError, NewerLockError, Place, Problem
 from builder.lock import merging, parsing
-from builder.lock.faults import MERGE, conflict_marks, lock_error
+from builder.lock.file_problems import MERGE, conflict_marks, lock_error
 from builder.lock.nodes import Tree, read_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from builder.lock.model import ImageName, Lock
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from builder.lock.faults import END
+from builder.lock.file_problems import END
 from builder.lock.model import VERSION, ImageName, Lock, NumberedImage, Pairing, Repository, Version
 from builder.lock.pins import WheelPin
 from builder.lock.quoting import LONGEST_KEY, quote

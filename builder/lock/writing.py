@@ -14,17 +14,17 @@ import stat
 from typing import TYPE_CHECKING
 
 from builder.errors import LockError
-from builder.lock.held import held
 from builder.lock.model import Lock
 from builder.lock.reading import parse, parse_bytes, read_bytes
 from builder.lock.rules import broken_rules
 from builder.lock.text import dump
+from builder.storage.file_lock import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from builder.lock.held import Hold
+    from builder.storage.file_lock import Hold
 
     Read = Callable[[bytes, str], Lock]
 

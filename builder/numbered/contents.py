@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.engine import images, tagcache
+from builder.engine import images, tag_cache
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from collections.abc import Iterable
+
+    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
 
 
@@ -33,7 +34,7 @@ def look(project: Project, endpoint: Endpoint, repositories: Iterable[str], name
     if not wanted:
         return Contents({}, {})
     cache = project.state / "engine.json"
-    tags = tagcache.tags(endpoint, repositories, cache)
+    tags = tag_cache.tags(endpoint, repositories, cache)
     held = {name: tags[name] for name in wanted if name in tags}
     known = images.fingerprints(endpoint, held.values(), cache)
     return Contents(tags, {name: known[id_] for name, id_ in held.items() if id_ in known})

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.lock import merging, reading, text
-from builder.numbered import kept_steps, record
+from builder.numbered import plan_file, record
 from builder.plan.model import input_hash
-from builder.sources import history
+from builder.sources.git import project_folders
 
 if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock, NumberedImage
@@ -49,7 +49,7 @@ def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
     found = [directory]
     for revision in _REVISIONS:
         into = _folder(folder / revision)
-        if history.extract(project.root, revision, inside.as_posix(), into):
+        if project_folders.extract(project.root, revision, inside.as_posix(), into):
             found.append(into / inside)
     return found
 
@@ -60,7 +60,7 @@ def _of(candidates: list[Path], image: NumberedImage) -> Path | None:
 
 def input_hash_of(directory: Path) -> str:
     """The input hash of what a build directory builds; empty where it cannot be read."""
-    steps = kept_steps.read(directory)
+    steps = plan_file.read(directory)
     return "" if steps is None else input_hash(steps)
 
 

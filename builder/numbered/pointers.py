@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.engine import images
 from builder.errors import ImageStateError, NothingToDoError
 from builder.lock.model import ImageName, Lock, Model, Pairing
-from builder.numbered import kept_steps
+from builder.numbered import plan_file
 from builder.plan import explain
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from collections.abc import Iterable
+
+    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
 
 
@@ -107,7 +108,7 @@ def differences(project: Project, moves: Iterable[Move]) -> tuple[str, ...]:
     lines: list[str] = []
     for origin, to in dict.fromkeys((move.origin, move.to) for move in moves):
         before, after = (
-            kept_steps.read(project.build_directory(name.repository, name.number)) if name else None
+            plan_file.read(project.build_directory(name.repository, name.number)) if name else None
             for name in (origin, to)
         )
         if before and after:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from builder.lock import merging
 from builder.lock.model import Lock
 
 if TYPE_CHECKING:
-    from builder.numbered.traces import Found
+    from collections.abc import Mapping, Sequence
+
+    from builder.numbered.recovery_sources import Found
 
 
 def completed(lock: Lock, missing: Sequence[Found], latest: Mapping[str, int]) -> Lock:

@@ -11,19 +11,20 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.engine import images
 from builder.errors import NothingToDoError
 from builder.lock import text, writing
 from builder.lock.model import ImageName, Lock, Repository
-from builder.numbered import places
+from builder.numbered import reserved_slots
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
 
 
@@ -64,7 +65,7 @@ def give_number(
             kept.parent.mkdir(parents=True, exist_ok=True)
             finished.directory.rename(kept)
             images.tag(endpoint, finished.tag, str(name))
-            transaction.commit(places.reserve(project, change(transaction.lock, name)))
+            transaction.commit(reserved_slots.reserve(project, change(transaction.lock, name)))
         finally:
             settle(project, endpoint, transaction.lock)
     return name
@@ -96,7 +97,7 @@ def take_up(
                 kept.parent.mkdir(parents=True, exist_ok=True)
                 finished.directory.rename(kept)
             images.tag(endpoint, finished.tag, str(name))
-            transaction.commit(places.reserve(project, after))
+            transaction.commit(reserved_slots.reserve(project, after))
         finally:
             settle(project, endpoint, transaction.lock)
         return transaction.lock

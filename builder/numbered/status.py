@@ -10,7 +10,7 @@ from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbered import contents
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
 
 State = Literal["present", "missing", "moved", "pruned", "unknown"]

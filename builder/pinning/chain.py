@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from builder.errors import LockError, UsageError
-from builder.pinning import pinned, resolver
+from builder.pinning import definition_pins, resolver
 
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
-    from builder.engine.endpoint import Endpoint
+    from builder.engine.client.endpoint import Endpoint
     from builder.events import Report
     from builder.lock.model import Lock
     from builder.lock.pins import Pins
@@ -34,21 +34,21 @@ def complete(
     update: Update,
     environ: Mapping[str, str],
     report: Report,
-) -> dict[str, pinned.Completed]:
+) -> dict[str, definition_pins.Completed]:
     """Pins for every definition of ``chains``, by name; from ``lock`` where they cover what is asked. No source is
     asked twice. See ``pinned.complete``."""
     updates = _update_of_each(chains, update)
     asking = resolver.make(project, endpoint, environ, report)
-    found: dict[str, pinned.Completed] = {}
+    found: dict[str, definition_pins.Completed] = {}
     for chain in chains:
-        held: pinned.Held = ()
+        held: definition_pins.Held = ()
         for definition in chain:
             name = definition.name
             if name not in found:
                 pins = lock.pins_of(name, definition.platform)
-                found[name] = pinned.Completed(pins)
-                if updates[name] or pinned.uncovered(definition, pins, held):
-                    found[name] = pinned.complete(definition, pins, held, asking, updates[name])
+                found[name] = definition_pins.Completed(pins)
+                if updates[name] or definition_pins.uncovered(definition, pins, held):
+                    found[name] = definition_pins.complete(definition, pins, held, asking, updates[name])
             held = _held_with(definition, found[name].pins, held)
     return found
 
@@ -56,10 +56,10 @@ def complete(
 def uncovered(lock: Lock, chain: Chain) -> dict[str, tuple[str, ...]]:
     """What images.lock does not cover of each definition of ``chain``, by its name; without those that it covers."""
     found = {}
-    held: pinned.Held = ()
+    held: definition_pins.Held = ()
     for definition in chain:
         pins = lock.pins_of(definition.name, definition.platform)
-        missing = pinned.uncovered(definition, pins, held)
+        missing = definition_pins.uncovered(definition, pins, held)
         if missing:
             found[definition.name] = missing
         held = _held_with(definition, pins, held)
@@ -75,9 +75,9 @@ def require_covered(lock: Lock, chain: Chain) -> None:
         )
 
 
-def _held_with(definition: ImageDefinition, pins: Pins, held: pinned.Held) -> pinned.Held:
+def _held_with(definition: ImageDefinition, pins: Pins, held: definition_pins.Held) -> definition_pins.Held:
     """What an image on top of ``definition`` finds there; None where nothing can be said yet."""
-    if held is None or {"python", *definition.sources} & set(pinned.uncovered(definition, pins, held)):
+    if held is None or {"python", *definition.sources} & set(definition_pins.uncovered(definition, pins, held)):
         return None
     return (*held, *pins.python.packages) if pins.python else held
 
@@ -89,9 +89,11 @@ def _update_of_each(chains: Sequence[Chain], asked: Update) -> dict[str, dict[st
     """
     found: dict[str, dict[str, str | None]] = {definition.name: {} for chain in chains for definition in chain}
     for name, ref in asked.items():
-        owners = [next((one for one in reversed(chain) if name in pinned.names(one)), None) for chain in chains]
+        owners = [
+            next((one for one in reversed(chain) if name in definition_pins.names(one)), None) for chain in chains
+        ]
         if not any(owners):
-            known = sorted({known for chain in chains for one in chain for known in pinned.names(one)})
+            known = sorted({known for chain in chains for one in chain for known in definition_pins.names(one)})
             targets = ", ".join(dict.fromkeys(chain[-1].name for chain in chains))
             raise UsageError(f"{targets} has no source `{name}`", hint=f"its sources: {', '.join(known)}")
         for owner in owners:

@@ -5,7 +5,6 @@ Both belong to the commits that they were resolved for: a source's own requireme
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ from builder.lock.pins import LockedPackage, Pins, WheelPin
 from builder.sources import python
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.definitions.image import ImageDefinition, PythonWants
     from builder.pinning.resolver import Resolver
 
@@ -85,7 +86,7 @@ def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
 
 def _named_by_sources(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[str, tuple[str, ...]]:
     """What the sources taken from git say that they need to run, without what is itself built from source."""
-    from builder.sources import git_reading
+    from builder.sources.git import mirror_reading
 
     built = {name for source in definition.git_sources for name in MAKES.get(source, ())}
     found: dict[str, tuple[str, ...]] = {}
@@ -93,7 +94,7 @@ def _named_by_sources(definition: ImageDefinition, pins: Pins, resolver: Resolve
         commit = str(pins.sources[name].commit)
         for file in source.requirements:
             mirrors = resolver.project.mirrors
-            lines = git_reading.read_requirements(mirrors, source.git, commit, file, resolver.say)
+            lines = mirror_reading.read_requirements(mirrors, source.git, commit, file, resolver.say)
             try:
                 found[name] = (*found.get(name, ()), *without(lines, built))
             except SourceError as error:
@@ -112,7 +113,7 @@ def _runtime_requirements(
 
 def _wheel_pins(definition: ImageDefinition, resolved: python.Resolved, resolver: Resolver) -> dict[str, WheelPin]:
     """A wheel's version is the one in the locked closure, so that the two cannot disagree."""
-    from builder.sources import wheel_commit
+    from builder.sources.wheels import wheel_commit
 
     versions = {package.name: package.version for package in resolved.pin.packages}
     found = {}

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.definitions.image import MAKES, GitSource, PythonWants, WheelSource
 from builder.definitions.requirements import canonical
 from builder.errors import UsageError
 from builder.lock.pins import GitPin
-from builder.sources import git_reading, wheel_files, wheel_lookup
-from builder.sources.patch_trial import Patch, Tree
-from builder.sources.wheel_lookup import Wanted
+from builder.sources.git import mirror_reading
+from builder.sources.git.patch_dry_run import Patch, Tree
+from builder.sources.wheels import wheel_files, wheel_lookup
+from builder.sources.wheels.wheel_lookup import Wanted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
     from builder.definitions.image import ImageDefinition
     from builder.lock.pins import Pins
     from builder.project import Project
@@ -96,7 +98,7 @@ def _released(definitions: Iterable[ImageDefinition], package: str, version: str
 def committed(reach: Access, definitions: Iterable[ImageDefinition], package: str, ref: str) -> Package:
     """``package`` at the branch, tag or commit ``ref`` of the repository that a definition takes it from, without pull
     requests. Raises UsageError where no definition takes it from git, SourceError where there is no such ref."""
-    from builder.sources import git
+    from builder.sources.git import ref_resolution
 
     addresses = [one.git_sources[package].git for one in definitions if package in one.git_sources]
     if not addresses:
@@ -104,7 +106,7 @@ def committed(reach: Access, definitions: Iterable[ImageDefinition], package: st
             f"`{ref}` is no version, and no definition takes {package} from git",
             hint=f"a release of {package} is written 1.2.3, or {package}=1.2.3",
         )
-    pin = git.resolve(reach.mirrors, addresses[0], ref, reach.say)
+    pin = ref_resolution.resolve(reach.mirrors, addresses[0], ref, reach.say)
     said = f"{package} {ref[:12] if ref == pin.commit else ref}"
     return Package(pin.version, said, _of_commit(reach, addresses[0], pin.commit, package))
 
@@ -118,7 +120,7 @@ def _of_wheel(reach: Access, wanted: Wanted, package: str) -> Tree:
 
 
 def _of_commit(reach: Access, url: str, commit: str, package: str, before: tuple[Patch, ...] = ()) -> Tree:
-    return Tree(package, lambda paths: git_reading.read_files(reach.mirrors, url, commit, paths, reach.say), before)
+    return Tree(package, lambda paths: mirror_reading.read_files(reach.mirrors, url, commit, paths, reach.say), before)
 
 
 def _distribution(package: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,11 +9,13 @@ from builder.errors import SourceError
 from builder.events import Report, Said
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from collections.abc import Callable, Mapping, Sequence
+
+    from builder.engine.client.endpoint import Endpoint
     from builder.lock.pins import GitPin
     from builder.project import Project
     from builder.sources.environment import Settings
-    from builder.sources.pulls import Frozen
+    from builder.sources.git.pull_requests import Frozen
 
 T = TypeVar("T")
 
@@ -50,19 +51,21 @@ class Resolver:
         """The pin of each of (name, address, ref), or why there is none, by name; asked at the same time."""
         unknown = [(name, url, ref) for name, url, ref in wanted if (url, ref) not in self._commits]
         if unknown:
-            from builder.sources import git
+            from builder.sources.git import ref_resolution
 
             self.say(f"resolving {', '.join(f'{name} {ref}' for name, _, ref in unknown)}")
-            self._commits |= git.resolve_all(self.project.mirrors, [(url, ref) for _, url, ref in unknown], self.say)
+            self._commits |= ref_resolution.resolve_all(
+                self.project.mirrors, [(url, ref) for _, url, ref in unknown], self.say
+            )
         return {name: self._commits[url, ref] for name, url, ref in wanted}
 
     def pull(self, url: str, number: int, commit: str) -> Frozen:
         """A pull request as it is now, against ``commit``. Raises SourceError."""
-        from builder.sources import pulls
+        from builder.sources.git import pull_requests
 
         asked = url, number, commit
         if asked not in self._pulls:
-            self._pulls[asked] = pulls.freeze(self.project.mirrors, *asked, self.say)
+            self._pulls[asked] = pull_requests.freeze(self.project.mirrors, *asked, self.say)
         return self._pulls[asked]
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.definitions.image import WheelSource
 from builder.errors import SourceError
 from builder.lock.pins import GitPin, Pins, PullPin, SourcePin, WheelPin
-from builder.pinning import frozen as frozen_diffs
+from builder.pinning import vendored as frozen_diffs
 from builder.pinning.resolver import answered
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from builder.definitions.image import GitSource, ImageDefinition, Source
     from builder.pinning.resolver import Resolver
 
@@ -36,7 +37,7 @@ def covers(source: Source, pin: SourcePin | None) -> bool:
 
 def _kept(source: GitSource, pin: SourcePin | None) -> GitPin | None:
     """``pin`` where its address and ref are those that ``source`` asks for today, whatever its pull requests."""
-    from builder.sources import credentials
+    from builder.sources.git import credentials
 
     if isinstance(pin, GitPin) and (pin.git, pin.asked) == (credentials.split(source.git).url, source.ref):
         return pin
@@ -91,7 +92,7 @@ def _whole(
 ) -> GitPin:
     """``pin`` with its pull requests, those that are not ``kept`` as they are now, whose diffs go into ``frozen``; and
     with its files kept in the mirror."""
-    from builder.sources import trees
+    from builder.sources.git import trees
 
     mirrors = resolver.project.mirrors
     taken = []
@@ -102,10 +103,10 @@ def _whole(
             now = resolver.pull(source.git, number, pin.commit)
             taken.append((now.pin, now.diff))
     if taken:
-        from builder.sources import pull_check
+        from builder.sources.git import pull_dry_run
 
         labelled = [(f"pull request {one.number}", diff) for one, diff in taken]
-        pull_check.check(mirrors, source.git, pin.commit, labelled, resolver.say)
+        pull_dry_run.check(mirrors, source.git, pin.commit, labelled, resolver.say)
     frozen.update({one.sha256: diff for one, diff in taken})
     trees.keep(mirrors, source.git, pin.commit, resolver.say)
     return replace(pin, pulls=tuple(one for one, _ in taken))

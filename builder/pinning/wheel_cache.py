@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from builder.lock.model import Lock
     from builder.project import Project
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.mod_problems import HOST_MOUNTS
+from builder.definitions.mods.mod_problems import HOST_MOUNTS
 from builder.errors import FileProblemsError, Place, Problem
 from builder.plan.model import WORKSPACE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.mod import Drop, Mod
+    from builder.definitions.mods.mod import Drop, Mod
     from builder.lock.model import Version
     from builder.plan.python import PackageGroup
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.mod import Mod
-    from builder.definitions.recipe import Recipe
+    from builder.definitions.mods.mod import Mod
+    from builder.definitions.recipes.recipe import Recipe
 
 REPOSITORY = "org.opencontainers.image.title"
 INPUT_HASH = "builder.input-hash"

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 from builder.lock.model import Version
 from builder.lock.pins import GitPin
-from builder.plan import bake, dockerfile, labels, python, remarks
+from builder.plan import bake, dockerfile, labels, python, warnings
 from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.definitions.image import ImageDefinition, Value
-    from builder.definitions.mod import Mod
-    from builder.definitions.recipe import Recipe
+    from builder.definitions.mods.mod import Mod
+    from builder.definitions.recipes.recipe import Recipe
     from builder.lock.pins import Pins
 
 # Where nothing that is pinned has a date: zip files cannot hold an earlier one.
@@ -70,7 +70,7 @@ def make(
         versions=versions,
         checks=(*(parent.checks if parent else ()), *_checks(mods)),
         epoch=epoch,
-        remarks=(*(parent.remarks if parent else ()), *remarks.remarks(parent.mods if parent else (), mods, recipe)),
+        remarks=(*(parent.remarks if parent else ()), *warnings.remarks(parent.mods if parent else (), mods, recipe)),
     )
 
 

@@ -5,16 +5,17 @@ Both follow from what they say of each other and of the versions that are pinned
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.mod_reading import nearest, no_mod
+from builder.definitions.mods.mod_reading import nearest, no_mod
 from builder.definitions.requirements import canonical
 from builder.errors import FileProblemsError, Place, Problem
 
 if TYPE_CHECKING:
-    from builder.definitions.mod import Mod
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from builder.definitions.mods.mod import Mod
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.mod import Check, Mod
+    from builder.definitions.mods.mod import Check, Mod
     from builder.lock.model import Version
     from builder.lock.pins import Pins
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from builder.definitions.container import LABEL
+from builder.definitions.recipes.container import LABEL
 from builder.engine import services
 from builder.errors import NothingToDoError
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from collections.abc import Collection
+
+    from builder.engine.client.endpoint import Endpoint
 
 
 def require_free(endpoint: Endpoint, host: str | None, port: int, leaving: Collection[str] = ()) -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.definitions import arguments, container
-from builder.definitions.cluster import RANK
-from builder.definitions.container import LABEL
+from builder.definitions.recipes import arguments, container
+from builder.definitions.recipes.cluster import RANK
+from builder.definitions.recipes.container import LABEL
 from builder.engine import containers
 from builder.errors import EngineError
 
 if TYPE_CHECKING:
-    from builder.engine.endpoint import Endpoint
+    from collections.abc import Mapping
+
+    from builder.engine.client.endpoint import Endpoint
     from builder.engine.services import Service
 
 # How it was asked for, so that it can be started in the same way again, and what came of it.

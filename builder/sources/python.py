@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,8 @@ from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, PythonPin
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.definitions.image import ImageDefinition, PythonWants
     from builder.lock.pins import SourcePin
     from builder.sources.environment import Settings

@@ -7,15 +7,17 @@ import json
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder import errors
 from builder.cli.main import BUG, INTERRUPTED, cli
-from builder.verbs import schemas
+from builder.commands import schemas
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).parent
 MADE = "<!-- Written by `make reference`. Change the program, and not this page. -->\n\n"

@@ -6,20 +6,24 @@ import secrets
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.building import checks
-from builder.definitions.mod import Check
-from builder.engine import containers, versions
-from builder.engine.endpoint import Endpoint, environment
+from builder.definitions.mods.mod import Check
+from builder.engine import containers
+from builder.engine.client import versions
+from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import BuildFailedError
 from builder.events import Said
 from builder.lock.model import Version
 from builder.plan.model import WORKSPACE, ImageCheck
 from tests.conftest import BASE, remove_all
 from tests.plan import shipped
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.engine
 

@@ -9,10 +9,9 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +20,10 @@ from builder.project import Project
 from tests import fake_ssh, hub_server, locks, projects
 from tests.conftest import command
 from tests.hub_server import Hub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 MODEL = locks.MODEL
 CACHED = "models--Org--Model-1B"
@@ -376,5 +379,5 @@ def test_list_does_not_import_huggingface_hub(machine: Machine) -> None:
     machine.run("download", MODEL)
     locks.write(machine.project, (1,), current=1, paired=1)
     said = machine.run("list", "--models", PYTHONPROFILEIMPORTTIME="1").stderr
-    assert "builder.models_cache" in said
+    assert "builder.storage.huggingface_cache" in said
     assert not [name for name in ("huggingface_hub", "httpx2", "builder.sources") if name in said]

@@ -7,8 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -20,6 +19,10 @@ from builder.cli.commands import TABLE
 from builder.errors import BuilderError
 from docs import terminal
 from tests import projects
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 MODEL = "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8"
 PROGRAM = projects.REPOSITORY_ROOT / "builder"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import projects
 from tests.cli.test_main import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_lost_lock_is_not_taken_for_a_project_without_images(tmp_path: Path) -> None:

@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.cli import mods_words
-from builder.verbs import mod_check, mod_pinned
+from builder.cli import mods_text
+from builder.commands import mods_check, mods_check_pinned
 from tests import projects
-from tests.verbs.mod_project import INC, NEW, RELEASES, ModProject, diff, made
+from tests.commands.mod_project import INC, NEW, RELEASES, ModProject, diff, made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -96,9 +99,9 @@ def test_nothing_is_wider_than_a_terminal(there: ModProject, against: tuple[str,
     there.add_mod("a-mod-with-a-name-that-is-as-long-as-they-come", yaml, ten)
     projects.add_mod(there.project.root, "bare", "true\n", {})
     projects.add_mod(there.project.root, "required", "true\n", {}, f"description: x\nrun: run.sh\n{yaml}\n")
-    verb = mod_check.run(there.project, (), against, there.environ, there.report)
-    verdicts = verb if against else mod_pinned.run(there.project, (), there.environ, there.report)
-    lines = list(mods_words.lines(verdicts, 80))
+    verb = mods_check.run(there.project, (), against, there.environ, there.report)
+    verdicts = verb if against else mods_check_pinned.run(there.project, (), there.environ, there.report)
+    lines = list(mods_text.lines(verdicts, 80))
     assert max(map(len, lines)) <= 80
     assert len(lines) > 4
 

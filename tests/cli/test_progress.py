@@ -7,11 +7,14 @@ import pty
 import select
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EVENTS = """
 import sys, time

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.project import Project
 from tests import locks, projects
 from tests.conftest import command
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Nothing here needs an engine, and none is found.
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}

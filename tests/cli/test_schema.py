@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 
 from builder.cli.schema import NAMES
-from builder.verbs import schemas
+from builder.commands import schemas
 from tests import projects
 
 ROOT = projects.REPOSITORY_ROOT

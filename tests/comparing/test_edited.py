@@ -6,24 +6,26 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.building import build_directory
 from builder.comparing import edited
 from builder.errors import FileProblemsError
 from builder.lock.model import ImageName
+from builder.numbered import build_directory
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
 from builder.project import Project
 from tests import projects
+from tests.commands import kept
+from tests.commands.kept import Kept
 from tests.plan import shipped
 from tests.plan.test_make import cpu_plan
-from tests.verbs import kept
-from tests.verbs.kept import Kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 @pytest.fixture

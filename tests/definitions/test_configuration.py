@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,6 +10,9 @@ from builder.definitions import configuration
 from builder.definitions.configuration import Configuration, Node
 from builder.errors import FileProblemsError, UsageError
 from builder.project import Project
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def load(folder: Path, text: str) -> Configuration:

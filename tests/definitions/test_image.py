@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.definitions import image, image_chain
 from builder.errors import FileProblemsError, UsageError
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def load(root: Path, text: str) -> image.ImageDefinition:

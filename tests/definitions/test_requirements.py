@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.definitions import image, requirements
 from builder.errors import FileProblemsError
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PYTHON = """\
 sources:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,6 +9,9 @@ from builder.definitions.serving import Serving
 from builder.errors import FileProblemsError
 from builder.project import Project
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_what_nobody_says_is_as_a_gpu_needs_it(tmp_path: Path) -> None:

@@ -9,20 +9,22 @@ import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder import tarstream
 from builder.distribution import archive, archive_reading
 from builder.distribution.archive import Archive, Needed
-from builder.engine import layout
-from builder.engine.layout import Descriptor
+from builder.engine.registry import oci_layout
+from builder.engine.registry.oci_layout import Descriptor
 from builder.errors import TransferError, UsageError
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
 from builder.plan.model import StagedFile
+from builder.storage import tar_stream
 from tests import locks
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAME = ImageName("small", 2)
 BEFORE = Needed(ImageName("small", 1), f"sha256:{'5' * 64}")
@@ -77,10 +79,10 @@ def write(path: Path, needs: Needed | None = None, attested: bool = False) -> Wr
     written = image(attested)
     left_out = {digest(layer) for layer in LAYERS[:2]} if needs else set()
     with path.open("w+b") as file:
-        writer = tarstream.Writer(file)
+        writer = tar_stream.Writer(file)
         for one, content in written.blobs.items():
             if one not in left_out:
-                writer.add(layout.blob_name(one), content)
+                writer.add(oci_layout.blob_name(one), content)
         archive.describe(writer, NAME, archive.part_of(LOCK, NAME), BUILD, needs, written.top)
         writer.finish()
     return written
@@ -99,13 +101,13 @@ def read(path: Path) -> tuple[Archive, dict[str, bytes]]:
 def rewritten(path: Path, change: Change) -> None:
     """The archive with other files in it, and a whole tar again."""
     with path.open("rb") as file:
-        members = tarstream.members(file)
-        files = {name: b"".join(tarstream.pieces(file, member)) for name, member in members.items()}
+        members = tar_stream.members(file)
+        files = {name: b"".join(tar_stream.pieces(file, member)) for name, member in members.items()}
     change(files)
     if archive.ABOUT in files:
         files[archive.SEAL] = archive.seal(files[archive.ABOUT])
     with path.open("w+b") as file:
-        writer = tarstream.Writer(file)
+        writer = tar_stream.Writer(file)
         for name, content in files.items():
             writer.add(name, content)
         writer.finish()
@@ -125,12 +127,12 @@ def test_what_is_written_is_read(tmp_path: Path, needs: Needed | None, attested:
     assert found.part.images["small"] == Repository(4, numbers={2: LOCK.images["small"].numbers[2]})
     assert found.part.models == {"Org/M": Model(Pairing(NAME, "recipes/m.yaml"))}
     # The engine gets the image alone, under the name that it is to have meanwhile.
-    blobs = {name: content for name, content in loaded.items() if layout.digest_of(name)}
+    blobs = {name: content for name, content in loaded.items() if oci_layout.digest_of(name)}
     assert set(loaded) - set(blobs) == {"oci-layout", "index.json", "manifest.json"}
-    assert all(written.blobs[str(layout.digest_of(name))] == content for name, content in blobs.items())
+    assert all(written.blobs[str(oci_layout.digest_of(name))] == content for name, content in blobs.items())
     (docker,) = json.loads(loaded["manifest.json"])
     assert docker["RepoTags"] == ["builder-work:x"]
-    assert docker["Layers"] == [layout.blob_name(digest(layer)) for layer in LAYERS]
+    assert docker["Layers"] == [oci_layout.blob_name(digest(layer)) for layer in LAYERS]
     (entry,) = json.loads(loaded["index.json"])["manifests"]
     assert entry["annotations"]["io.containerd.image.name"] == "docker.io/library/builder-work:x"
 
@@ -140,7 +142,7 @@ def test_a_cut_or_a_flipped_bit_is_found_wherever_it_is(tmp_path: Path) -> None:
     write(path, BEFORE)
     whole, expected = path.read_bytes(), read(path)
     refused = 0
-    damages = [whole[:length] for length in range(0, len(whole) - len(tarstream.END), 251)]
+    damages = [whole[:length] for length in range(0, len(whole) - len(tar_stream.END), 251)]
     for _ in range(600):
         flipped = bytearray(whole)
         flipped[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
@@ -182,15 +184,15 @@ def _add(name: str, content: bytes = b"more") -> Change:
     [
         (_add("notes.txt"), "does not belong there"),
         (_add("builder/build/more"), "does not belong there"),
-        (_add(layout.blob_name(digest(b"more"))), "belongs to no image"),
-        (_drop(layout.blob_name(digest(LAYERS[2]))), "it lacks sha256:"),
-        (_drop(layout.blob_name(digest(_CONFIG))), "it lacks sha256:"),
-        (_drop(layout.blob_name(image().top.digest)), "it lacks sha256:"),
+        (_add(oci_layout.blob_name(digest(b"more"))), "belongs to no image"),
+        (_drop(oci_layout.blob_name(digest(LAYERS[2]))), "it lacks sha256:"),
+        (_drop(oci_layout.blob_name(digest(_CONFIG))), "it lacks sha256:"),
+        (_drop(oci_layout.blob_name(image().top.digest)), "it lacks sha256:"),
         (_drop("builder/images.lock"), "is not what this program writes"),
         (_drop("builder/archive.json"), "it is cut off"),
         (_add("builder/archive.json", b"[" * 100_000), "is not what this program writes"),
-        (_add(layout.blob_name(digest(LAYERS[2])), bytes(2999)), "not of the size"),
-        (_add(layout.blob_name(digest(LAYERS[2])), bytes(3000)), "is another"),
+        (_add(oci_layout.blob_name(digest(LAYERS[2])), bytes(2999)), "not of the size"),
+        (_add(oci_layout.blob_name(digest(LAYERS[2])), bytes(3000)), "is another"),
         (_add("builder/build/Dockerfile", b"FROM other\n"), "is another"),
         (_about(version=2), "is of version 2"),
         (_about(image="small:3"), "is not about small:3"),
@@ -235,7 +237,7 @@ def test_several_platforms_are_refused(tmp_path: Path) -> None:
     one = image().top
     index = json.dumps({"manifests": [one.json, one.json]}).encode()
     with pytest.raises(ValueError, match="several platforms"):
-        layout.image_of(
+        oci_layout.image_of(
             described(index, "application/vnd.oci.image.index.v1+json"),
             {**image().blobs, digest(index): index}.__getitem__,
         )
@@ -253,7 +255,7 @@ def test_several_platforms_are_refused(tmp_path: Path) -> None:
 )
 def test_the_name_that_containerd_reads(tag: str, full: str) -> None:
     written = image()
-    files = layout.tagged(written.top, layout.image_of(written.top, written.blobs.__getitem__), tag)
+    files = oci_layout.tagged(written.top, oci_layout.image_of(written.top, written.blobs.__getitem__), tag)
     assert json.loads(files["index.json"])["manifests"][0]["annotations"]["io.containerd.image.name"] == full
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from docs import examples, terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGE = """\
 # Title

@@ -8,18 +8,21 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint
 from docs import examples, terminal
 from tests import cpu_image, projects, registries
+from tests.commands import git_upstream
+from tests.commands.git_upstream import Upstream
 from tests.conftest import remove_all
-from tests.verbs import git_upstream
-from tests.verbs.git_upstream import Upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.engine
 

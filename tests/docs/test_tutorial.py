@@ -9,17 +9,20 @@ import os
 import secrets
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
 from docs import examples, pictures, terminal
 from tests import projects
 from tests.conftest import remove_all
 from tests.cpu_image import project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 

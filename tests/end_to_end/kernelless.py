@@ -4,14 +4,16 @@ device `empty`, which has no kernels to compile, and without FlashInfer, which i
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from builder.project import Project
 from tests import projects
 from tests.end_to_end.upstream import Upstream
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMES = ("tf5", "dflash", "flashqla")
 PULL = "refs/pull/40898/head"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from builder.engine import images
-from builder.engine.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint
 from tests.cpu_image import run_in
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import secrets
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.engine import images
-from builder.engine.endpoint import Endpoint, environment
+from builder.engine.client.endpoint import Endpoint, environment
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
 from tests import projects
 from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, run_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.engine, pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from builder.definitions import image
-from builder.engine.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
 from tests import projects
 from tests.conftest import BASE, remove_all
 from tests.cpu_image import builder
 from tests.end_to_end.running import answer, layers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(5400)]
 

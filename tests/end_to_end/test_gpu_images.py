@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
 from builder.definitions import image
 from builder.engine import images
-from builder.engine.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.pins import GitPin, Pins
 from builder.project import Project
@@ -21,6 +21,9 @@ from tests.cpu_image import builder, run_in
 from tests.end_to_end import kernelless, upstream
 from tests.end_to_end.running import answer, layers
 from tests.end_to_end.upstream import MAIN, Upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(1800)]
 

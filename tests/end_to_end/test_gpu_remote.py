@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.definitions import image
-from builder.engine.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
 from tests import buildkits, forward_proxy, locks, registries
@@ -20,6 +19,10 @@ from tests.cpu_image import builder
 from tests.end_to_end import kernelless, upstream
 from tests.end_to_end.running import layers
 from tests.end_to_end.upstream import Upstream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(1800)]
 

@@ -10,24 +10,26 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.container import LABEL
+from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, images, services
-from builder.engine.endpoint import Endpoint, environment
+from builder.engine.client.endpoint import Endpoint, environment
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
 from builder.serving import metrics
 from tests import projects
+from tests.commands.serving import free_port
 from tests.conftest import SCRIPTS, remove_all
 from tests.cpu_image import builder, project, run_in
 from tests.mods.fix_qwen35_enhanced_chat_template import rendering
-from tests.verbs.serving import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
 

@@ -8,15 +8,18 @@ import subprocess
 import tarfile
 import tomllib
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from uv import find_uv_bin
 
 from tests.sources import git_server
 from tests.sources.git_server import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 MAIN = "refs/heads/main"
 # The SHA-256 of each sdist on PyPI: the release that dflash stands on, and one that wants the torch of the cpu image.

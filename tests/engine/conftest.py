@@ -8,15 +8,19 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import bake, containers, images
-from builder.engine.bake import Baked, Secret
-from builder.engine.endpoint import Endpoint
-from builder.engine.progress import Event
+from builder.engine import containers, images
+from builder.engine.buildkit import bake
+from builder.engine.buildkit.bake import Baked, Secret
+from builder.engine.buildkit.progress import Event
+from builder.engine.client.endpoint import Endpoint
 from tests.engine.relay import Relay, over_tcp, relaying
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Build = Callable[..., Baked]
 

@@ -6,16 +6,19 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.engine import base, images
-from builder.engine.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint
 from builder.errors import SourceError
 from tests.engine.conftest import Build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.engine
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.engine import api, containers
-from builder.engine.endpoint import Endpoint
+from builder.engine import containers
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint
 from builder.errors import BuildFailedError, ImageStateError
 from tests.engine.conftest import Build
 

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import api, disk, images
-from builder.engine.endpoint import Endpoint
+from builder.engine import disk, images
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint
 from builder.engine.images import Details
 from tests.conftest import remove_all
 from tests.stock import BASE, labels, load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.engine
 

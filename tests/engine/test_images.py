@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.engine import containers, images, versions
-from builder.engine.endpoint import Endpoint, environment
+from builder.engine import containers, images
+from builder.engine.client import versions
+from builder.engine.client.endpoint import Endpoint, environment
 from builder.engine.images import Details
 from builder.errors import ImageStateError, NothingToDoError
 from tests.engine.conftest import Build

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from builder.engine import containers, services
-from builder.engine.endpoint import Endpoint
-from builder.engine.faults import RefusedError
+from builder.engine.client.endpoint import Endpoint
+from builder.engine.client.errors import RefusedError
 from builder.engine.services import Service
 from builder.errors import EngineError, ImageStateError, NothingToDoError
 from tests.conftest import BASE

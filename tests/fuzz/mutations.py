@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from builder import yamlfile
 from builder.errors import FileProblemsError
+from builder.yaml import yaml_file
 
 Mutation = Callable[[bytes], bytes]
 
@@ -265,7 +265,7 @@ def _of_structure() -> st.SearchStrategy[Mutation]:
     def reshaped(places: list[float], change: Callable[[Any, Any], None], end: bool) -> Mutation:
         def apply(content: bytes) -> bytes:
             try:
-                data = yamlfile.load(content.decode(), "seed")
+                data = yaml_file.load(content.decode(), "seed")
                 around, key = _walk(data, places)
                 if around is not None:
                     change(around, key)

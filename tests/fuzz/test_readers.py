@@ -8,24 +8,29 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from builder.definitions import command, configuration, image, image_chain, mod_reading, recipe, target
+from builder.commands import recipes_check
+from builder.definitions import configuration, image, image_chain, target
+from builder.definitions.mods import mod_reading
+from builder.definitions.recipes import command, recipe
 from builder.errors import BuilderError, FileProblemsError
 from builder.lock import reading
 from builder.lock.text import dump
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
 from builder.project import Project
-from builder.verbs import recipecheck
 from tests import projects
 from tests.fuzz.mutations import mutations
 from tests.plan import shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 COUNT = int(os.environ.get("BUILDER_FUZZ", "200"))
 ROOT = projects.REPOSITORY_ROOT
@@ -91,7 +96,7 @@ def read_mod(project: Project) -> None:
 
 def read_recipe(project: Project) -> None:
     path = project.recipes / "chat.yaml"
-    (checked,) = recipecheck.check(project, [str(path)])
+    (checked,) = recipes_check.check(project, [str(path)])
     if checked.problems:
         raise FileProblemsError(checked.problems)
     assert command.render(recipe.load(project, path), {}).words

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +12,9 @@ from builder.lock import lost, reading, writing
 from builder.lock.model import Lock
 from builder.project import Project
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

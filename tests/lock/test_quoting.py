@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builder.errors import UsageError
 from builder.lock.quoting import quote, unquote
-from builder.yamlfile import load
+from builder.yaml.yaml_file import load
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DataObject, SearchStrategy

@@ -13,12 +13,12 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 
-from builder import yamlfile
+from builder.commands import schemas
 from builder.lock import model, pins, records
 from builder.lock.checks import WrongError
 from builder.lock.model import Lock
 from builder.lock.text import dump
-from builder.verbs import schemas
+from builder.yaml import yaml_file
 from tests import projects
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ OF_NEW_KEYS: list[Any] = [[], {}, "x", 1, True, TIME]
 
 
 def loaded(text: str) -> Any:
-    return yamlfile.load(text, "images.lock")
+    return yaml_file.load(text, "images.lock")
 
 
 def complete(full: Lock) -> Any:

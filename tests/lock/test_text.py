@@ -15,7 +15,7 @@ from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, R
 from builder.lock.pins import LockedPackage, Pins, PythonPin
 from builder.lock.reading import parse
 from builder.lock.text import dump
-from builder.yamlfile import load
+from builder.yaml.yaml_file import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable

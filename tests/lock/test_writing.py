@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.errors import LockBusyError, LockError, UsageError
-from builder.lock import held
 from builder.lock import writing as module
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.lock.reading import read
 from builder.lock.text import dump
 from builder.lock.writing import Transaction, writing
+from builder.storage import file_lock
 from tests.lock import disk
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def test_killed_at_any_moment_the_lock_is_old_or_new(path: Path, fork: Fork, ful
 
 
 def test_killed_at_each_line_the_lock_is_old_or_new(path: Path, fork: Fork, full: Lock, grown: Lock) -> None:
-    files = {module.__file__, held.__file__}
+    files = {module.__file__, file_lock.__file__}
 
     def die_at(line: int) -> Callable[[], None]:
         left = [line]

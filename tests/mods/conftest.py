@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint
 from tests import cpu_image
 from tests.conftest import remove_all
 from tests.mods import releases
 from tests.mods.releases import Releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 BAKED = ("drop-in-files", "enable-hybrid-int4fp8", "fix-qwen3.5-autoround")
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from builder.definitions import mod_reading
-from builder.definitions.mod import Mod
+from builder.definitions.mods import mod_reading
+from builder.definitions.mods.mod import Mod
 from builder.pinning import packages
 from builder.pinning.packages import Access
 from builder.project import Project
 from builder.sources import environment
 from tests import projects
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
 
 # All releases from the first that a shipped mod holds for, and the last ones before it.
 VLLM = (

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import recipe as recipes
 from builder.definitions.image import ImageDefinition
-from builder.definitions.mod import Mod
-from builder.definitions.recipe import Recipe
+from builder.definitions.mods.mod import Mod
+from builder.definitions.recipes import recipe as recipes
+from builder.definitions.recipes.recipe import Recipe
 from builder.lock.model import Version
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
 from builder.plan import labels
 from builder.plan.labels import Said
 from builder.project import Project
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PULL = PullPin(7, "c" * 40, "d" * 64)
 PINS = {

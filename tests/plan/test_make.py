@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import image, mod_reading, recipe
-from builder.definitions.mod_files import ModFile
+from builder.definitions import image
+from builder.definitions.mods import mod_reading
+from builder.definitions.mods.mod_files import ModFile
+from builder.definitions.recipes import recipe
 from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
 from builder.plan.make import Ingredients, make

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import mod_reading
+from builder.definitions.mods import mod_reading
 from builder.errors import FileProblemsError
 from builder.plan.mod_rules import Level, arrange
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PINNED = {
     "python": "3.12",

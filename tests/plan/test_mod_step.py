@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import image, mod_reading
-from builder.engine.endpoint import Endpoint, environment
+from builder.definitions import image
+from builder.definitions.mods import mod_reading
+from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, GitPin, Pins
 from builder.plan.make import Ingredients, make

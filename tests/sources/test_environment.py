@@ -1,9 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from builder.sources import environment
 from builder.sources.environment import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_an_empty_environment_sets_nothing() -> None:

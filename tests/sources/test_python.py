@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +15,9 @@ from builder.sources import python
 from builder.sources.environment import Settings
 from tests import projects
 from tests.sources.wheelhouse import make_index, make_wheel, sha256
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WANTS = PythonWants(version="3.12", glibc="2.39", packages=("serve>=1",))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from builder.definitions.container import ContainerSettings, Health
+    from collections.abc import Mapping
+
+    from builder.definitions.recipes.container import ContainerSettings, Health
 
 _SECOND = 1_000_000_000
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

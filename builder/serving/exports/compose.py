@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from builder.definitions.container import ContainerSettings, Health
+    from builder.definitions.recipes.container import ContainerSettings, Health
 
 _ALL_GPUS = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
 _GPUS = {"deploy": {"resources": {"reservations": {"devices": [_ALL_GPUS]}}}}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from builder.definitions import arguments
+from builder.definitions.recipes import arguments
 
 if TYPE_CHECKING:
-    from builder.definitions.command import ServeCommand
-    from builder.definitions.recipe import Recipe
+    from builder.definitions.recipes.command import ServeCommand
+    from builder.definitions.recipes.recipe import Recipe
 
 # OpenCode takes a missing limit for nought and then asks for no output at all:
 # https://github.com/anomalyco/opencode/issues/22587

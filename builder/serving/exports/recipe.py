@@ -6,12 +6,12 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from builder import yamlfile
 from builder.errors import UsageError
+from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
-    from builder.definitions.command import ServeCommand
-    from builder.definitions.recipe import Recipe
+    from builder.definitions.recipes.command import ServeCommand
+    from builder.definitions.recipes.recipe import Recipe
 
 _KEYS = (
     *("recipe_version", "name", "description", "model", "container", "solo_only", "cluster_only"),
@@ -27,7 +27,7 @@ def write(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) ->
     """
     import yaml
 
-    data: dict[str, Any] = yamlfile.load(recipe.text, recipe.file)
+    data: dict[str, Any] = yaml_file.load(recipe.text, recipe.file)
     said = {**data, "recipe_version": "1", "container": image, "mods": mods}
     document = {key: said[key] for key in _KEYS if said.get(key) not in (None, [])}
     head = yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=10_000)

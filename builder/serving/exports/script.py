@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from builder.definitions.container import ContainerSettings, Health
+    from collections.abc import Iterator
+
+    from builder.definitions.recipes.container import ContainerSettings, Health
 
 
 def write(settings: ContainerSettings, home: str) -> str:

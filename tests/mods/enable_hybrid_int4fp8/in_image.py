@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LAYERS = "model.layers."
 BLOCK = 128

@@ -10,10 +10,12 @@ import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import transformers
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 ROPE = {
     "rope_type": "default",

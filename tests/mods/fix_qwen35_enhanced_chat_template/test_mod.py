@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
 from .rendering import MOD, TEMPLATE
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def run(workspace: Path | None) -> subprocess.CompletedProcess[str]:

@@ -10,16 +10,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.custom_op import op_registry
 from vllm.model_executor.layers.mamba import gdn_flashqla
 from vllm.platforms import current_platform
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 try:
     from vllm.model_executor.layers.mamba.gdn import qwen_gdn_linear_attn as gdn

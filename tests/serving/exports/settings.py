@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builder.definitions.container import ContainerSettings, Health, Mount
+from builder.definitions.recipes.container import ContainerSettings, Health, Mount
 
 HOSTILE = (
     "two words",

@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from builder.definitions.container import ContainerSettings
+from builder.definitions.recipes.container import ContainerSettings
 from builder.serving.exports import compose
 from tests import projects
 from tests.serving.exports import settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COMPOSE = projects.REPOSITORY_ROOT / "scripts/compose"
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.container import ContainerSettings
-from builder.engine import api, services
-from builder.engine.endpoint import Endpoint, environment
+from builder.definitions.recipes.container import ContainerSettings
+from builder.engine import services
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint, environment
 from builder.serving.exports import api as api_format
 from builder.serving.exports import compose, script
 from tests import projects
 from tests.conftest import Command
 from tests.serving.exports import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.engine
 

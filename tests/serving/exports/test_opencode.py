@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions import command
+from builder.definitions.recipes import command
 from builder.serving.exports import opencode
-from tests.definitions import recipes
+from tests.definitions.recipes import recipe_texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def provider(folder: Path, text: str, address: str = "127.0.0.1") -> dict[str, Any]:
-    recipe = recipes.make(folder, text)
+    recipe = recipe_texts.make(folder, text)
     document = json.loads(opencode.write(recipe, command.render(recipe, {}), address))
     assert document["$schema"] == "https://opencode.ai/config.json"
     (found,) = document["provider"].values()

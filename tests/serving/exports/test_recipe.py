@@ -1,14 +1,17 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import command
-from builder.definitions.recipe import Recipe
+from builder.definitions.recipes import command
+from builder.definitions.recipes.recipe import Recipe
 from builder.errors import UsageError
 from builder.serving.exports import recipe as exported
-from tests.definitions import recipes
+from tests.definitions.recipes import recipe_texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEAD = (
     "# by hand\nrecipe_version: 1\ndescription: 'größe: x'\nmodel: Org/M\nsolo_only: true\nbuild_args: [--tf5]\n"
@@ -21,14 +24,14 @@ COMMAND = "vllm serve Org/M \\\n  --port {port} --x '{spec}' \\\n\n  # --y {{}}\
 def again(folder: Path, original: Recipe, mods: list[str]) -> Recipe:
     """The exported recipe, read as any other."""
     rendered = command.render(original, {})
-    found = recipes.read(folder, exported.write(original, rendered, "small:7", mods))
+    found = recipe_texts.read(folder, exported.write(original, rendered, "small:7", mods))
     assert found.recipe is not None
     assert found.problems == ()
     return found.recipe
 
 
 def test_other_launchers_serve_the_same_from_the_numbered_image(tmp_path: Path) -> None:
-    original = recipes.make(tmp_path, COMMAND.replace("\n\n", "\n"), HEAD)
+    original = recipe_texts.make(tmp_path, COMMAND.replace("\n\n", "\n"), HEAD)
     found = again(tmp_path, original, ["mods/b"])
     assert (found.container, found.mods, found.ignored_build_args) == ("small:7", ("mods/b",), ())
     assert (found.command, found.defaults, found.env) == (original.command, original.defaults, original.env)
@@ -38,14 +41,14 @@ def test_other_launchers_serve_the_same_from_the_numbered_image(tmp_path: Path) 
 
 
 def test_baked_mods_are_not_applied_again(tmp_path: Path) -> None:
-    found = again(tmp_path, recipes.make(tmp_path, "vllm serve Org/M", HEAD), [])
+    found = again(tmp_path, recipe_texts.make(tmp_path, "vllm serve Org/M", HEAD), [])
     assert found.mods == ()
     assert "mods" not in found.text
 
 
 @pytest.mark.parametrize("text", ["vllm serve Org/M", "vllm serve Org/M \\\n  --port {port} \\\n"])
 def test_the_revision_is_written_out(tmp_path: Path, text: str) -> None:
-    original = recipes.make(tmp_path, text, f"{HEAD}model_revision: a{{b}}'c\n")
+    original = recipe_texts.make(tmp_path, text, f"{HEAD}model_revision: a{{b}}'c\n")
     found = again(tmp_path, original, [])
     assert found.revision is None
     assert command.render(found, {}).argv == command.render(original, {}).argv
@@ -54,11 +57,11 @@ def test_the_revision_is_written_out(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["export A=1\nvllm serve Org/M", "vllm serve Org/M # why"])
 def test_a_revision_that_cannot_be_written_out_is_refused(tmp_path: Path, text: str) -> None:
-    original = recipes.make(tmp_path, text, f"{HEAD}model_revision: abc\n")
+    original = recipe_texts.make(tmp_path, text, f"{HEAD}model_revision: abc\n")
     with pytest.raises(UsageError, match="other launchers know no `model_revision`"):
         again(tmp_path, original, [])
 
 
 def test_a_script_stays_as_it_is(tmp_path: Path) -> None:
-    original = recipes.make(tmp_path, "export A=1  # why\n\nif true; then\n    vllm serve {port}\nfi", HEAD)
+    original = recipe_texts.make(tmp_path, "export A=1  # why\n\nif true; then\n    vllm serve {port}\nfi", HEAD)
     assert again(tmp_path, original, []).command == original.command

@@ -6,11 +6,14 @@ import os
 import subprocess
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from builder.definitions.container import ContainerSettings
+from builder.definitions.recipes.container import ContainerSettings
 from builder.serving.exports import script
 from tests.serving.exports import settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def arguments(folder: Path, wanted: ContainerSettings) -> list[str]:

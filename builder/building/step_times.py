@@ -1,0 +1,38 @@
+"""How long each step took when it last ran, so that a build can say how long one may take. May vanish at any time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.engine import cache_file
+from builder.engine.buildkit.progress import label
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from builder.engine.buildkit.progress import Step
+    from builder.project import Project
+
+_SECTION = "seconds"
+_REMEMBERED = 2000
+_SHORTEST = 1.0
+
+
+def load(project: Project) -> dict[str, float]:
+    """The seconds of each step by its label, as they were when it last ran."""
+    return {name: float(took) for name, took in cache_file.load(_file(project)).get(_SECTION, {}).items()}
+
+
+def keep(project: Project, steps: Iterable[Step]) -> None:
+    """Remembers the steps that ran for a second or more and came to their end."""
+    fresh = {label(s.name): s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
+    if fresh:
+        known: Mapping[str, float] = load(project)
+        # The latest come last, and the oldest go first.
+        older = {name: took for name, took in known.items() if name not in fresh}
+        cache_file.store(_file(project), _SECTION, dict([*older.items(), *fresh.items()][-_REMEMBERED:]))
+
+
+def _file(project: Project) -> Path:
+    return project.state / "steptimes.json"

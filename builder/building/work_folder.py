@@ -1,0 +1,119 @@
+"""A build in progress: its folder below ``.builder/work/``, and cleaning up after one that was killed.
+
+The folder is locked by the process that builds. A folder that nobody holds is what a killed build left: its temporary
+tag, its containers and the folder go.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.engine import containers, images
+from builder.numbered import record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
+    from builder.plan.model import StagedFile
+    from builder.project import Project
+
+LABEL = "builder.work"
+
+
+@dataclass(frozen=True)
+class Work:
+    """One build in progress. ``directory`` becomes its build directory, ``tag`` names its image until it has one."""
+
+    name: str
+    folder: Path
+
+    @property
+    def directory(self) -> Path:
+        return self.folder / "build"
+
+    @property
+    def wheels(self) -> Path:
+        return self.folder / "wheels"
+
+    @property
+    def tag(self) -> str:
+        return f"builder-work:{self.name}"
+
+    @property
+    def also(self) -> Path:
+        """A file that names a further tag which goes when this does."""
+        return self.folder / "also"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {LABEL: self.name}
+
+
+@contextmanager
+def begin(project: Project, endpoint: Endpoint, repository: str, files: Mapping[str, StagedFile]) -> Iterator[Work]:
+    """A new work folder with the build directory's ``files`` written into it. All of it, the image's temporary tag
+    included, is gone when the block ends."""
+    project.work.mkdir(parents=True, exist_ok=True)
+    name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
+    work = Work(name, project.work / name)
+    fresh = project.state / f"new-{name}"
+    fresh.mkdir()
+    with _held(fresh):
+        # Held before it is seen: what nobody holds is taken for a killed build's.
+        fresh.rename(work.folder)
+        try:
+            _write(work.directory, files)
+            yield work
+        finally:
+            _discard(endpoint, work)
+
+
+def put_right(project: Project, endpoint: Endpoint, on_wait: Callable[[], None]) -> None:
+    """Finishes or takes back what killed processes left: for those who may find that there is nothing else to do."""
+    record.put_right(project, endpoint, on_wait)
+    clean_up(project, endpoint)
+
+
+def clean_up(project: Project, endpoint: Endpoint) -> None:
+    """Removes what killed builds left behind. Builds that run now are left alone."""
+    for folder in sorted(project.work.glob("*")):
+        try:
+            with _held(folder):
+                _discard(endpoint, Work(folder.name, folder))
+        except (BlockingIOError, FileNotFoundError):
+            continue
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """An OS lock on the folder itself, which ends with the process whatever happens to it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write(directory: Path, files: Mapping[str, StagedFile]) -> None:
+    for name, file in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content)
+        path.chmod(0o755 if file.executable else 0o644)
+
+
+def _discard(endpoint: Endpoint, work: Work) -> None:
+    containers.remove_labelled(endpoint, f"{LABEL}={work.name}")
+    images.remove(endpoint, work.tag)
+    if work.also.exists():
+        images.untag(endpoint, work.also.read_text(encoding="utf-8"))
+    shutil.rmtree(work.folder, ignore_errors=True)

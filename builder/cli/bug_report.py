@@ -1,0 +1,33 @@
+"""What is said when the program itself is at fault: a file that can be pasted into a report."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tempfile
+import traceback
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli.output import note
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Writes the report to a temporary file and names it; the traceback itself goes into the file alone."""
+    lines = [
+        f"builder {version('builder')}, Python {platform.python_version()}, {platform.platform()}",
+        f"arguments: {sys.argv[1:]}",
+        "",
+        *traceback.format_exception(kind, error, trace),
+    ]
+    folder = Path(tempfile.mkdtemp(prefix="builder-report-"))
+    path = folder / "report.txt"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    note(click.style("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
+    note(f"what to do: report it with the file {path}")

@@ -1,0 +1,202 @@
+"""The build verb: from a prepared plan to a numbered image, recorded with the models it is for."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.building import baking, checks, step_times, work_folder
+from builder.distribution import registry, remote_builder
+from builder.engine import images
+from builder.engine.client import versions
+from builder.errors import ImageStateError
+from builder.events import WAITING, Report
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
+from builder.numbered import record
+from builder.pinning import vendored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from builder.building.prepare import Prepared
+    from builder.engine.buildkit.bake import Baked
+    from builder.engine.client.endpoint import Endpoint
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a build came to. ``seconds`` is the whole time, ``size`` in bytes; ``changes`` and ``new_layers`` count
+    against the number before."""
+
+    image: ImageName
+    models: tuple[str, ...]
+    changes: tuple[str, ...]
+    seconds: float
+    size: int
+    layers: int
+    new_layers: int
+    steps: int
+    cached_steps: int
+    log: str
+
+
+def run(
+    project: Project,
+    endpoint: Endpoint,
+    wanted: Sequence[Prepared],
+    environ: Mapping[str, str],
+    report: Report,
+    through: str | None = None,
+) -> Iterator[Built]:
+    """Builds prepared plans in one bake, then checks and records each; yields what came of it.
+
+    What another BuildKit than the engine's own built is loaded as a whole; or comes ``through`` a registry, so that
+    each side moves only the layers that the other lacks. The checks want it in this engine in any case.
+
+    Raises BuildFailedError where a step or a check fails; lock, tags and numbers are then as they were, but for the
+    images yielded before.
+    """
+    started = time.monotonic()
+    host = versions.usable(endpoint).platform
+    work_folder.clean_up(project, endpoint)
+    remote_builder.require_reachable_bases(endpoint, (prepared.plan for prepared in wanted))
+    for prepared in wanted:
+        checks.require_local_base(endpoint, prepared.plan)
+    with ExitStack() as stack:
+        jobs = []
+        for prepared in wanted:
+            plan = prepared.plan
+            place = stack.enter_context(work_folder.begin(project, endpoint, plan.repository, plan.files))
+            push_to = f"{through}/{plan.repository}" if through and endpoint.builds_elsewhere else ""
+            jobs.append(baking.Job(place.directory, plan.definition.name, place, push_to))
+        baked, log = baking.bake(project, endpoint, jobs, environ, report)
+        for prepared, job, one in zip(wanted, jobs, baked, strict=True):
+            step_times.keep(project, one.steps)
+            if job.push_to:
+                registry.bring(endpoint, job.push_to, one.id, job.work.tag, report)
+            details = _details(endpoint, job.work.tag)
+            image = _checked(endpoint, prepared, job.work, one, details, host, report)
+            finished = record.Finished(job.work.tag, job.work.directory, details.id)
+            name = _numbered(project, endpoint, prepared, finished, image, report)
+            steps = [step for step in one.steps if not step.internal]
+            yield Built(
+                image=name,
+                models=prepared.models,
+                changes=prepared.compared.reasons,
+                seconds=time.monotonic() - started,
+                size=image.size,
+                layers=len(details.layers),
+                new_layers=_new_layers(endpoint, prepared, details),
+                steps=len(steps),
+                cached_steps=sum(step.cached for step in steps),
+                log=project.relative(log),
+            )
+
+
+def _checked(
+    endpoint: Endpoint,
+    prepared: Prepared,
+    place: work_folder.Work,
+    baked: Baked,
+    details: images.Details,
+    host: str,
+    report: Report,
+) -> NumberedImage:
+    """The record of a built image that has passed every check."""
+    plan = prepared.plan
+    checks.require_pinned_base(endpoint, plan, baked, details)
+    checks.run(endpoint, place.tag, plan, place.labels, host, report)
+    return NumberedImage(
+        built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        definition=plan.definition.name,
+        platform=plan.definition.platform,
+        fingerprint=images.fingerprint(details),
+        input_hash=plan.input_hash,
+        size=images.disk_size(endpoint, place.tag),
+        recipe=prepared.recipe.file if prepared.recipe else None,
+        versions=plan.versions,
+        mods={mod.name: mod.content_hash for mod in plan.mods},
+        builder=endpoint.instance if endpoint.builds_elsewhere else None,
+    )
+
+
+def _numbered(
+    project: Project,
+    endpoint: Endpoint,
+    prepared: Prepared,
+    finished: record.Finished,
+    image: NumberedImage,
+    report: Report,
+) -> ImageName:
+    _keep_diffs(project, prepared)
+    return record.give_number(
+        project,
+        endpoint,
+        prepared.plan.repository,
+        finished,
+        lambda lock, name: _recorded(lock, name, image, prepared),
+        on_wait=lambda: report(WAITING),
+    )
+
+
+def record_without_building(
+    project: Project, endpoint: Endpoint, prepared: Prepared, name: ImageName, report: Report
+) -> None:
+    """Records what ``prepared`` brings beside an image that is already built: its pins, and pairings for those of its
+    models that no image serves yet.
+
+    A model that was rolled back stays where it is: building again does not undo that.
+    """
+    _keep_diffs(project, prepared)
+    record.move_pointers(
+        project,
+        endpoint,
+        lambda lock: _paired(_pinned(lock, prepared), name, prepared, prepared.unpaired),
+        lambda: report(WAITING),
+    )
+
+
+def _keep_diffs(project: Project, prepared: Prepared) -> None:
+    for one in prepared.plan.chain:
+        vendored.keep(project, one.definition.name, one.pins, prepared.frozen)
+
+
+def _pinned(lock: Lock, prepared: Prepared) -> Lock:
+    for one in prepared.plan.chain:
+        lock = lock.with_pins(one.definition.name, one.definition.platform, one.pins)
+    return lock
+
+
+def _details(endpoint: Endpoint, tag: str) -> images.Details:
+    details = images.inspect(endpoint, tag)
+    if details is None:
+        raise ImageStateError("the image was removed from the engine while it was being checked", hint="build again")
+    return details
+
+
+def _new_layers(endpoint: Endpoint, prepared: Prepared, built: images.Details) -> int:
+    """How many layers the number before does not have; all of them where there is none."""
+    held = prepared.lock.images.get(prepared.plan.repository)
+    last = f"{prepared.plan.repository}:{max(held.numbers)}" if held and held.numbers else None
+    before = images.inspect(endpoint, last) if last else None
+    return len(set(built.layers) - set(before.layers if before else ()))
+
+
+def _recorded(lock: Lock, name: ImageName, built: NumberedImage, prepared: Prepared) -> Lock:
+    lock = _pinned(lock.with_image(name, built), prepared)
+    repository = lock.images[name.repository]
+    if prepared.request.promote or repository.current is None:
+        lock = lock.with_repository(name.repository, repository.with_current(name.number))
+    return _paired(lock, name, prepared, prepared.models)
+
+
+def _paired(lock: Lock, name: ImageName, prepared: Prepared, models: tuple[str, ...]) -> Lock:
+    recipe = prepared.recipe
+    for model in models:
+        pairing = Pairing(image=name, recipe=recipe.file if recipe else None, revision=prepared.revisions.get(model))
+        known = lock.models.get(model)
+        lock = lock.with_model(model, known.with_pairing(pairing) if known else Model(pairing))
+    return lock

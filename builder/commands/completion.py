@@ -1,0 +1,44 @@
+"""Everything that can be named on the command line, read from the project's files alone: what a shell completes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.definitions import configuration, image
+from builder.definitions.mods import mod_reading
+from builder.definitions.recipes import recipe
+from builder.lock import reading
+
+if TYPE_CHECKING:
+    from builder.project import Project
+
+
+def definitions(project: Project) -> tuple[str, ...]:
+    """The image definitions."""
+    return image.names(project)
+
+
+def recipes(project: Project) -> tuple[str, ...]:
+    """The recipes, by name."""
+    return recipe.names(project)
+
+
+def mods(project: Project) -> tuple[str, ...]:
+    """The mods."""
+    return mod_reading.names(project)
+
+
+def models(project: Project) -> tuple[str, ...]:
+    """The models that an image serves."""
+    return tuple(sorted(reading.read(project.lock).models))
+
+
+def numbered(project: Project) -> tuple[str, ...]:
+    """The numbered images, the newest of each repository first."""
+    held = reading.read(project.lock).images
+    return tuple(f"{name}:{number}" for name in sorted(held) for number in sorted(held[name].numbers, reverse=True))
+
+
+def nodes(project: Project) -> tuple[str, ...]:
+    """The nodes of builder.yaml."""
+    return tuple(node.name for node in configuration.load(project).nodes)

@@ -1,0 +1,153 @@
+"""The copy verb: a numbered image to other machines, of which each gets the layers that it lacks."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.commands import push
+from builder.definitions import configuration
+from builder.distribution import machines, registry, retrieval
+from builder.engine import images
+from builder.engine.registry import loopback, tunnel
+from builder.errors import BuilderError
+from builder.events import Report, Said
+from builder.lock import reading
+from builder.numbered import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.registry.transfer import Moved
+    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How it ended on one node: what moved to it, None where it had the image; ``error`` where it does not have the
+    image now."""
+
+    moved: Moved | None
+    seconds: float
+    error: BuilderError | None = None
+
+
+@dataclass(frozen=True)
+class OnNode:
+    """Something that happens on a node: an amount that moved, or in the end its Outcome."""
+
+    node: str
+    event: object
+
+
+@dataclass(frozen=True)
+class Copied:
+    """The image, and how it ended on each node. ``latest`` where it is current, so that the nodes' tag follows it."""
+
+    image: ImageName
+    latest: bool
+    outcomes: dict[str, Outcome]
+
+
+@dataclass(frozen=True)
+class _Job:
+    lock: Lock
+    name: ImageName
+    report: Report
+
+    @property
+    def recorded(self) -> NumberedImage:
+        return self.lock.images[self.name.repository].numbers[self.name.number]
+
+    @property
+    def current(self) -> bool:
+        return self.lock.images[self.name.repository].current == self.name.number
+
+
+def run(
+    project: Project, endpoint: Endpoint, environ: Mapping[str, str], text: str, nodes: Sequence[str], report: Report
+) -> Copied:
+    """Copies the image called ``text`` to nodes of builder.yaml, side by side; one that fails stops no other.
+
+    It goes through the registry of builder.yaml, or through one that is started on this machine for as long. Raises
+    UsageError for an unknown image or node, and what keeps the image from getting into the registry.
+    """
+    lock = reading.of(project)
+    job = _Job(lock, names.numbered(project, lock, text)[0], report)
+    engines = machines.engines(project, environ, nodes)
+    through = configuration.load(project).registry
+    compared = machines.side_by_side(engines, lambda node, engine: _compare(job, through, node, engine))
+    outcomes = {node: outcome for node, outcome in compared.items() if outcome}
+    if lacking := {node: engine for node, engine in engines.items() if node not in outcomes}:
+        with _source(project, endpoint, environ, job, through) as (place, digest):
+            outcomes |= machines.side_by_side(lacking, lambda node, engine: _fetch(job, place, digest, node, engine))
+    return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
+
+
+def _compare(job: _Job, through: str | None, node: str, engine: Endpoint) -> Outcome | None:
+    """The outcome where it is known without moving anything: the node has the image, does not answer, or has no way to
+    what would be started where no registry is set to go ``through``."""
+    began = time.monotonic()
+    try:
+        if not retrieval.is_here(engine, job.lock, job.name):
+            if not through:
+                tunnel.require_way(engine)
+            return None
+        _point_latest(job, engine)
+        outcome = Outcome(None, time.monotonic() - began)
+    except BuilderError as error:
+        outcome = Outcome(None, time.monotonic() - began, error=error)
+    job.report(OnNode(node, outcome))
+    return outcome
+
+
+@contextmanager
+def _source(
+    project: Project, endpoint: Endpoint, environ: Mapping[str, str], job: _Job, through: str | None
+) -> Iterator[tuple[registry.Place, str]]:
+    """A registry that has the image, and the digest it has there."""
+    if through:
+        place = registry.Place(through)
+        yield place, push.one(project, endpoint, place, job.lock, job.name, job.report).digest
+        return
+    registry.require(endpoint, job.name, job.recorded)
+    with loopback.serving(endpoint, environ, job.report) as port:
+        place = registry.Place(f"127.0.0.1:{port}", private=True)
+        job.report(Said(f"{job.name}: through a registry on this machine, started for this copy"))
+        yield place, registry.push(endpoint, place, job.name, job.recorded, job.report).digest
+
+
+def _fetch(job: _Job, place: registry.Place, digest: str, node: str, engine: Endpoint) -> Outcome:
+    began = time.monotonic()
+    moved: Moved | None = None
+    failed: BuilderError | None = None
+    try:
+        with _reached(engine, place) as reachable:
+            moved = registry.fetch(
+                engine, reachable, job.name, job.recorded, digest, lambda amount: job.report(OnNode(node, amount))
+            )
+        _point_latest(job, engine)
+    except BuilderError as error:
+        failed = error
+    outcome = Outcome(moved, time.monotonic() - began, error=failed)
+    job.report(OnNode(node, outcome))
+    return outcome
+
+
+@contextmanager
+def _reached(engine: Endpoint, place: registry.Place) -> Iterator[registry.Place]:
+    """The registry as the node sees it."""
+    if not place.private:
+        yield place
+        return
+    with tunnel.to_loopback(engine, int(place.address.rpartition(":")[2])) as port:
+        yield registry.Place(f"127.0.0.1:{port}", private=True)
+
+
+def _point_latest(job: _Job, engine: Endpoint) -> None:
+    if job.current:
+        images.tag(engine, str(job.name), f"{job.name.repository}:latest")

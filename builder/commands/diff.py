@@ -1,0 +1,149 @@
+"""The diff verb: what changed between two numbered images, the most probable culprits first."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.comparing import changes, contents, texts, upstream
+from builder.errors import FileProblemsError
+from builder.lock import reading
+from builder.numbered import build_directory, names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from builder.comparing.changes import Changes, Kind, ValueChange
+    from builder.comparing.texts import FileChange
+    from builder.comparing.upstream import Moved
+    from builder.events import Report
+    from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+    from builder.numbered.build_directory import BuildDirectory
+    from builder.project import Project
+    from builder.sources.git.mirror_reading import Wanted
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two images. ``directory`` is None where its build directory is gone or damaged; ``pairings`` are those
+    of each model that is, or was, paired with it."""
+
+    name: ImageName
+    image: NumberedImage
+    directory: BuildDirectory | None
+    pairings: Mapping[str, Pairing]
+
+
+@dataclass(frozen=True)
+class ModChange:
+    """A mod that came, went or changed, and its files that differ where both build directories have them."""
+
+    name: str
+    kind: Kind
+    files: tuple[FileChange, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """All that differs between two images; ``sources`` are those of ``changes``, followed upstream. ``unknown`` says
+    what could not be looked at, and why."""
+
+    before: Side
+    after: Side
+    changes: Changes
+    sources: tuple[Moved, ...]
+    mods: tuple[ModChange, ...]
+    dockerfiles: tuple[FileChange, ...]
+    args: tuple[ValueChange, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no difference was found."""
+        return not (self.changes or self.mods or self.dockerfiles or self.args)
+
+
+def run(project: Project, before: str, after: str, wanted: Wanted, report: Report) -> Difference:
+    """What changed from the image called ``before`` to the one called ``after``; ``wanted`` are the commits to list.
+
+    Raises UsageError where images.lock has no such image. The engine is not asked.
+    """
+    lock = reading.of(project)
+    old, old_fault = _side(project, lock, before)
+    new, new_fault = _side(project, lock, after)
+    found = changes.between(*_contents(lock, old, new))
+    return Difference(
+        before=old,
+        after=new,
+        changes=found,
+        sources=upstream.followed(project, found, wanted, report),
+        mods=tuple(_mods(old, new)),
+        dockerfiles=tuple(_dockerfiles(old, new)),
+        args=tuple(_args(old, new)),
+        unknown=tuple(fault for fault in (old_fault, new_fault) if fault),
+    )
+
+
+def _side(project: Project, lock: Lock, text: str) -> tuple[Side, str]:
+    """An image, and what keeps its build directory from being read."""
+    name, image = names.numbered(project, lock, text)
+    pairings = {
+        model: pairing
+        for model, held in sorted(lock.models.items())
+        for pairing in (held.pairing, *held.previous)
+        if pairing.image == name
+    }
+    try:
+        return Side(name, image, build_directory.read(project, name), pairings), ""
+    except FileProblemsError as error:
+        return Side(name, image, None, pairings), error.message
+
+
+def _contents(lock: Lock, before: Side, after: Side) -> tuple[contents.Contents, contents.Contents]:
+    """What is in each; only what is known of both."""
+    both = [
+        contents.of_image(side.image, side.directory, lock.pins_of(side.image.definition, side.image.platform))
+        for side in (before, after)
+    ]
+    if before.directory is None or after.directory is None:
+        both = [one.versions_only() for one in both]
+    return both[0], both[1]
+
+
+def _mods(before: Side, after: Side) -> Iterator[ModChange]:
+    old, new = before.image.mods, after.image.mods
+    for name in dict.fromkeys([*new, *old]):
+        if old.get(name) == new.get(name):
+            continue
+        files: tuple[FileChange, ...] = ()
+        if name in old and name in new and before.directory and after.directory:
+            here, there = before.directory.mods.get(name), after.directory.mods.get(name)
+            files = tuple(texts.of_folders(here, there)) if here and there else ()
+        yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
+
+
+def _dockerfiles(before: Side, after: Side) -> Iterator[FileChange]:
+    if before.directory is None or after.directory is None:
+        return
+    own = [part.definition for side in (before, after) if side.directory for part in side.directory.parts]
+    for definition in dict.fromkeys(own):
+        name = f"{definition}/Dockerfile" if definition else "Dockerfile"
+        if change := texts.of_files(before.directory.path / name, after.directory.path / name, name):
+            yield change
+
+
+def _args(before: Side, after: Side) -> Iterator[ValueChange]:
+    if before.directory and after.directory:
+        yield from changes.values(_args_of(before.directory), _args_of(after.directory))
+
+
+def _args_of(directory: BuildDirectory) -> dict[str, str]:
+    """The values that the templates got; those of a definition below by its name: ``dflash build_jobs``."""
+    found = {}
+    for part in directory.parts:
+        args = build_directory.metadata(part).get("build_args")
+        for name, value in args.items() if isinstance(args, dict) else ():
+            text = value if isinstance(value, str) else json.dumps(value)
+            found[f"{part.definition} {name}".strip()] = text
+    return found

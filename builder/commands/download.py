@@ -1,0 +1,162 @@
+"""The download verb: a model and its draft model, from the hub into the cache, and on to nodes."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder import quantity
+from builder.definitions import configuration, target
+from builder.definitions.recipes import command
+from builder.definitions.recipes import recipe as recipes
+from builder.errors import SourceError, UsageError
+from builder.events import Moved, Said
+from builder.lock import reading
+from builder.serving import model_copy, model_revision
+from builder.sources.huggingface import hub_models
+from builder.storage import huggingface_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.events import Report
+    from builder.lock.model import Lock
+    from builder.project import Project
+    from builder.sources.huggingface.hub_models import Snapshot
+
+# Left free: other programs write to this disk meanwhile.
+_SPARE = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Request:
+    """``text`` names a recipe or a model; ``revision`` is a branch, tag or commit in place of what is recorded; the
+    ``nodes`` get the models as well."""
+
+    text: str
+    revision: str | None = None
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A model at a branch, a tag or a commit."""
+
+    model: str
+    revision: str
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """A model that is here now: its commit, its folder, its size and what of that was fetched, in bytes, and the whole
+    time in seconds. ``size`` is 0 where only the cache was asked."""
+
+    model: str
+    commit: str
+    folder: Path
+    size: int
+    fetched: int
+    seconds: float
+
+
+def run(project: Project, request: Request, environ: Mapping[str, str], report: Report) -> tuple[Downloaded, ...]:
+    """Downloads what ``request`` names, fills in the revision of a pairing that has none, and copies to the nodes.
+
+    Raises UsageError for what names no model, SourceError where the hub, the disk or a node says no; all that can be
+    known before is looked at before anything moves.
+    """
+    known = configuration.load(project)
+    places = [model_copy.destination(environ, known.node(name)) for name in request.nodes]
+    if places:
+        model_copy.require_rsync()
+    wanted = _wanted(project, reading.of(project), request)
+    snapshots = [hub_models.look(environ, one.model, one.revision) for one in wanted]
+    _require_room(environ, snapshots)
+    done = tuple(_fetch(environ, snapshot, report) for snapshot in snapshots)
+    for one in done:
+        if recorded := model_revision.record(project, environ, one.model, report):
+            report(Said(f"images.lock: {one.model} is paired at revision {recorded[:7]}"))
+        for place in places:
+            report(Said(f"copying {one.model} to {place.node}"))
+            model_copy.copy(environ, one.model, place, report)
+    return done
+
+
+def _wanted(project: Project, lock: Lock, request: Request) -> tuple[Wanted, ...]:
+    """The model and its draft model. The person's word goes before the recipe's, and that before what the pairing
+    recorded."""
+    recipe = _recipe(project, lock, request.text)
+    model = _model(recipe, request.text)
+    if not huggingface_cache.is_id(model):
+        raise UsageError(f"{model} is no model of the hub, but a folder: there is nothing to download")
+    paired = lock.models[model].pairing.revision if model in lock.models else None
+    asked = recipe.revision if recipe else None
+    found = [Wanted(model, request.revision or asked or paired or huggingface_cache.MAIN)]
+    if recipe and recipe.draft_model and huggingface_cache.is_id(recipe.draft_model):
+        found.append(Wanted(recipe.draft_model, huggingface_cache.MAIN))
+    return tuple(found)
+
+
+def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
+    """The recipe that ``text`` names, or by which the model of that name was paired; None for any other model."""
+    if text in lock.models:
+        file = lock.models[text].pairing.recipe
+        path = project.root / file if file else None
+        return recipes.load(project, path) if path and path.is_file() else None
+    try:
+        meant = target.find(project, text)
+    except UsageError:
+        if "/" in text and huggingface_cache.is_id(text):
+            return None
+        raise
+    if meant.recipe is None:
+        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be downloaded")
+    return meant.recipe
+
+
+def _model(recipe: Recipe | None, text: str) -> str:
+    if recipe is None:
+        return text
+    model = recipe.model or command.render(recipe, {}, ()).model
+    if model is None:
+        raise UsageError(f"{recipe.file} names no model", hint="write `model: ORG/NAME` into it")
+    return model
+
+
+def _require_room(environ: Mapping[str, str], snapshots: Sequence[Snapshot]) -> None:
+    needed = sum(hub_models.missing(environ, snapshot) for snapshot in snapshots)
+    hub = huggingface_cache.hub(environ)
+    disk = next(folder for folder in (hub, *hub.parents) if folder.exists())
+    free = shutil.disk_usage(disk).free
+    if needed and needed + _SPARE > free:
+        names = " and ".join(snapshot.model for snapshot in snapshots)
+        raise SourceError(
+            f"{names}: {quantity.of_bytes(needed)} to download, and {disk} has {quantity.of_bytes(free)} free",
+            hint="make room, or name a folder on a larger disk in HF_HOME",
+        )
+
+
+def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Downloaded:
+    started = time.monotonic()
+    needed = hub_models.missing(environ, snapshot)
+    current = snapshot.size - needed
+    if needed:
+        what = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"
+        here = f", {quantity.of_bytes(current)} of it are here" if current else ""
+        report(Said(f"downloading {what}: {len(snapshot.files)} files, {quantity.of_bytes(snapshot.size)}{here}"))
+    lock = threading.Lock()
+
+    def moved(more: int) -> None:
+        nonlocal current
+        with lock:
+            current += more
+            report(Moved(snapshot.model, current, snapshot.size))
+
+    folder = hub_models.fetch(environ, snapshot, moved)
+    seconds = time.monotonic() - started
+    return Downloaded(snapshot.model, snapshot.commit, folder, snapshot.size, needed, seconds)

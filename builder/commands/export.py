@@ -1,0 +1,77 @@
+"""The export verb: what serves a recipe or a model, written down for other tools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.definitions import serving
+from builder.definitions.mods import mod_reading
+from builder.definitions.recipes import command, container
+from builder.errors import UsageError
+from builder.lock import reading
+from builder.serving import image_selection
+from builder.serving.exports import compose, opencode, recipe, script
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from builder.definitions.recipes.command import ServeCommand
+    from builder.lock.model import ImageName
+    from builder.project import Project
+    from builder.serving.image_selection import Served
+
+
+@dataclass(frozen=True)
+class Request:
+    """``text`` names a recipe or a model. ``overrides`` and ``extra`` change its command; ``address`` is where clients
+    reach the server."""
+
+    text: str
+    format: str
+    overrides: Mapping[str, str]
+    extra: Sequence[str] = ()
+    address: str = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The text, the image that it names, and what is worth saying beside it."""
+
+    text: str
+    image: ImageName
+    remarks: tuple[str, ...]
+
+
+def run(project: Project, request: Request, environ: Mapping[str, str]) -> Exported:
+    """Writes down what serves the recipe or model. No engine is asked, and nothing is started.
+
+    Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet.
+    """
+    found = image_selection.find(project, reading.of(project), request.text)
+    rendered = command.render(found.recipe, request.overrides, request.extra)
+    remarks = [remark] if (remark := image_selection.remark(found)) else []
+    if request.format == "recipe":
+        remarks += [f"{asked} is not in {found.image}: left for the launcher to apply" for asked in _not_baked(found)]
+    return Exported(_text(project, request, environ, found, rendered), found.image, tuple(remarks))
+
+
+def _text(project: Project, request: Request, environ: Mapping[str, str], found: Served, rendered: ServeCommand) -> str:
+    if request.format == "opencode":
+        if rendered.port is None or not rendered.served:
+            raise UsageError(f"{found.recipe.file}: its command does not say on which port it serves which model")
+        return opencode.write(found.recipe, rendered, request.address)
+    if request.format == "recipe":
+        if request.overrides or request.extra:
+            raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
+        return recipe.write(found.recipe, rendered, str(found.image), _not_baked(found))
+    image = (found.image.repository, found.image.number)
+    of_image = serving.of(project, found.recorded.definition)
+    settings = container.settings(found.recipe, rendered, of_image, image, environ)
+    write = compose.write if request.format == "compose" else script.write
+    return write(settings, environ.get("HOME", "").rstrip("/"))
+
+
+def _not_baked(found: Served) -> list[str]:
+    """The recipe's mods that its image does not carry."""
+    return [asked for asked in found.recipe.mods if mod_reading.name_of(asked) not in found.recorded.mods]

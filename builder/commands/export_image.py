@@ -1,0 +1,189 @@
+"""The export-image verb: a numbered image as a file, for machines that no network joins."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.building import work_folder
+from builder.distribution import archive, registry
+from builder.distribution.archive import Needed
+from builder.engine import images, saving
+from builder.engine.client import versions
+from builder.engine.registry import oci_layout, push_receiver, tunnel
+from builder.errors import TransferError, UsageError
+from builder.events import Report, Said, after_a_second
+from builder.lock import reading
+from builder.numbered import build_directory, names
+from builder.plan.model import StagedFile
+from builder.storage import large_file, tar_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from builder.building.work_folder import Work
+    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.registry.oci_layout import Descriptor, Manifest
+    from builder.engine.registry.push_receiver import Receiver
+    from builder.engine.registry.transfer import Amount
+    from builder.lock.model import ImageName
+    from builder.project import Project
+    from builder.storage.tar_stream import Writer
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The image that was written, ``size`` bytes of file with ``layers`` layers in it, and the image that the other
+    machine has to have."""
+
+    image: ImageName
+    size: int
+    layers: int
+    needs: ImageName | None
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What of the image was written: the layers among ``blobs`` are in the file, the others left out."""
+
+    top: Descriptor
+    image: Manifest
+    blobs: frozenset[str]
+
+
+def run(
+    project: Project, endpoint: Endpoint, text: str, path: Path, since: int | None, *, replace: bool, report: Report
+) -> Exported:
+    """Writes the image called ``text`` into the file ``path``; with ``since``, without the layers that this number of
+    the same repository has.
+
+    Raises UsageError for an unknown number and for a file that exists, unless ``replace``; ImageStateError where the
+    engine lacks an image; TransferError where the file could not be written. There is no file then.
+    """
+    lock = reading.of(project)
+    name, recorded = names.numbered(project, lock, text)
+    registry.require(endpoint, name, recorded)
+    needs = None
+    if since is not None:
+        other, before = names.numbered(project, lock, f"{name.repository}:{since}")
+        if other == name:
+            raise UsageError(
+                f"{name} cannot be left out of itself", hint="--since takes a number that the other machine has"
+            )
+        registry.require(endpoint, other, before)
+        needs = Needed(other, before.fingerprint)
+    build = _build(project, name, report)
+    work_folder.clean_up(project, endpoint)
+    with large_file.written(path, replace=replace) as file:
+        writer = tar_stream.Writer(file)
+        writer.add(oci_layout.LAYOUT, oci_layout.LAYOUT_CONTENT)
+        with work_folder.begin(project, endpoint, name.repository, {}) as job:
+            content = _write(endpoint, job, name, needs.image if needs else None, writer, report)
+        if needs is None:
+            for member, small in oci_layout.tagged(content.top, content.image, str(name)).items():
+                writer.add(member, small)
+        archive.describe(writer, name, archive.part_of(lock, name), build, needs, content.top)
+        size = writer.finish()
+    layers = sum(layer.digest in content.blobs for layer in content.image.layers)
+    return Exported(name, size, layers, needs.image if needs else None)
+
+
+def _build(project: Project, name: ImageName, report: Report) -> dict[str, StagedFile]:
+    folder = build_directory.path_of(project, name)
+    found = {
+        file.relative_to(folder).as_posix(): StagedFile(file.read_bytes(), bool(file.stat().st_mode & 0o100))
+        for file in build_directory.files(folder)
+    }
+    if not found:
+        report(Said(f"the build directory of {name} is gone: it goes without"))
+    return found
+
+
+def _write(
+    endpoint: Endpoint, job: Work, name: ImageName, before: ImageName | None, writer: Writer, report: Report
+) -> _Content:
+    begun: set[str] = set()
+    written: set[str] = set()
+    lock = threading.Lock()
+
+    def take(digest: str, size: int, pieces: Iterator[bytes]) -> None:
+        with lock:
+            if oci_layout.digest_of(oci_layout.blob_name(digest)) is None or digest in begun:
+                raise ValueError(f"the engine hands over {digest} as a blob")
+            begun.add(digest)
+        if writer.stream(oci_layout.blob_name(digest), size, pieces) != digest:
+            raise ValueError(f"the engine's content of {digest} is another")
+        written.add(digest)
+
+    try:
+        if versions.store(endpoint) == "classic":
+            top, manifests = _saved(endpoint, name, before, take, report)
+        else:
+            top, manifests = _pushed(endpoint, job, name, before, take, report)
+            for digest, content in manifests.items():
+                take(digest, len(content), iter([content]))
+        image = oci_layout.image_of(top, manifests.__getitem__)
+        may_lack = {layer.digest for layer in image.layers} if before else set()
+        _require_all(begun, written, oci_layout.referenced(top, manifests.__getitem__).keys(), may_lack)
+    except (ValueError, KeyError, TypeError) as error:
+        raise TransferError(f"{name} was not written: {error}", hint="try again") from None
+    return _Content(top, image, frozenset(written))
+
+
+def _require_all(
+    begun: AbstractSet[str], written: AbstractSet[str], wanted: AbstractSet[str], may_lack: AbstractSet[str]
+) -> None:
+    """Raises ValueError where other blobs were written than those of the image, or not all of each."""
+    if wrong := sorted((begun - written) | (begun - wanted)):
+        raise ValueError(f"the engine handed over {wrong[0]} in part, or without need")
+    if lacking := sorted(wanted - written - may_lack):
+        raise ValueError(f"the engine did not hand over {lacking[0]}")
+
+
+def _saved(
+    endpoint: Endpoint, name: ImageName, before: ImageName | None, take: push_receiver.Take, report: Report
+) -> tuple[Descriptor, dict[str, bytes]]:
+    """From the classic store, where a layer is called by its unpacked content."""
+    details = images.inspect(endpoint, str(name))
+    other = images.inspect(endpoint, str(before)) if before else None
+    total = details.size if details else 0
+    tell = after_a_second(report, str(name))
+    left_out = set(other.layers) if other else set()
+    return saving.save(endpoint, str(name), left_out.__contains__, take, lambda came: tell(came, max(came, total)))
+
+
+def _pushed(
+    endpoint: Endpoint, job: Work, name: ImageName, before: ImageName | None, take: push_receiver.Take, report: Report
+) -> tuple[Descriptor, dict[str, bytes]]:
+    """From the containerd store, whose packed layers only a manifest names: that of ``before`` is asked for first."""
+    left_out: set[str] = set()
+    if before:
+        with push_receiver.serving(lambda _: True, take) as receiver:
+            top = _push(endpoint, job, before, receiver, lambda _: None)
+        left_out = {layer.digest for layer in oci_layout.image_of(top, receiver.get).layers}
+    tell = after_a_second(report, str(name))
+    with push_receiver.serving(left_out.__contains__, take) as receiver:
+        top = _push(endpoint, job, name, receiver, lambda amount: tell(amount.current, amount.total))
+    return top, receiver.manifests
+
+
+def _push(
+    endpoint: Endpoint, job: Work, name: ImageName, receiver: Receiver, on_amount: Callable[[Amount], None]
+) -> Descriptor:
+    details = images.inspect(endpoint, str(name))
+    with tunnel.to_loopback(endpoint, receiver.port) as port:
+        place = registry.Place(f"127.0.0.1:{port}", private=True)
+        reference = f"{place.repository(name)}:{name.number}"
+        job.also.write_text(reference, encoding="utf-8")
+        try:
+            registry.push_as(endpoint, place, name, str(name), reference, on_amount)
+        except TransferError:
+            if receiver.failed:
+                raise receiver.failed[0] from None
+            raise
+    if receiver.top is None or details is None or receiver.top.digest != details.id:
+        raise ValueError("the engine handed over another image")
+    return receiver.top

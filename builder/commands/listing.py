@@ -1,0 +1,53 @@
+"""The list verb: the numbered images and models of images.lock, or those of one target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from builder.errors import UsageError
+from builder.lock import reading
+from builder.lock.model import ImageName, Lock
+from builder.numbered import names, status
+
+if TYPE_CHECKING:
+    from builder.engine.client.endpoint import Endpoint
+    from builder.project import Project
+
+
+def run(project: Project, endpoint: Endpoint, target: str | None) -> tuple[Lock, status.Overview]:
+    """The lock, cut down to what ``target`` names, and how its images stand in the engine.
+
+    Raises UsageError where ``target`` names nothing, LockError where images.lock is lost and so cannot tell.
+    """
+    lock = reading.read(project.lock) if target is None else _only(project, reading.of(project), target)
+    return lock, status.overview(project, endpoint, lock)
+
+
+def _only(project: Project, lock: Lock, text: str) -> Lock:
+    if text in lock.models:
+        return _of_model(lock, text)
+    repository = names.repository(project, lock, text)
+    if repository is None:
+        from builder.definitions import target
+
+        recipe = target.find(project, text, lock.models).recipe
+        repository = recipe.repository if recipe else None
+    if repository is None:
+        raise UsageError(f"`{text}` is no model, repository, definition or recipe")
+    return replace(
+        lock,
+        images={name: held for name, held in lock.images.items() if name == repository},
+        models={name: held for name, held in lock.models.items() if held.pairing.image.repository == repository},
+    )
+
+
+def _of_model(lock: Lock, name: str) -> Lock:
+    """The images that a model is or was paired with."""
+    model = lock.models[name]
+    wanted = {model.pairing.image, *(pairing.image for pairing in model.previous)}
+    kept = {
+        repository: replace(held, numbers={n: i for n, i in held.numbers.items() if ImageName(repository, n) in wanted})
+        for repository, held in lock.images.items()
+    }
+    return replace(lock, images={n: held for n, held in kept.items() if held.numbers}, models={name: model})

@@ -1,0 +1,155 @@
+"""The pair and mark verbs: which image serves a model, and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes import recipe as recipes
+from builder.errors import UsageError
+from builder.events import WAITING, Report
+from builder.lock import lost, reading, writing
+from builder.numbered import names, pointers, record
+from builder.numbered.pointers import Move
+from builder.serving import model_revision
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.engine.client.endpoint import Endpoint
+    from builder.lock.model import ImageName, Lock, Model, Status
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Paired:
+    """``move`` is None where the model was paired with the image already."""
+
+    model: str
+    image: ImageName
+    recipe: str | None
+    move: Move | None
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Marked:
+    """``what`` is a model or an image, ``image`` the image in either case; ``changed`` says whether the lock did.
+    ``pointed_at_by`` names what is still at an image that is marked bad now: models, or its repository."""
+
+    what: str
+    image: ImageName
+    status: Status
+    note: str
+    changed: bool
+    pointed_at_by: tuple[str, ...] = ()
+
+
+def pair(
+    project: Project,
+    endpoint: Endpoint,
+    model: str,
+    text: str,
+    *,
+    force: bool,
+    environ: Mapping[str, str],
+    report: Report,
+) -> Paired:
+    """Pairs a model with the image called ``text``; other models stay where they are.
+
+    A model's first pairing takes the recipe that is for it and for such images, where there is exactly one. A new
+    pairing records the model's revision as a build would (`models.to_record`); one that is taken up again keeps its
+    own. Raises
+    NothingToDoError for an image that is marked bad, unless ``force``; ImageStateError where the engine does not have
+    it; UsageError where images.lock does not.
+    """
+    lock = reading.of(project)
+    name, _ = names.numbered(project, lock, text)
+    first = None if model in lock.models else _recipe(project, model, name)
+    recipe = first or _paired_by(project, lock, model)
+    revision = model_revision.to_record(environ, model, recipe)
+    moves: tuple[Move, ...] = ()
+
+    def change(before: Lock) -> Lock:
+        nonlocal moves
+        moves = _moves(before, model, name)
+        if not force:
+            pointers.refuse_bad(before, moves)
+        pointers.require_present(endpoint, before, moves)
+        after = pointers.apply(before, moves)
+        held = after.models[model]
+        pairing = held.pairing
+        if first and model not in before.models:
+            pairing = replace(pairing, recipe=first.file)
+        if pairing.revision is None or _is_new(before, model, name):
+            pairing = replace(pairing, revision=revision or pairing.revision)
+        return after.with_model(model, replace(held, pairing=pairing))
+
+    _, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
+    move = moves[0] if moves else None
+    return Paired(model, name, after.models[model].pairing.recipe, move, pointers.differences(project, moves))
+
+
+def _moves(lock: Lock, model: str, name: ImageName) -> tuple[Move, ...]:
+    origin = lock.models[model].pairing.image if model in lock.models else None
+    return () if origin == name else (Move(model, True, origin, name),)
+
+
+def _is_new(lock: Lock, model: str, name: ImageName) -> bool:
+    """Whether the model has not been paired with the image before."""
+    held = lock.models.get(model)
+    return held is None or name not in {pairing.image for pairing in (held.pairing, *held.previous)}
+
+
+def _paired_by(project: Project, lock: Lock, model: str) -> Recipe | None:
+    """The recipe that the model is paired by, where it is still there."""
+    file = lock.models[model].pairing.recipe if model in lock.models else None
+    path = project.root / file if file else None
+    return recipes.read(project, path).recipe if path and path.is_file() else None
+
+
+def _recipe(project: Project, model: str, name: ImageName) -> Recipe | None:
+    found = [recipes.load(project, project.recipes / f"{one}.yaml") for one in recipes.names(project)]
+    suiting = [one for one in found if one.model == model and one.repository == name.repository]
+    return suiting[0] if len(suiting) == 1 else None
+
+
+def mark(project: Project, text: str, status: Status, note: str | None, report: Report) -> Marked:
+    """Marks a model's pairing, or an image for all models. Without a ``note`` the one that stands there stays, as long
+    as the status does.
+
+    Raises UsageError where ``text`` names neither a model nor a numbered image.
+    """
+    lost.refuse(project)
+    with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
+        lock = transaction.lock
+        if text in lock.models:
+            held = lock.models[text]
+            image, said = held.pairing.image, _note(held.pairing.status, held.pairing.note, status, note)
+            after = lock.with_model(text, _marked(held, status, said))
+        elif ":" not in text:
+            raise UsageError(
+                f"`{text}` is no model of images.lock and no numbered image",
+                hint="name a model, or an image with its number: `builder mark tf5:7 good`",
+            )
+        else:
+            image, known = names.numbered(project, lock, text)
+            said = _note(known.status, known.note, status, note)
+            after = lock.with_image(image, replace(known, status=status, note=said))
+        changed = transaction.commit(after)
+    if text in lock.models:
+        return Marked(text, image, status, said, changed, (text,) if status == "bad" else ())
+    current = [image.repository] if lock.images[image.repository].current == image.number else []
+    pointers_at = (*current, *lock.models_on(image)) if status == "bad" else ()
+    return Marked(str(image), image, status, said, changed, pointers_at)
+
+
+def _marked(held: Model, status: Status, note: str) -> Model:
+    return replace(held, pairing=replace(held.pairing, status=status, note=note))
+
+
+def _note(before: Status, noted: str, status: Status, note: str | None) -> str:
+    if note is not None:
+        return note
+    return noted if before == status else ""

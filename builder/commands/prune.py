@@ -1,0 +1,182 @@
+"""The prune verb: removes the images that nobody needs any more, and says first which ones and what that frees.
+
+What they compiled on this machine goes with them, and what was read of wheels that are pinned no longer.
+
+A number that is current, pinned or paired with a model now stays, and so does every image that one that stays was built
+on. An image that a model was paired with before may go: its number stays on record, and can be built again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.building import work_folder
+from builder.engine import disk, images
+from builder.engine.buildkit import build_cache
+from builder.errors import NothingToDoError
+from builder.events import WAITING, Report, Said
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.numbered import orphans, record, retention, status
+from builder.pinning import wheel_cache
+from builder.serving import compile_caches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.disk import Layer
+    from builder.engine.images import Details
+    from builder.project import Project
+    from builder.serving.compile_caches import Compiled
+
+
+@dataclass(frozen=True)
+class Going:
+    """An image that would go. ``frees`` counts the bytes of the layers that no other image has, unpacked."""
+
+    name: ImageName
+    built: str
+    frees: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An image that stays, and every reason for it."""
+
+    name: ImageName
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What a prune would do. ``nameless`` are ids of images that builds of this project left behind; ``compiled`` is of
+    those that go, and of those that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk.
+    ``layers`` counts the bytes of every layer once that goes with all images, unpacked."""
+
+    going: tuple[Going, ...]
+    kept: tuple[Kept, ...]
+    nameless: tuple[str, ...]
+    compiled: tuple[Compiled, ...]
+    wheels: tuple[Path, ...]
+    wheels_size: int
+    layers: int
+
+    @property
+    def frees(self) -> int:
+        """All bytes that it frees."""
+        return self.layers + sum(one.size for one in self.compiled) + self.wheels_size
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would go."""
+        return not (self.going or self.nameless or self.compiled or self.wheels)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What a prune did. ``compiled`` are the numbers whose compiled files are gone; ``refused`` says why something
+    stayed after all; ``cache`` is the bytes that BuildKit freed by letting go of its own copies of the layers."""
+
+    gone: tuple[ImageName, ...]
+    compiled: tuple[ImageName, ...]
+    refused: tuple[str, ...]
+    cache: int
+
+
+def plan(
+    project: Project, endpoint: Endpoint, wish: retention.Wish, now: datetime, environ: Mapping[str, str]
+) -> Pruning:
+    """What would go and what stays; nothing is changed. Raises EngineError where no engine answers."""
+    lock = reading.of(project)
+    states, tags = status.states(project, endpoint, lock)
+    every = {image.id: image for image in disk.every_image(endpoint)}
+    # A number that was pruned and came back (a container held it, or somebody pulled it) is there as well.
+    numbered = {name: every[tags[str(name)]] for name, state in states.items() if state == "present"}
+    nameless = orphans.nameless(endpoint, lock, every)
+    ours = {*nameless, *(image.id for image in numbered.values())}
+    others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
+    engine = retention.Engine(numbered, others, disk.containers_by_image(endpoint))
+    reasons = retention.reasons(lock, engine, wish, now)
+    going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
+    staying = [*others.values(), *(image for name, image in numbered.items() if reasons[name])]
+    sizes = disk.layer_sizes(endpoint, [*going.values(), *nameless.values()])
+    went = (name for name, state in states.items() if state == "pruned")
+    wheels = wheel_cache.stale(project, lock)
+    return Pruning(
+        going=tuple(
+            Going(name, lock.images[name.repository].numbers[name.number].built, _frees(sizes, [image], every.values()))
+            for name, image in going.items()
+        ),
+        kept=tuple(Kept(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
+        nameless=tuple(sorted(nameless)),
+        compiled=compile_caches.find(endpoint, environ, sorted([*going, *went])),
+        wheels=wheels,
+        wheels_size=sum(compile_caches.disk_usage(path) for path in wheels),
+        layers=_frees(sizes, [*going.values(), *nameless.values()], staying),
+    )
+
+
+def _frees(sizes: dict[Layer, int], going: Iterable[Details], staying: Iterable[Details]) -> int:
+    ids = {image.id for image in going}
+    held = {layer for image in staying if image.id not in ids for layer in disk.layers(image)}
+    return sum(sizes[layer] for layer in {layer for image in going for layer in disk.layers(image)} - held)
+
+
+def run(project: Project, endpoint: Endpoint, pruning: Pruning, report: Report) -> Pruned:
+    """Does what ``plan`` said, one image at a time: each is recorded as pruned before it is removed, so that wherever
+    this is interrupted the lock is right. What changed since the plan was made is left alone, and said."""
+    work_folder.clean_up(project, endpoint)
+    cached = build_cache.records(endpoint)
+    gone: list[ImageName] = []
+    refused: list[str] = []
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    for going in pruning.going:
+        report(Said(f"removing {going.name}"))
+        try:
+            record.prune(project, endpoint, going.name, stamp, lambda: report(WAITING))
+            gone.append(going.name)
+        except NothingToDoError as error:
+            refused.append(error.message)
+    for id_ in pruning.nameless:
+        try:
+            images.remove(endpoint, id_)
+        except NothingToDoError as error:
+            refused.append(error.message)
+    emptied, stayed = _remove_compiled(project, endpoint, pruning)
+    wheel_cache.remove(pruning.wheels)
+    return Pruned(tuple(gone), emptied, (*refused, *stayed), _prune_cache(project, endpoint, cached))
+
+
+def _remove_compiled(
+    project: Project, endpoint: Endpoint, pruning: Pruning
+) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
+    """The numbers whose compiled files are gone, and what is to be said of others: of an image that is still here, or
+    here again, they stay."""
+    lock = reading.read(project.lock)
+    helper = next((str(one.name) for one in pruning.kept if images.inspect(endpoint, str(one.name))), None)
+    gone: list[ImageName] = []
+    stayed: list[str] = []
+    for one in pruning.compiled:
+        image = lock.image(one.name)
+        if image is None or not image.pruned or images.inspect(endpoint, str(one.name)):
+            continue
+        if said := compile_caches.remove(endpoint, one, helper):
+            stayed.append(said)
+        else:
+            gone.append(one.name)
+    return tuple(gone), tuple(stayed)
+
+
+def _prune_cache(project: Project, endpoint: Endpoint, before: Iterable[build_cache.Record]) -> int:
+    lock = reading.read(project.lock)
+    names: dict[bool, list[ImageName]] = {True: [], False: []}
+    for repository, held in lock.images.items():
+        for number, image in held.numbers.items():
+            names[image.pruned is not None].append(ImageName(repository, number))
+    gone, kept = (orphans.cached_steps(project, names[pruned]) for pruned in (True, False))
+    return build_cache.remove(endpoint, orphans.let_go(before, build_cache.records(endpoint), gone, kept))

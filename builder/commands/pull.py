@@ -1,0 +1,50 @@
+"""The pull verb: a numbered image from the registry, by the digest that images.lock records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.definitions import configuration
+from builder.distribution import retrieval
+from builder.errors import BuilderError
+from builder.lock import reading
+from builder.numbered import names
+from builder.serving import image_selection
+
+if TYPE_CHECKING:
+    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.registry.transfer import Moved
+    from builder.events import Report
+    from builder.lock.model import ImageName, Lock
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The image, and what was lacking; None where it was all here already."""
+
+    image: ImageName
+    moved: Moved | None
+
+
+def run(project: Project, endpoint: Endpoint, text: str, report: Report) -> Pulled:
+    """Gets the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model called so.
+
+    Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the image did not come.
+    """
+    lock = reading.of(project)
+    name = _named(project, lock, text)
+    if retrieval.is_here(endpoint, lock, name):
+        return Pulled(name, None)
+    address = configuration.load(project).required_registry()
+    return Pulled(name, retrieval.fetch(project, endpoint, address, lock, name, report))
+
+
+def _named(project: Project, lock: Lock, text: str) -> ImageName:
+    try:
+        return names.numbered(project, lock, text)[0]
+    except BuilderError:
+        if ":" in text:
+            raise
+    return image_selection.find(project, lock, text).image

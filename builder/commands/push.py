@@ -1,0 +1,145 @@
+"""The push verb: numbered images into the registry, their digests into images.lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.building import rebuild
+from builder.definitions import configuration
+from builder.distribution import registry
+from builder.engine.buildkit import attestations
+from builder.engine.client import endpoint as endpoints
+from builder.engine.client import versions
+from builder.errors import BuildFailedError, EngineError, TransferError
+from builder.events import WAITING, Report, Said
+from builder.lock import reading, writing
+from builder.numbered import names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from builder.engine.buildkit.attestations import Kind
+    from builder.engine.client.endpoint import Endpoint
+    from builder.lock.model import ImageName, Lock
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Done:
+    """One image in the registry, as ``reference`` and by ``digest``; ``latest`` where that tag was set to it too."""
+
+    image: ImageName
+    reference: str
+    digest: str
+    already: bool
+    latest: bool
+
+
+def run(project: Project, endpoint: Endpoint, texts: tuple[str, ...], report: Report) -> tuple[Done, ...]:
+    """Pushes the images called so, one after the other. What was pushed before one failed is recorded.
+
+    Raises UsageError for an unknown image or where no registry is set, TransferError and ImageStateError as
+    `registry.push` does.
+    """
+    lock, place, wanted = _wanted(project, texts)
+    return tuple(one(project, endpoint, place, lock, name, report) for name in wanted)
+
+
+def run_attested(
+    project: Project,
+    endpoint: Endpoint,
+    texts: tuple[str, ...],
+    kinds: AbstractSet[Kind],
+    environ: Mapping[str, str],
+    report: Report,
+) -> tuple[Done, ...]:
+    """As `run`, with what BuildKit attests of each image beside it in the registry.
+
+    Raises EngineError where the engine's image store cannot hold that, BuildFailedError where it cannot be made, and
+    TransferError where BuildKit makes other content of the same inputs by now.
+    """
+    lock, place, wanted = _wanted(project, texts)
+    if versions.usable(endpoint).store == "classic":
+        raise EngineError(
+            "the engine's image store holds no attestations",
+            hint="turn on the containerd image store: https://docs.docker.com/engine/storage/containerd/",
+        )
+    return tuple(_attested(project, endpoint, place, lock, name, kinds, environ, report) for name in wanted)
+
+
+def one(
+    project: Project, endpoint: Endpoint, place: registry.Place, lock: Lock, name: ImageName, report: Report
+) -> Done:
+    """Pushes one image, sets ``latest`` in the registry where it is the current number, and records the digest."""
+    pushed = registry.push(endpoint, place, name, lock.images[name.repository].numbers[name.number], report)
+    return _finished(project, endpoint, place, lock, name, str(name), pushed, report)
+
+
+def _attested(
+    project: Project,
+    endpoint: Endpoint,
+    place: registry.Place,
+    lock: Lock,
+    name: ImageName,
+    kinds: AbstractSet[Kind],
+    environ: Mapping[str, str],
+    report: Report,
+) -> Done:
+    recorded = lock.images[name.repository].numbers[name.number]
+    digest = registry.its_digest(endpoint, place, name, recorded)
+    has = attestations.found(endpoint, f"{place.repository(name)}@{digest}") if digest else frozenset()
+    if digest and kinds <= has:
+        pushed = registry.Pushed(digest, already=True)
+        return _finished(project, endpoint, place, lock, name, str(name), pushed, report)
+    # The steps are in the cache of what built it. What is attested already is made once more: one index holds all.
+    instance = replace(endpoint, instance=recorded.builder or endpoints.OWN_BUILDER)
+    asked = attestations.asked(kinds | has, configuration.load(project).scanner)
+    try:
+        with rebuild.built(project, instance, name, recorded, environ, report, asked) as built:
+            if built.fingerprint != recorded.fingerprint:
+                raise TransferError(
+                    f"{name} cannot be attested: built again, other content came out ({built.log})",
+                    hint="BuildKit's cache no longer has all its steps; attest a number soon after it was built",
+                )
+            report(Said(f"{name}: pushing to {place.repository(name)}"))
+            pushed = registry.Pushed(registry.put(endpoint, place, name, recorded, built.tag, report), already=False)
+            return _finished(project, endpoint, place, lock, name, built.tag, pushed, report)
+    except BuildFailedError as error:
+        if "sbom" not in kinds or error.hint:
+            raise
+        hint = "an SBOM needs a scanner that BuildKit can get: `scanner:` of builder.yaml names another"
+        raise BuildFailedError(error.message, log=error.log, hint=hint) from None
+
+
+def _wanted(project: Project, texts: tuple[str, ...]) -> tuple[Lock, registry.Place, tuple[ImageName, ...]]:
+    lock = reading.of(project)
+    wanted = tuple(dict.fromkeys(names.numbered(project, lock, text)[0] for text in texts))
+    return lock, registry.Place(configuration.load(project).required_registry()), wanted
+
+
+def _finished(
+    project: Project,
+    endpoint: Endpoint,
+    place: registry.Place,
+    lock: Lock,
+    name: ImageName,
+    source: str,
+    pushed: registry.Pushed,
+    report: Report,
+) -> Done:
+    """Records the digest and sets ``latest``; ``source`` is what the engine calls the image that was pushed."""
+    held = lock.images[name.repository]
+    if held.numbers[name.number].digest != pushed.digest:
+        _record(project, name, pushed.digest, report)
+    latest = held.current == name.number and registry.set_latest(endpoint, place, name, source, pushed.digest, report)
+    return Done(name, f"{place.repository(name)}:{name.number}", pushed.digest, pushed.already, latest)
+
+
+def _record(project: Project, name: ImageName, digest: str, report: Report) -> None:
+    with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
+        image = transaction.lock.image(name)
+        if image is None:  # removed from the record meanwhile
+            return
+        transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))

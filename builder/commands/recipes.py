@@ -1,0 +1,94 @@
+"""The recipes verb: what recipes there are, and what one of them starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.commands import recipes_check
+from builder.commands.recipes_check import Checked
+from builder.definitions import target
+from builder.definitions.recipes import command
+from builder.errors import ImageStateError, UsageError
+from builder.lock import reading
+from builder.numbered import status
+from builder.serving import image_selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from builder.definitions.recipes.command import ServeCommand
+    from builder.engine.client.endpoint import Endpoint
+    from builder.lock.model import ImageName, Lock
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Row:
+    """A recipe with the image that serves it now, and how that stands in the engine. ``image`` is None, and ``state``
+    ``none``, where none was built yet."""
+
+    checked: Checked
+    image: ImageName | None
+    paired: bool
+    state: str
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All recipes; ``engine_error`` says why every state is unknown, and is empty where an engine answered."""
+
+    rows: tuple[Row, ...]
+    engine_error: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A recipe, what it starts, and the image that serves it."""
+
+    row: Row
+    command: ServeCommand
+
+
+def overview(project: Project, endpoint: Endpoint) -> Overview:
+    """The project's recipes."""
+    lock = reading.of(project)
+    rows = [_row(lock, checked) for checked in recipes_check.check(project, ())]
+    return _with_states(project, endpoint, lock, rows)
+
+
+def show(
+    project: Project, endpoint: Endpoint, text: str, overrides: Mapping[str, str], extra: Sequence[str]
+) -> tuple[Shown, str]:
+    """The recipe called ``text`` with its command rendered, and why its image's state is unknown where it is.
+
+    Raises what its file and the overrides have to say.
+    """
+    found = target.find(project, text).recipe
+    if found is None:
+        raise UsageError(
+            f"`{text}` is an image definition, not a recipe", hint="`builder recipes list` shows the recipes"
+        )
+    rendered = command.render(found, overrides, extra)
+    lock = reading.of(project)
+    row = _row(lock, Checked(found.file, found, (), recipes_check.remarks(found)))
+    seen = _with_states(project, endpoint, lock, [row])
+    return Shown(seen.rows[0], rendered), seen.engine_error
+
+
+def _row(lock: Lock, checked: Checked) -> Row:
+    if checked.recipe is None:
+        return Row(checked, None, paired=False, state="none")
+    try:
+        found = image_selection.of_recipe(lock, checked.recipe)
+    except ImageStateError:
+        return Row(checked, None, paired=False, state="none")
+    return Row(checked, found.image, paired=found.why == "paired", state="unknown")
+
+
+def _with_states(project: Project, endpoint: Endpoint, lock: Lock, rows: Iterable[Row]) -> Overview:
+    seen = status.overview(project, endpoint, lock)
+    states = {row.name: row.state for row in seen.rows}
+    return Overview(
+        tuple(replace(row, state=states[row.image]) if row.image else row for row in rows), seen.engine_error
+    )

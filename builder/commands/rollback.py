@@ -1,0 +1,214 @@
+"""The rollback verb: moves a pointer to the image before, and nothing else. Run twice, it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.definitions import target
+from builder.engine import images
+from builder.errors import NothingToDoError, UsageError
+from builder.events import WAITING, Report
+from builder.lock import reading
+from builder.lock.model import ImageName, Lock
+from builder.numbered import names, record
+from builder.numbered.pointers import Move, apply, differences, refuse_bad, require_present, staying
+
+if TYPE_CHECKING:
+    from builder.engine.client.endpoint import Endpoint
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """The moves, the models that stay paired with an image that is no longer current, the numbers that were passed
+    over because they are pruned or marked bad, and what differs between the images."""
+
+    moves: tuple[Move, ...]
+    staying: tuple[str, ...]
+    passed: tuple[ImageName, ...]
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is to be rolled back: a repository, a model, or, for a recipe, both."""
+
+    text: str
+    repository: str | None
+    model: str | None
+
+
+def run(
+    project: Project, endpoint: Endpoint, text: str, to: int | None, *, force: bool, dry_run: bool, report: Report
+) -> RolledBack:
+    """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
+
+    A recipe moves what building it moved, ``latest`` and its model, where both are at the same image. Numbers that are
+    marked bad or pruned are passed over. What was pushed and is no longer here is pulled first, where there is a
+    registry.
+    Raises NothingToDoError where there is none to go to, and for a ``to`` that is marked bad, unless ``force``;
+    ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing.
+    """
+    lock = reading.of(project)
+    subject = _subject(project, lock, text)
+    if not dry_run:
+        _fetch_missing(project, endpoint, lock, moves(lock, subject, to), report)
+    done: tuple[Move, ...] = ()
+
+    def change(before: Lock) -> Lock:
+        nonlocal done
+        done = moves(before, subject, to)
+        if not force:
+            refuse_bad(before, done)
+        require_present(endpoint, before, done)
+        return apply(before, done)
+
+    if dry_run:
+        before, after = lock, change(lock)
+    else:
+        before, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
+    passed = _passed(before, done) if to is None else ()
+    return RolledBack(done, staying(after, done), passed, differences(project, done))
+
+
+def _subject(project: Project, lock: Lock, text: str) -> Subject:
+    if text in lock.models:
+        return Subject(text, None, text)
+    repository = names.repository(project, lock, text)
+    if repository:
+        return Subject(text, repository, None)
+    if ":" in text and names.repository(project, lock, text.rpartition(":")[0]):
+        name, _, number = text.rpartition(":")
+        raise UsageError(f"rollback takes no image `{text}`", hint=f"`builder rollback {name} --to {number}`")
+    recipe = target.find(project, text, lock.models).recipe
+    if recipe is None:
+        raise UsageError(f"`{text}` is no model, repository, definition or recipe")
+    model = recipe.model if recipe.model in lock.models else None
+    return Subject(text, recipe.repository, model)
+
+
+def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[Move, ...]:
+    """What moves where, without moving it. Raises NothingToDoError where nothing would, UsageError for a number that
+    is not there."""
+    if subject.repository and subject.model and to is None:
+        _require_together(lock, subject.repository, subject.model)
+    found = []
+    if subject.repository:
+        found.append(_repository_move(lock, subject.repository, to))
+    if subject.model:
+        found.append(_model_move(lock, subject.model, to))
+    real = tuple(move for move in found if move)
+    if subject.repository and subject.model and to is None and real and len({move and move.to for move in found}) > 1:
+        raise _apart_after(lock, subject.repository, subject.model, real)
+    if not real and to is not None:
+        raise NothingToDoError(f"{subject.text} is at number {to} already")
+    if not real:
+        because = _bad_before(lock, subject.repository, subject.model)
+        raise NothingToDoError(
+            f"{subject.text} has no image to go back to" + (f": {because}" if because else ""),
+            hint="`builder list` shows the numbered images; `--to N` goes to any of them"
+            + (", with `--force` to a bad one" if because else ""),
+        )
+    return real
+
+
+def _bad_before(lock: Lock, repository: str | None, model: str | None) -> str:
+    """Which images were passed over because of a bad mark; empty where that is not the reason."""
+    bad: list[str] = []
+    if repository in lock.images:
+        earlier = [ImageName(repository, number) for number in lock.images[repository].previous]
+        bad += [str(name) for name in earlier if _is_bad(lock, name)]
+    if model:
+        for held in lock.models[model].previous:
+            if _is_bad(lock, held.image):
+                bad.append(str(held.image))
+            elif held.status == "bad":
+                bad.append(f"{model} on {held.image}")
+    found = list(dict.fromkeys(bad))
+    return f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} marked bad" if found else ""
+
+
+def _is_bad(lock: Lock, name: ImageName) -> bool:
+    image = lock.image(name)
+    return image is not None and image.status == "bad"
+
+
+def _require_together(lock: Lock, repository: str, model: str) -> None:
+    """Both pointers of a recipe go back from one image to one image, or else it is for the person to say which."""
+    held = lock.images.get(repository)
+    paired = lock.models[model].pairing.image
+    if held and held.current and paired != ImageName(repository, held.current):
+        raise UsageError(
+            f"{repository}:latest is number {held.current}, while {model} is paired with {paired}",
+            hint=f"roll back one of them: `builder rollback {repository}` or `builder rollback {model}`",
+        )
+
+
+def _apart_after(lock: Lock, repository: str, model: str, real: tuple[Move, ...]) -> UsageError:
+    """Moves that would take a recipe's two pointers apart: its rollback could then not be undone by another one."""
+    goals = {move.what: str(move.to) for move in real}
+    of_tag, of_model = (goals.get(what, "nothing") for what in (repository, model))
+    because = _bad_before(lock, repository, model)
+    which = " or ".join(f"`builder rollback {what}`" for what in (repository, model) if what in goals)
+    return UsageError(
+        f"{repository}:latest would go back to {of_tag}, {model} to {of_model}" + (f": {because}" if because else ""),
+        hint=f"roll back one of them: {which}" + ("; `--to N --force` moves both" if because else ""),
+    )
+
+
+def _repository_move(lock: Lock, name: str, to: int | None) -> Move | None:
+    held = lock.images.get(name)
+    if held is None or held.current is None:
+        return None
+    usable = (n for n in held.previous if _usable(lock, ImageName(name, n)))
+    number = next(usable, None) if to is None else _existing(lock, ImageName(name, to)).number
+    if number is None or number == held.current:
+        return None
+    return Move(name, False, ImageName(name, held.current), ImageName(name, number), back=to is None)
+
+
+def _model_move(lock: Lock, model: str, to: int | None) -> Move | None:
+    held = lock.models[model]
+    now = held.pairing.image
+    if to is not None:
+        goal: ImageName | None = _existing(lock, ImageName(now.repository, to))
+    else:
+        goal = next((p.image for p in held.previous if p.status != "bad" and _usable(lock, p.image)), None)
+    return Move(model, True, now, goal, back=to is None) if goal and goal != now else None
+
+
+def _usable(lock: Lock, name: ImageName) -> bool:
+    image = lock.image(name)
+    return image is not None and image.status != "bad" and not image.pruned
+
+
+def _passed(lock: Lock, done: tuple[Move, ...]) -> tuple[ImageName, ...]:
+    """The images that came before the ones gone to, and were passed over."""
+    found: list[ImageName] = []
+    for move in done:
+        if move.is_model:
+            before = [pairing.image for pairing in lock.models[move.what].previous]
+        else:
+            before = [ImageName(move.what, number) for number in lock.images[move.what].previous]
+        found += before[: before.index(move.to)]
+    return tuple(dict.fromkeys(found))
+
+
+def _existing(lock: Lock, name: ImageName) -> ImageName:
+    if lock.image(name) is None:
+        raise UsageError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
+    return name
+
+
+def _fetch_missing(project: Project, endpoint: Endpoint, lock: Lock, wanted: tuple[Move, ...], report: Report) -> None:
+    """Gets what was pushed and is no longer here, where a registry is set."""
+    for goal in {move.to for move in wanted}:
+        recorded = lock.image(goal)
+        if recorded is None or recorded.digest is None or images.inspect(endpoint, str(goal)) is not None:
+            continue
+        from builder.definitions import configuration
+        from builder.distribution import retrieval
+
+        if address := configuration.load(project).registry:
+            retrieval.fetch(project, endpoint, address, lock, goal, report)

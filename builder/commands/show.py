@@ -1,0 +1,34 @@
+"""The show verb: all that is known to be in one image, from images.lock and its build directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.lock import reading
+from builder.numbered import names, plan_file, status
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
+    from builder.plan.model import Step
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One image. ``steps`` is empty where its build directory is gone."""
+
+    row: status.Row
+    steps: tuple[Step, ...]
+    directory: Path
+
+
+def run(project: Project, endpoint: Endpoint, text: str) -> Shown:
+    """What is in the image called ``text``. Raises UsageError where images.lock has no such image."""
+    lock = reading.of(project)
+    name, _ = names.numbered(project, lock, text)
+    overview = status.overview(project, endpoint, lock.only(name))
+    directory = project.build_directory(name.repository, name.number)
+    return Shown(overview.rows[0], plan_file.read(directory) or (), directory)

@@ -1,0 +1,97 @@
+"""What is wrong in a mod that its schema cannot see: files that are not there, wishes that contradict each other, and
+changes that could not stay."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from builder.definitions.requirements import canonical
+from builder.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.definitions.mods.mod import Mod
+
+# Folders of the host are mounted over these when an image serves: what is baked there is never seen.
+HOST_MOUNTS = (
+    "/root/.cache/huggingface",
+    "/root/.cache/vllm",
+    "/root/.cache/flashinfer",
+    "/root/.tilelang",
+    "/root/.triton",
+)
+# Mounts of the build: what is written there does not stay.
+_NOT_KEPT = ("/dev", "/proc", "/run/builder", "/sys")
+
+
+def problems(mod: Mod) -> Iterator[Problem]:
+    """Everything wrong in ``mod``, each with its place in its mod.yaml."""
+    yield from _wrong_files(mod)
+    yield from _wrong_packages(mod)
+    if mod.run is None and any(file.path == "run.sh" for file in mod.files):
+        yield Problem(mod.at(), "there is a run.sh, which nothing runs; say `run: run.sh`, or remove it")
+    elif not (mod.run or mod.drops or mod.patches or mod.packages or mod.env):
+        yield Problem(mod.at(), "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does")
+    if mod.packages and not mod.network:
+        yield Problem(mod.at("network"), "`packages` are downloaded, so `network: false` cannot be")
+    for index, drop in enumerate(mod.drops):
+        said = _unfit_target(drop.to)
+        if said:
+            yield Problem(mod.at("files", index, "to"), f"{drop.to}: {said}")
+    yield from _wrong_requires(mod)
+
+
+def _wrong_files(mod: Mod) -> Iterator[Problem]:
+    """Files that mod.yaml names and that are not there, and scripts that bash cannot read."""
+    files = {file.path: file for file in mod.files}
+    folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
+    scripts: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
+    scripts += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
+    named = [*scripts, *((patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches))]
+    dropped = [(drop.source, ("files", index, "from")) for index, drop in enumerate(mod.drops)]
+    for name, at in (*named, *dropped):
+        if name.startswith("/") or ".." in name.split("/"):
+            yield Problem(mod.at(*at), f"{name} leaves the mod's folder; copy the file in")
+        elif name not in files and not (at[0] == "files" and name in folders):
+            yield Problem(mod.at(*at), f"no file {name} in mods/{mod.name}")
+
+
+def _unfit_target(to: str) -> str:
+    """Why nothing can be put at the path ``to``, or nothing."""
+    if ".." in to.split("/"):
+        return "a path without `..` says where"
+    for folder in HOST_MOUNTS:
+        if _is_below(to, folder):
+            return f"a folder of the host is mounted over {folder} when the image serves, so nobody would see it"
+    for folder in _NOT_KEPT:
+        if _is_below(to, folder):
+            return f"what is written below {folder} does not stay in an image"
+    return ""
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
+
+
+def _wrong_packages(mod: Mod) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for index, text in enumerate(mod.packages):
+        package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
+        if package in seen:
+            yield Problem(mod.at("packages", index), f"{text}: {seen[package]} is asked for, too")
+        seen.setdefault(package, text)
+
+
+def _wrong_requires(mod: Mod) -> Iterator[Problem]:
+    if not mod.requires:
+        return
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for name, text in mod.requires.items():
+        try:
+            SpecifierSet(text)
+        except InvalidSpecifier:
+            said = f"{name}: {text!r} is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
+            yield Problem(mod.at("requires", name), said)

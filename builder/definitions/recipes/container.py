@@ -1,0 +1,164 @@
+"""The container that serves a recipe: everything that whoever starts it, or writes it down for another tool, must know.
+
+Data only; what it says is the same for `run` and for every format of `export`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes import arguments
+from builder.storage import huggingface_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.definitions.recipes.command import ServeCommand
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.definitions.serving import Serving
+
+LABEL = "builder.serve"
+
+# Taken from the environment of whoever starts the container. Their values are written nowhere.
+SECRETS = ("HF_TOKEN",)
+
+HOME = "/root"
+# What vLLM and its kernel libraries compile belongs to the build that compiled it: another one may read it and break.
+COMPILE_CACHES = {
+    "vllm": ".cache/vllm",
+    "flashinfer": ".cache/flashinfer",
+    "triton": ".triton",
+    "tilelang": ".tilelang",
+}
+# A large model takes ten minutes to load, and longer where its kernels are compiled for the first time.
+STARTING_SECONDS = 3600
+STOPPING_SECONDS = 60
+
+# By http.client, which looks at no proxy; without the site's packages, whose import takes seconds in a vLLM image.
+_PROBE = (
+    "import http.client as c, sys; h = c.HTTPConnection({host!r}, {port}, timeout=8); "
+    "h.request('GET', '/health'); sys.exit(h.getresponse().status != 200)"
+)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A folder of the host, as an absolute path, and where the container has it."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Health:
+    """How the engine tells that the server answers: ``argv`` run in the container, and times in seconds. Failures count
+    only after ``start_period``. `run` asks less often once it has answered, as `exports.api` says."""
+
+    argv: tuple[str, ...]
+    interval: int = 15
+    timeout: int = 10
+    retries: int = 4
+    start_period: int = STARTING_SECONDS
+
+
+@dataclass(frozen=True)
+class ContainerSettings:
+    """``argv`` stands in place of the image's entrypoint and command. ``secrets`` are names of variables to pass on
+    from the environment, where they are set. ``ports`` are published where the network is not the host's own;
+    ``shm_size`` is as Docker takes it (``16g``), and empty where ``ipc`` is the host's; a ulimit of -1 is none."""
+
+    name: str
+    image: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    secrets: tuple[str, ...]
+    gpus: bool
+    network: str
+    ports: tuple[int, ...]
+    ipc: str
+    shm_size: str
+    mounts: tuple[Mount, ...]
+    labels: dict[str, str]
+    health: Health | None
+    ulimits: dict[str, int]
+    restart: str = "unless-stopped"
+    init: bool = True
+    stop_signal: str = "SIGTERM"
+    stop_seconds: int = STOPPING_SECONDS
+
+
+def settings(
+    recipe: Recipe, command: ServeCommand, serving: Serving, image: tuple[str, int], environ: Mapping[str, str]
+) -> ContainerSettings:
+    """The container that serves ``recipe`` with ``command`` from ``image`` (its repository and number).
+
+    ``environ`` is the person's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE say where their caches are.
+    """
+    repository, number = image
+    name = service_name(recipe.name)
+    labels = {
+        LABEL: name,
+        f"{LABEL}.image": f"{repository}:{number}",
+        f"{LABEL}.recipe": recipe.file,
+        f"{LABEL}.model": recipe.model or command.model or "",
+        f"{LABEL}.names": json.dumps(command.served),
+        f"{LABEL}.port": str(command.port or ""),
+        f"{LABEL}.host": command.host or "",
+    }
+    return ContainerSettings(
+        name=name,
+        image=f"{repository}:{number}",
+        argv=command.argv,
+        env=command.env,
+        secrets=tuple(secret for secret in SECRETS if secret not in command.env),
+        gpus=serving.gpus == "all",
+        network=serving.network,
+        ports=() if serving.network == "host" or command.port is None else (command.port,),
+        ipc=serving.ipc,
+        shm_size="" if serving.ipc == "host" else serving.shm_size,
+        mounts=(*_model_caches(environ), *_compile_caches(environ, repository, number)),
+        labels={key: value for key, value in labels.items() if value},
+        health=_health(command),
+        # Loaders pin memory for the GPU. vLLM itself raises the number of open files, as far as the engine lets it.
+        ulimits={"memlock": -1} if serving.gpus == "all" else {},
+    )
+
+
+def service_name(text: str) -> str:
+    """A name that containers and compose services may have: ``Qwen3.5-122B (fast)`` gives ``qwen3-5-122b-fast``."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "model"
+
+
+def compile_cache(environ: Mapping[str, str], repository: str, number: int) -> str:
+    """The host's folder with all that a numbered image compiled."""
+    return str(PurePosixPath(_cache_home(environ), "builder", "compile", repository, str(number)))
+
+
+def _cache_home(environ: Mapping[str, str]) -> str:
+    return environ.get("XDG_CACHE_HOME") or str(PurePosixPath(environ.get("HOME") or HOME, ".cache"))
+
+
+def _model_caches(environ: Mapping[str, str]) -> tuple[Mount, ...]:
+    home, hub = huggingface_cache.home(environ), huggingface_cache.hub(environ)
+    inside = f"{HOME}/.cache/huggingface"
+    return (Mount(str(home), inside), *((Mount(str(hub), f"{inside}/hub"),) if hub != home / "hub" else ()))
+
+
+def _compile_caches(environ: Mapping[str, str], repository: str, number: int) -> tuple[Mount, ...]:
+    folder = compile_cache(environ, repository, number)
+    return tuple(Mount(f"{folder}/{name}", f"{HOME}/{inside}") for name, inside in COMPILE_CACHES.items())
+
+
+def _health(command: ServeCommand) -> Health | None:
+    if command.port is None:
+        return None
+    return Health(probe(arguments.reached_at(command.host), command.port))
+
+
+def probe(host: str, port: int) -> tuple[str, ...]:
+    """What, run in the container, ends with 0 where the server answers."""
+    return ("python3", "-ISc", _PROBE.format(host=host, port=port))

@@ -1,0 +1,118 @@
+"""Templates with ``{key}`` in them, by the rules of Python's ``str.format``: what recipes write their commands in.
+
+Only plain keys are taken: ``{a.b}`` and ``{a[0]}`` would reach into objects, ``{}`` and ``{0}`` name nothing. Keys may
+hold hyphens. ``{{`` and ``}}`` are literal braces.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TOKEN = re.compile(r"\{\{|\}\}|\{[^{}]*\}|[{}]")
+_FIELD = re.compile(r"\{(?P<key>[A-Za-z_][A-Za-z0-9_-]*)(?:!(?P<conversion>[rsa]))?(?::(?P<spec>[^{}]*))?\}")
+
+_CONVERSIONS: dict[str, Callable[[object], str]] = {"r": repr, "s": str, "a": ascii}
+
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Placeholder:
+    """``{key}`` at ``offset`` in its template; ``spec`` is what follows a colon, as in ``{share:.2f}``."""
+
+    key: str
+    written: str
+    offset: int
+    conversion: str = ""
+    spec: str = ""
+
+
+@dataclass(frozen=True)
+class Literal:
+    """Text that stands for itself, its doubled braces already single, as written from ``offset`` on."""
+
+    text: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Misread:
+    """Something at ``offset`` that is no template."""
+
+    written: str
+    offset: int
+    message: str
+
+
+Piece = Literal | Placeholder
+
+
+def parse(template: str) -> tuple[tuple[Piece, ...], tuple[Misread, ...]]:
+    """The pieces of a template in order, and everything in it that cannot be meant."""
+    pieces: list[Piece] = []
+    wrong = [Misread("\0", at, "a NUL character") for at, char in enumerate(template) if char == "\0"]
+    end = 0
+    for found in _TOKEN.finditer(template):
+        if found.start() > end:
+            pieces.append(Literal(template[end : found.start()], end))
+        end = found.end()
+        written = found[0]
+        if written in {"{{", "}}"}:
+            pieces.append(Literal(written[0], found.start()))
+            continue
+        field = _FIELD.fullmatch(written)
+        if field:
+            conversion, spec = field["conversion"] or "", field["spec"] or ""
+            pieces.append(Placeholder(field["key"], written, found.start(), conversion, spec))
+        else:
+            wrong.append(Misread(written, found.start(), _why(written)))
+    if end < len(template):
+        pieces.append(Literal(template[end:], end))
+    return tuple(pieces), tuple(wrong)
+
+
+def _why(written: str) -> str:
+    inner = written.strip("{}")
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*\s*[.\[].*", inner, re.DOTALL):
+        return f"`{_short(written)}`: a placeholder is a plain key, without `.` or `[…]`"
+    if len(written) > 1 and re.fullmatch(r"\s*\d*\s*", inner):
+        return f"`{_short(written)}`: a placeholder names a key, such as {{port}}"
+    return f"`{_short(written)}` is no placeholder; braces that are meant as such are doubled: {{{{ and }}}}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def text_of(placeholder: Placeholder, value: Value) -> str:
+    """The text that stands in place of a placeholder; an empty value gives none.
+
+    Raises ValueError where the value does not take the placeholder's format.
+    """
+    if value is None:
+        return ""
+    if placeholder.conversion:
+        value = _CONVERSIONS[placeholder.conversion](value)
+    elif placeholder.spec and isinstance(value, str):
+        value = _number(value)
+    return format(value, placeholder.spec)
+
+
+def _number(text: str) -> str | int | float:
+    """What comes from the command line is text; a format such as ``.2f`` wants the number that it spells."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def keys(pieces: tuple[Piece, ...]) -> tuple[str, ...]:
+    """The keys that a template names, each once, in order."""
+    return tuple(dict.fromkeys(piece.key for piece in pieces if isinstance(piece, Placeholder)))

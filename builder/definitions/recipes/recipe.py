@@ -1,0 +1,128 @@
+"""Recipes: ``recipes/NAME.yaml``, the community's version 1: a model, its image and mods, and the serve command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from builder.definitions.reading import SCHEMAS, read_text
+from builder.errors import FileProblemsError
+from builder.yaml import schema_check, yaml_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.definitions.recipes.placeholders import Value
+    from builder.definitions.recipes.repair import Repaired
+    from builder.errors import Place, Problem
+    from builder.project import Project
+
+SCHEMA = SCHEMAS / "recipe.schema.json"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe as read. ``file`` is its path from the project's folder, ``text`` what the file holds. ``container`` is
+    a definition's repository, or one numbered image of it (``vllm-node-tf5:7``). ``solo_only`` and ``cluster_only`` say
+    on how many machines it serves."""
+
+    file: str
+    name: str
+    description: str
+    model: str | None
+    revision: str | None
+    draft_model: str | None
+    container: str
+    mods: tuple[str, ...]
+    defaults: dict[str, Value]
+    env: dict[str, Value]
+    command: str
+    solo_only: bool
+    cluster_only: bool
+    ignored_build_args: tuple[str, ...]
+    text: str = field(repr=False, compare=False)
+
+    @property
+    def repository(self) -> str:
+        """The repository that ``container`` names."""
+        return self.container.rpartition(":")[0] if self.number else self.container
+
+    @property
+    def number(self) -> int | None:
+        """The number that ``container`` names, where it does."""
+        number = self.container.rpartition(":")[2]
+        return int(number) if number.isascii() and number.isdecimal() and ":" in self.container else None
+
+    def place(self, *path: str | int) -> Place:
+        """Where a value stands in the file."""
+        return yaml_file.place_of(path, yaml_file.places(self.text, self.file), self.file)
+
+
+def names(project: Project) -> tuple[str, ...]:
+    """The names of the recipes in the project's own folder, without their ``.yaml``, sorted."""
+    return tuple(sorted(path.stem for path in project.recipes.glob("*.yaml")))
+
+
+@dataclass(frozen=True)
+class Read:
+    """What came of reading a recipe: everything wrong in it, and the recipe itself where the text, or what was plainly
+    meant by it, makes one. Places in such a recipe are those of the repaired text."""
+
+    recipe: Recipe | None
+    problems: tuple[Problem, ...]
+    repaired: Repaired | None = None
+
+    def written(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+        """Problems found in ``recipe``, at the places where the file has them."""
+        return self.repaired.written(problems) if self.repaired else problems
+
+
+def load(project: Project, path: Path) -> Recipe:
+    """The recipe in ``path``. Raises UsageError or FileProblemsError with every problem found."""
+    found = read(project, path)
+    if found.recipe is None or found.problems:
+        raise FileProblemsError(found.problems)
+    return found.recipe
+
+
+def read(project: Project, path: Path) -> Read:
+    """The recipe in ``path`` with its problems, all of them. Raises UsageError where there is no such file."""
+    file = project.relative(path)
+    text = read_text(path, file)
+    data, problems = _checked(text, file)
+    if data is not None and not problems and text.isascii() and "\t" not in text:
+        return Read(_recipe(data, text, file), ())
+    from builder.definitions.recipes import repair
+
+    repaired = repair.repair(text, file, tuple(schema_check.schema(SCHEMA)["properties"]))
+    data, problems = _checked(repaired.text, file)
+    recipe = _recipe(data, repaired.text, file) if data is not None and not problems else None
+    return Read(recipe, tuple(sorted({*repaired.problems, *repaired.written(problems)})), repaired)
+
+
+def _checked(text: str, file: str) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:
+    try:
+        data = yaml_file.load(text, file)
+    except FileProblemsError as error:
+        return None, error.problems
+    return data, schema_check.problems(data, SCHEMA, text, file)
+
+
+def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
+    return Recipe(
+        file=file,
+        name=data["name"],
+        description=data.get("description", ""),
+        model=data.get("model"),
+        revision=data.get("model_revision"),
+        draft_model=data.get("draft_model"),
+        container=data["container"],
+        mods=tuple(data.get("mods") or ()),
+        defaults=dict(data.get("defaults") or {}),
+        env=dict(data.get("env") or {}),
+        command=data["command"],
+        solo_only=data.get("solo_only", False),
+        cluster_only=data.get("cluster_only", False),
+        ignored_build_args=tuple(map(str, data.get("build_args") or ())),
+        text=text,
+    )

@@ -1,0 +1,90 @@
+"""A command as bash reads it: its words, and whether it takes a shell to run it at all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from builder.definitions.recipes.placeholders import Misread, Placeholder
+
+
+class Context(Enum):
+    """How the shell reads what stands at a place. OPAQUE is everything that this module does not take apart: command
+    substitutions, here-documents and the like."""
+
+    PLAIN = "plain"
+    SINGLE = "in single quotes"
+    DOUBLE = "in double quotes"
+    OPAQUE = "inside another shell construct"
+    COMMENT = "in a comment"
+
+
+class Kind(Enum):
+    """TEXT belongs to a word; MARK is a quote or a backslash, which vanishes; GAP, NEWLINE and OPERATOR end a word."""
+
+    TEXT = "text"
+    MARK = "mark"
+    GAP = "gap"
+    NEWLINE = "newline"
+    OPERATOR = "operator"
+    COMMENT = "comment"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A piece of a command: as written (``raw``), or a placeholder. ``expands`` where the shell would put something
+    else in its place."""
+
+    kind: Kind
+    context: Context
+    raw: str
+    placeholder: Placeholder | None = None
+    expands: bool = False
+
+
+Word = tuple[Token, ...]
+
+# Words that only a shell knows: https://www.gnu.org/software/bash/manual/bash.html#Shell-Builtin-Commands
+_SHELL_WORD = re.compile(
+    r"!|\.|:|\[\[|\{|alias|builtin|case|cd|command|coproc|declare|eval|exec|export|for|function|if|let|local|read"
+    r"|readonly|select|set|shift|shopt|source|time|times|trap|type|ulimit|umask|unset|until|wait|while"
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """A command as bash reads it, and what in it cannot be meant."""
+
+    tokens: tuple[Token, ...]
+    wrong: tuple[Misread, ...]
+
+    @property
+    def commands(self) -> tuple[tuple[Word, ...], ...]:
+        """The words of each command; a newline or an operator ends one."""
+        commands: list[list[Word]] = [[]]
+        word: list[Token] = []
+        for token in (*self.tokens, Token(Kind.NEWLINE, Context.PLAIN, "\n")):
+            if token.kind in {Kind.TEXT, Kind.MARK}:
+                # A backslash before the end of a line joins the lines and is no part of a word.
+                if token.raw != "\\\n":
+                    word.append(token)
+                continue
+            if word:
+                commands[-1].append(tuple(word))
+                word = []
+            if token.kind in {Kind.NEWLINE, Kind.OPERATOR} and commands[-1]:
+                commands.append([])
+        return tuple(tuple(command) for command in commands if command)
+
+    @property
+    def needs_shell(self) -> bool:
+        """Whether it is a real script, not the words of one command."""
+        commands = self.commands
+        if any(token.expands or token.kind is Kind.OPERATOR for token in self.tokens) or len(commands) > 1:
+            return True
+        first = "".join(token.raw for token in commands[0][0]) if commands else ""
+        return bool(_SHELL_WORD.fullmatch(first) or _ASSIGNMENT.match(first))

@@ -1,0 +1,239 @@
+"""Reading a command as bash would, without running it.
+
+The command may hold placeholders, each taken as one unit: what stands for it later can neither end a quote nor start a
+command. https://www.gnu.org/software/bash/manual/bash.html#Quoting has the rules.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from builder.definitions.recipes.placeholders import Literal, Misread, Piece, Placeholder
+from builder.definitions.recipes.shell import Context, Kind, Scanned, Token
+
+_OPERATORS = frozenset("|&;<>()")
+_GLOBS = frozenset("*?[")
+_AFTER_DOLLAR = re.compile(r"[A-Za-z0-9_@*#?$!-]")
+_CLOSING = {"(": ")", "`": "`", "{": "}", "$'": "'"}
+_COMMENT_LINE = re.compile(r"[ \t]*#[^\n]*(\n|\Z)")
+_OPTION_LINE = re.compile(r"[ \t]*-")
+
+
+def scan(pieces: tuple[Piece, ...]) -> Scanned:
+    """Reads a command."""
+    return _Reader(pieces).read()
+
+
+@dataclass
+class _Reader:
+    """One pass over the text. ``stack`` holds what is open: quotes, substitutions, and ``opaque``, which never ends;
+    ``cut_off`` the places of options that no backslash joins to their command."""
+
+    pieces: tuple[Piece, ...]
+    items: list[tuple[str | Placeholder, int]] = field(default_factory=list)
+    at: int = 0
+    stack: list[tuple[str, int]] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)
+    wrong: list[Misread] = field(default_factory=list)
+    cut_off: list[int] = field(default_factory=list)
+
+    def read(self) -> Scanned:
+        for piece in self.pieces:
+            if isinstance(piece, Literal):
+                self.items += [(char, piece.offset + index) for index, char in enumerate(piece.text)]
+            else:
+                self.items.append((piece, piece.offset))
+        # Placeholders as a character that no pattern here looks for.
+        self.text = "".join(item if isinstance(item, str) else "\0" for item, _ in self.items)
+        if re.search(r"\besac\b", self.text):
+            self.stack.append(("opaque", 0))
+        while self.at < len(self.items):
+            self._step()
+        for opened, offset in self.stack:
+            if opened in {"'", '"'}:
+                self.wrong.append(Misread(opened, offset, f"the quote {opened} that opens here is never closed"))
+        if self.cut_off:
+            first, *others = self.cut_off
+            more = f"; further lines like it: {len(others)}" if others else ""
+            self.wrong.append(Misread("-", first, f"the line before this option lacks the backslash at its end{more}"))
+        return Scanned(tuple(self.tokens), tuple(self.wrong))
+
+    @property
+    def top(self) -> str:
+        return self.stack[-1][0] if self.stack else ""
+
+    @property
+    def context(self) -> Context:
+        if any(opened not in {"'", '"'} for opened, _ in self.stack):
+            return Context.OPAQUE
+        return {"'": Context.SINGLE, '"': Context.DOUBLE, "": Context.PLAIN}[self.top]
+
+    def _put(self, kind: Kind, length: int = 1, *, expands: bool = False) -> None:
+        context = Context.COMMENT if kind is Kind.COMMENT else self.context
+        raw = ""
+        for item, _ in self.items[self.at : self.at + length]:
+            if isinstance(item, Placeholder):
+                self.tokens.append(Token(kind, context, item.written, item))
+            else:
+                raw += item
+        if raw:
+            self.tokens.append(Token(kind, context, raw, expands=expands))
+        self.at += length
+
+    def _open(self, opened: str, length: int, *, expands: bool) -> None:
+        offset = self.items[self.at][1]
+        self._put(Kind.MARK if opened in {"'", '"'} else Kind.TEXT, length, expands=expands)
+        self.stack.append((opened, offset))
+
+    def _close(self) -> None:
+        opened, _ = self.stack.pop()
+        self._put(Kind.MARK if opened in {"'", '"'} else Kind.TEXT)
+
+    def _step(self) -> None:
+        item, _ = self.items[self.at]
+        if isinstance(item, Placeholder):
+            self._require_apart(item)
+            self._put(Kind.TEXT)
+        elif self.top == "'":
+            self._close() if item == "'" else self._put(Kind.TEXT)
+        elif self.top == '"':
+            self._in_double(item)
+        elif self.top in {"opaque", "`", "{", "$'"}:
+            self._in_opaque(item)
+        else:
+            self._in_plain(item)
+
+    def _require_apart(self, item: Placeholder) -> None:
+        """What a backslash or a `$` makes of the first character of a value, no quoting of the value can undo."""
+        before = self.text[self.at - 1 : self.at]
+        if self.context is not Context.SINGLE and before in {"\\", "$"} and before:
+            said = f"`{before}` right before `{item.written}` would change the value"
+            if before == "$":
+                said += f"; a variable of the shell is written ${{{item.written}}}"
+            self.wrong.append(Misread(item.written, item.offset, said))
+
+    def _in_double(self, char: str) -> None:
+        following = self.text[self.at + 1 : self.at + 2]
+        if char == '"':
+            self._close()
+        elif char == "\\" and following in {"$", "`", '"', "\\", "\n"}:
+            self._escape(following)
+        elif char == "`":
+            self._open("`", 1, expands=True)
+        elif char == "$":
+            self._dollar(following)
+        else:
+            self._put(Kind.TEXT)
+
+    def _in_opaque(self, char: str) -> None:
+        if char == _CLOSING.get(self.top):
+            self._close()
+        elif char == "\\":
+            self._put(Kind.TEXT)
+            if self.at < len(self.items):
+                self._put(Kind.TEXT)
+        elif self.top == "{" and char in "'\"`$":
+            # Where such an expansion ends is for bash to say.
+            self._open("opaque", 1, expands=True)
+        else:
+            self._put(Kind.TEXT)
+
+    def _in_plain(self, char: str) -> None:
+        following = self.text[self.at + 1 : self.at + 2]
+        if char in "'\"":
+            self._open(char, 1, expands=False)
+        elif char == "\\":
+            self._backslash(following)
+        elif char == "\n":
+            self._newline()
+        elif char in " \t":
+            self._put(Kind.GAP)
+        elif char == "#" and self._at_word_start():
+            end = self.text.find("\n", self.at)
+            self._comment((end if end >= 0 else len(self.text)) - self.at)
+        elif char == "$":
+            self._dollar(following)
+        elif char == "`":
+            self._open("`", 1, expands=True)
+        elif char in _OPERATORS:
+            self._operator(char, following)
+        else:
+            tilde = char == "~" and (self._at_word_start() or self.text[self.at - 1] in "=:")
+            brace = char == "{" and following != "}"
+            self._put(Kind.TEXT, expands=char in _GLOBS or tilde or brace)
+
+    def _comment(self, length: int) -> None:
+        for _ in range(length):
+            self._put(Kind.COMMENT)
+
+    def _backslash(self, following: str) -> None:
+        rest = self.text[self.at + 1 :]
+        if not rest.strip():
+            # The last line ends as all those above it: nothing is left for it to join.
+            self.at += 1
+        elif following == "\n":
+            self._escape(following)
+            self._meant_to_go_on()
+        elif re.match(r"[ \t]+(\n|\Z)", rest):
+            said = "blanks follow the backslash: only as the last character of its line does it continue the command"
+            self.wrong.append(Misread("\\", self.items[self.at][1], said))
+            self._put(Kind.GAP)
+        else:
+            self._escape(following)
+
+    def _meant_to_go_on(self) -> None:
+        """Options that were switched off with a `#` between continued lines are left out, as their authors mean it;
+        bash would end the command there."""
+        end = self.at
+        while found := _COMMENT_LINE.match(self.text, end):
+            end = found.end()
+            if found[1] == "":
+                break
+        if end > self.at and _OPTION_LINE.match(self.text, end):
+            self.at = end
+
+    def _newline(self) -> None:
+        self._put(Kind.NEWLINE)
+        if self.context is not Context.PLAIN or not _OPTION_LINE.match(self.text, self.at):
+            return
+        if any(token.kind in {Kind.TEXT, Kind.MARK} for token in self.tokens):
+            rest = self.text[self.at :]
+            self.cut_off.append(self.items[self.at + len(rest) - len(rest.lstrip(" \t"))][1])
+
+    def _escape(self, following: str) -> None:
+        if following == "\n":
+            self._put(Kind.MARK, 2)
+            return
+        self._put(Kind.MARK)
+        if following != "\0":
+            self._put(Kind.TEXT)
+
+    def _dollar(self, following: str) -> None:
+        if following == "(":
+            self._open("(", 2, expands=True)
+        elif following == "{":
+            self._open("{", 2, expands=True)
+        elif following == "'" and self.top != '"':
+            self._open("$'", 2, expands=True)
+        elif following == "[":
+            self._open("opaque", 2, expands=True)
+        else:
+            self._put(Kind.TEXT, expands=bool(_AFTER_DOLLAR.match(following)) or following == '"')
+
+    def _operator(self, char: str, following: str) -> None:
+        if char == ")" and self.top == "(":
+            self._close()
+        elif char == "(" and self.top == "(":
+            self._open("(", 1, expands=True)
+        elif (
+            char == "<" and following == "<" and self.text[self.at + 2 : self.at + 3] != "<"
+        ) or char + following == "((":
+            # A here-document, or arithmetic: where they end is for bash to say.
+            self._open("opaque", 2, expands=True)
+        else:
+            here = char == "<" and following == "<"
+            self._put(Kind.OPERATOR, 3 if here else 1)
+
+    def _at_word_start(self) -> bool:
+        return self.at == 0 or self.text[self.at - 1] in " \t\n|&;()<>"

@@ -1,0 +1,143 @@
+"""Characters that a word processor or a forum put in place of the ones that were typed: curly quotes, long dashes,
+bullets, spaces that are none. Each is named with what was meant. Prose may hold them: comments, descriptions, quoted
+text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes import outline
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from builder.definitions.recipes.outline import Line
+
+_DOUBLE = "“”„‟″«»"
+_SINGLE = "‘’‚‛′´"  # noqa: RUF001
+_LONG_DASHES = "–—―"  # noqa: RUF001
+_HYPHENS = "‐‑‒−"  # noqa: RUF001
+_BULLETS = "•◦‣▪▫●○·∙⁃*"  # noqa: RUF001
+_SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_INVISIBLE = "\u00ad\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
+
+_BULLET = re.compile(rf"[ \t{_SPACES}]*(?P<bullet>[{_BULLETS}{_LONG_DASHES}{_HYPHENS}])(?=[ \t{_SPACES}])")
+_INDENTATION = re.compile(r"(?P<blank>[ \t]*)\S")
+_SUSPECT = re.compile(
+    rf"(?P<double>[{_DOUBLE}])|(?P<single>[{_SINGLE}])|(?P<dashes>[{_LONG_DASHES}{_HYPHENS}]+)"
+    rf"|(?P<space>[{_SPACES}])|(?P<invisible>[{_INVISIBLE}])"
+)
+_OPTION = re.compile(r"-*[A-Za-z][A-Za-z0-9_.-]*")
+# Quoted text that does not look like JSON, in which typography is as good as any other text.
+_QUOTED = re.compile(r"""(?<![^\s=:,(\[{])(?:'(?!\s*[{\[])[^']*'|"(?!\s*[{\[])(?:[^"\\]|\\.)*")""")
+_TRAILING_COMMENT = re.compile(r"\s#.*")
+_PROSE = frozenset({"name", "description"})
+_COMMAND = "command"
+
+
+@dataclass(frozen=True)
+class Found:
+    """``length`` characters at ``column`` (from 0) of line ``number`` (from 1), what was meant, and how to say it."""
+
+    number: int
+    column: int
+    length: int
+    meant: str
+    message: str
+
+
+def find(text: str, keys: Collection[str]) -> Iterator[Found]:
+    """Everything in a recipe's text that was not meant, from top to bottom. ``keys`` are those that a recipe has."""
+    for line in outline.lines(text, keys):
+        if line.is_comment or line.is_blank:
+            continue
+        yield from _tabs(line)
+        if line.key in _PROSE:
+            yield from _wrapping_quotes(line)
+        else:
+            yield from _in_line(line)
+
+
+def _tabs(line: Line) -> Iterator[Found]:
+    indentation = _INDENTATION.match(line.text)
+    blank = indentation["blank"] if indentation else ""
+    # In a block of text, what follows the block's own indentation is part of the text.
+    if "\t" in blank and not (line.key == _COMMAND and blank.startswith(" ")):
+        for column, char in enumerate(blank):
+            if char == "\t":
+                yield Found(line.number, column, 1, "  ", "a tab in the indentation: YAML takes spaces only")
+
+
+def _in_line(line: Line) -> Iterator[Found]:
+    spared = [found.span() for found in _QUOTED.finditer(line.text)]
+    comment = next((c for c in _TRAILING_COMMENT.finditer(line.text) if not _within(c.start(), spared)), None)
+    if comment:
+        spared.append((comment.start() + 1, len(line.text)))
+    bullet = None if line.key == _COMMAND else _BULLET.match(line.text)
+    if bullet:
+        char = bullet["bullet"]
+        said = f"{_named(char)}: an item of a list begins with `- `"
+        yield Found(line.number, bullet.start("bullet"), 1, "-", said)
+    for found in _SUSPECT.finditer(line.text):
+        if _within(found.start(), spared) or (bullet and found.start() < bullet.end()):
+            continue
+        if found["dashes"]:
+            yield from _dashes(line, found)
+        elif not (found["single"] and line.key != _COMMAND and _is_apostrophe(line.text, found.start())):
+            yield _character(line, found.start())
+
+
+def _within(at: int, spans: list[tuple[int, int]]) -> bool:
+    return any(start <= at < end for start, end in spans)
+
+
+def _is_apostrophe(text: str, at: int) -> bool:
+    return text[max(at - 1, 0) : at].isalpha() and text[at + 1 : at + 2].isalpha()
+
+
+def _wrapping_quotes(line: Line) -> Iterator[Found]:
+    """Quotes around the whole of a name or a description; YAML would keep them as a part of it."""
+    value = line.text.partition(":")[2].strip() if line.is_key else ""
+    if len(value) > 1 and value[0] in _DOUBLE + _SINGLE and value[-1] in _DOUBLE + _SINGLE:
+        for column in (line.text.index(value), line.text.index(value) + len(value) - 1):
+            yield _character(line, column)
+
+
+def _character(line: Line, column: int) -> Found:
+    char = line.text[column]
+    if char in _DOUBLE + _SINGLE:
+        meant = '"' if char in _DOUBLE else "'"
+        said = f"{_named(char)}: the straight {meant} is meant"
+    elif re.match(f"[{_SPACES}]", char):
+        meant, said = " ", f"{_named(char)}: an ordinary space is meant"
+    else:
+        meant, said = "", f"{_named(char)}: nothing is meant to be here"
+    return Found(line.number, column, 1, meant, said)
+
+
+def _dashes(line: Line, found: re.Match[str]) -> Iterator[Found]:
+    """A dash before a word is what became of `--`, or of `-` before one or two letters (-tp); elsewhere it is a `-`."""
+    start, dashes = found.start(), found[0]
+    option = _OPTION.match(line.text, found.end())
+    before = re.sub(f"[{_INVISIBLE}]+$", "", line.text[:start])[-1:]
+    begins = not before or before.isspace() or before in "'\""
+    if not (option and begins):
+        for column, char in enumerate(dashes, start):
+            yield Found(line.number, column, 1, "-", f"{_named(char)}: the hyphen `-` is meant")
+        return
+    name = option[0].lstrip("-")
+    short = len(name.partition(".")[0]) <= 2
+    meant = "-" if short and len(dashes) == 1 else "--"
+    typed = option[0][: len(option[0]) - len(name)]
+    said = f"{_named(dashes[0])}: `{meant}{name}` is meant"
+    yield Found(line.number, start, len(dashes) + len(typed), meant, said)
+
+
+def _named(char: str) -> str:
+    name = unicodedata.name(char, "").lower()
+    shown = f"`{char}` " if char.isprintable() and not char.isspace() else ""
+    return f"{shown}({f'U+{ord(char):04X}'}{f', {name}' if name else ''})".strip()

@@ -1,0 +1,49 @@
+"""What BuildKit attests of an image: its packages (an SBOM), and what it was built from (provenance).
+
+They lie beside the image in an index, as manifests of their own for the platform ``unknown/unknown``:
+https://docs.docker.com/build/metadata/attestations/attestation-storage/
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from builder.engine.registry import manifests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from collections.abc import Set as AbstractSet
+
+    from builder.engine.client.endpoint import Endpoint
+
+Kind = Literal["sbom", "provenance"]
+
+_PREDICATES: dict[str, Kind] = {"https://spdx.dev/Document": "sbom", "https://slsa.dev/provenance/": "provenance"}
+
+
+def asked(kinds: AbstractSet[Kind], scanner: str | None) -> tuple[str, ...]:
+    """How a bake is told to make them. ``scanner`` is the image that lists packages by BuildKit's protocol, None for
+    BuildKit's own choice, ``docker/buildkit-syft-scanner:stable-1``."""
+    # The provenance names bases, sources and their digests. What `mode=max` adds holds build arguments, of which a
+    # proxy's may be a password.
+    said: dict[Kind, str] = {
+        "sbom": "type=sbom" + (f",generator={scanner}" if scanner else ""),
+        "provenance": "type=provenance,mode=min",
+    }
+    return tuple(said[kind] for kind in sorted(kinds))
+
+
+def found(endpoint: Endpoint, reference: str) -> frozenset[Kind]:
+    """What the registry has of them with the image called so. Raises TransferError where it cannot be read."""
+    return frozenset(_found(endpoint, reference))
+
+
+def _found(endpoint: Endpoint, reference: str) -> Iterator[Kind]:
+    repository = manifests.repository(reference)
+    for part in manifests.inspected(endpoint, reference, "--raw").get("manifests") or ():
+        if not manifests.is_attestation(part):
+            continue
+        held = manifests.inspected(endpoint, f"{repository}@{part['digest']}", "--raw")
+        for layer in held.get("layers") or ():
+            said = (layer.get("annotations") or {}).get("in-toto.io/predicate-type", "")
+            yield from (kind for start, kind in _PREDICATES.items() if said.startswith(start))

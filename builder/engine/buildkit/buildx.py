@@ -1,0 +1,116 @@
+"""The buildx process: followed while it runs, and never left behind."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from builder.engine.buildkit.failure import failure
+from builder.engine.buildkit.log import Log
+from builder.engine.buildkit.progress import Event, Progress
+from builder.engine.client.errors import START_HINT
+from builder.errors import EngineError
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
+
+_STOP_WAIT = 5.0
+
+
+def run(
+    endpoint: Endpoint,
+    directory: Path,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    log_path: Path,
+    on_event: Callable[[Event], None],
+) -> Progress:
+    """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns all it did.
+
+    ``environ`` is the whole environment. Raises BuildFailedError, and EngineError where the engine or buildx is gone.
+    Whatever ends this function early, ^C above all, ends buildx too.
+    """
+    import subprocess
+
+    progress = Progress()
+    rest: list[str] = []
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("w", encoding="utf-8", errors="replace") as file:
+        log = Log(file)
+        process = subprocess.Popen(
+            [*dying_with_us(), _program(endpoint), *endpoint.buildx[1:], *arguments],
+            cwd=directory,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        with process:
+            try:
+                for line in process.stderr or ():
+                    if (message := _object(line)) is None:
+                        rest.append(line.rstrip("\n"))
+                        log.text(line)
+                        continue
+                    for event in progress.feed(message):
+                        log.write(event)
+                        on_event(event)
+                process.wait()
+            finally:
+                # KeyboardInterrupt, or whatever on_event raised: the build must not go on alone.
+                _end(process)
+        if process.returncode:
+            raise failure(endpoint, progress, log, rest, process.returncode, str(log_path))
+    return progress
+
+
+def _program(endpoint: Endpoint) -> str:
+    from shutil import which
+
+    if found := which(endpoint.buildx[0]):
+        return found
+    raise EngineError(f"there is no {endpoint.buildx[0]}, which builds images", hint=START_HINT)
+
+
+def dying_with_us() -> list[str]:
+    """A prefix that makes the kernel end a process such as buildx when this one is killed.
+
+    Otherwise buildx would go on until it next writes to the closed pipe: at the end of a step that may take an hour.
+    setpriv is part of util-linux, which Debian and Ubuntu always have.
+    """
+    from shutil import which
+
+    return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    if not line.startswith("{"):
+        return None
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends a process that still runs: asks, waits, kills. Its output is read meanwhile, lest it wait for us."""
+    import signal
+    import subprocess
+    from contextlib import suppress
+
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_STOP_WAIT)
+    finally:
+        process.kill()

@@ -1,0 +1,76 @@
+"""Why a build failed, in words for a person."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from builder.engine.buildkit.progress import title
+from builder.engine.client.api import raw
+from builder.engine.client.errors import NO_ROOM, START_HINT
+from builder.errors import BuilderError, BuildFailedError, EngineError, TreeGoneError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from builder.engine.buildkit.log import Log
+    from builder.engine.buildkit.progress import Progress
+    from builder.engine.client.endpoint import Endpoint
+
+_ANSWER_WAIT = 5.0
+_NAME_WIDTH = 120
+_CANCELLED = 130
+_TREE = re.compile(r"load git source (\S+)$")
+
+
+def failure(
+    endpoint: Endpoint, progress: Progress, log: Log, rest: Sequence[str], code: int, path: str
+) -> BuilderError:
+    """The error for a buildx that ended with ``code``; ``rest`` are its lines that are not progress.
+
+    Names the step that failed, its exit code and its last lines; else what buildx says. An engine that no longer
+    answers is an EngineError.
+    """
+    said = [line.removeprefix("ERROR: ") for line in rest if line.startswith("ERROR: ")]
+    reason = said[-1] if said else next((line for line in reversed(rest) if line.strip()), f"buildx ended with {code}")
+    failed = [(digest, step) for digest, step in progress.steps.items() if step.error and not step.cancelled]
+    for digest, step in failed:
+        if step.exit_code is None:
+            continue
+        head = f"the build failed in step {_short(step.name)}, with exit code {step.exit_code}"
+        lines = [head, *(f"  {line}" for line in log.tail(digest))]
+        return BuildFailedError("\n".join(lines), log=path, hint=_hint("\n".join(lines) + reason))
+    try:
+        raw(endpoint, "GET", "/_ping", timeout=_ANSWER_WAIT)
+    except EngineError as error:
+        return EngineError(f"the Docker engine stopped during the build: {error.message}", hint=START_HINT)
+    if code == _CANCELLED:
+        return BuildFailedError("the build was cancelled", log=path)
+    place = _source(rest)
+    for digest, step in failed:
+        if tree := _TREE.search(step.name):
+            message = f"the source tree {tree[1]} cannot be had: {' '.join(step.error.split())}"
+            return TreeGoneError(message, address=tree[1], log=path)
+        lines = [f"the build failed in step {_short(step.name)}: {step.error}", *place]
+        lines += [f"  {line}" for line in log.tail(digest)]
+        return BuildFailedError("\n".join(lines), log=path, hint=_hint(step.error))
+    return BuildFailedError("\n".join([f"the build failed: {reason}", *place]), log=path, hint=_hint(reason))
+
+
+def _short(name: str) -> str:
+    first, _, more = title(name).partition("\n")
+    return f"`{first[:_NAME_WIDTH]}…`" if more or len(first) > _NAME_WIDTH else f"`{first}`"
+
+
+def _source(rest: Sequence[str]) -> list[str]:
+    """The excerpt of the Dockerfile that buildx prints between two rules, with the line above that names the place."""
+    rules = [index for index, line in enumerate(rest) if line.startswith("-----")]
+    return list(rest[max(rules[-2] - 1, 0) : rules[-1]]) if len(rules) >= 2 else []
+
+
+def _hint(text: str) -> str:
+    if NO_ROOM in text.lower():
+        return "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
+    if "Killed" in text or "exit code 137" in text:
+        return "the machine may have run out of memory: lower build_jobs"
+    return ""

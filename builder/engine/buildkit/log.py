@@ -1,0 +1,73 @@
+"""The whole output of a build as text, in the form of ``--progress=plain``: every line carries its step's number."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TextIO
+
+from builder.engine.buildkit.progress import Event, StepFinished, StepOutput, StepStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TAIL = 15
+
+
+@dataclass
+class Log:
+    """Writes events to a file as they come, and remembers the last ``TAIL`` lines of every step."""
+
+    file: TextIO
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _unfinished: dict[str, str] = field(default_factory=dict)
+    _tails: dict[str, deque[str]] = field(default_factory=dict)
+    _ends: dict[str, str] = field(default_factory=dict)
+
+    def write(self, event: Event) -> None:
+        """Appends what a reader of the log wants to know of this event."""
+        number = self._numbers.setdefault(event.step, len(self._numbers) + 1)
+        match event:
+            case StepStarted():
+                self._lines(number, [event.name])
+            case StepOutput():
+                self._output(number, event)
+            case StepFinished():
+                rest = self._unfinished.pop(event.step, "")
+                if rest:
+                    self._keep(number, event.step, [rest])
+                # An internal step may end more than once: only news is worth a line.
+                if self._ends.get(event.step) != (end := _end(event)):
+                    self._ends[event.step] = end
+                    self._lines(number, [end])
+            case _:
+                return
+        # A build may be killed at any time, and its log is then what is left to learn from.
+        self.file.flush()
+
+    def text(self, line: str) -> None:
+        """A line that belongs to no step: what buildx itself says at the end."""
+        self.file.write(line.rstrip("\n") + "\n")
+
+    def tail(self, step: str) -> list[str]:
+        """The last lines that a step wrote."""
+        return [*self._tails.get(step, ()), *filter(None, [self._unfinished.get(step, "")])]
+
+    def _output(self, number: int, event: StepOutput) -> None:
+        *lines, self._unfinished[event.step] = (self._unfinished.get(event.step, "") + event.text).split("\n")
+        self._keep(number, event.step, lines)
+
+    def _keep(self, number: int, step: str, lines: Iterable[str]) -> None:
+        # A progress bar redraws its line after \r: only its last state is worth keeping.
+        shown = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+        self._tails.setdefault(step, deque(maxlen=TAIL)).extend(shown)
+        self._lines(number, shown)
+
+    def _lines(self, number: int, lines: Iterable[str]) -> None:
+        self.file.writelines(f"#{number} {line}\n" for text in lines for line in text.split("\n"))
+
+
+def _end(event: StepFinished) -> str:
+    if event.error:
+        return f"ERROR after {event.seconds:.1f}s: {event.error}"
+    return "CACHED" if event.cached else f"DONE {event.seconds:.1f}s"

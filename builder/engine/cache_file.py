@@ -1,0 +1,34 @@
+"""The small file in which things learnt from an engine are kept between runs: a cache, which may vanish at any time."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from builder.storage import state_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_VERSION = 1
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The sections of the file; empty where it is missing, damaged or of another version."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(value, dict) or value.get("version") != _VERSION:
+        return {}
+    return {key: section for key, section in value.items() if isinstance(section, dict)}
+
+
+def store(path: Path, section: str, content: dict[str, Any]) -> None:
+    """Replaces one section, the others as they are in the file now.
+
+    Atomic for a reader. Of two writers at once the later one wins, and the other's news is learnt again. A folder that
+    cannot be written to is no error: the work is done, only slower next time.
+    """
+    value = {**load(path), "version": _VERSION, section: content}
+    state_file.write(path, json.dumps(value).encode())

@@ -1,0 +1,119 @@
+"""What the engine and buildx are, and whether they are recent enough."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from builder.engine.client.api import request
+from builder.engine.client.endpoint import environment
+from builder.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.engine.client.endpoint import Endpoint
+
+# 23.0 is the first engine that records the provenance of a build (BuildKit 0.11).
+OLDEST_ENGINE = (23, 0)
+# 0.14 is the first to write what a build used (materials) into the metadata file: https://github.com/docker/buildx/pull/2280
+OLDEST_BUILDX = (0, 14)
+_INSTALL = (
+    "Debian and Ubuntu: Docker's own packages docker-ce and docker-buildx-plugin "
+    "(https://docs.docker.com/engine/install/); DGX OS: `sudo apt install docker-ce docker-buildx-plugin`; "
+    "or a private engine: `make engine`"
+)
+_BUILDX_WAIT = 20.0
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Versions as they are written, the image store, the platform that the engine runs (``linux/arm64``), the folder on
+    the engine's machine in which it keeps everything, and whether it can give a container an NVIDIA GPU."""
+
+    engine: str
+    api: str
+    buildx: str
+    store: Literal["containerd", "classic"]
+    platform: str
+    data_root: str
+    nvidia: bool
+
+
+def usable(endpoint: Endpoint) -> Versions:
+    """What there is. Raises EngineError where anything is missing or too old, with what to install."""
+    version = request(endpoint, "GET", "/version", timeout=10)
+    engine = str(version.get("Version", ""))
+    if _numbers(engine) < OLDEST_ENGINE:
+        raise EngineError(
+            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest that will do", hint=_INSTALL
+        )
+    found = buildx(endpoint)
+    if _numbers(found) < OLDEST_BUILDX:
+        oldest = ".".join(map(str, OLDEST_BUILDX))
+        raise EngineError(f"docker buildx is {found}; {oldest} is the oldest that will do", hint=_INSTALL)
+    info = request(endpoint, "GET", "/info", timeout=30)
+    return Versions(
+        engine=engine,
+        api=str(version.get("ApiVersion", "")),
+        buildx=found,
+        store=_store(info),
+        platform=f"{version.get('Os')}/{version.get('Arch')}",
+        data_root=str(info.get("DockerRootDir", "")),
+        nvidia="nvidia" in (info.get("Runtimes") or {}) or _device(info, "nvidia.com/gpu"),
+    )
+
+
+def store(endpoint: Endpoint) -> Literal["containerd", "classic"]:
+    """Which image store the engine has."""
+    return _store(request(endpoint, "GET", "/info", timeout=30))
+
+
+def _store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
+    # Only the containerd store reports the snapshotter as a driver type.
+    status = [str(value) for row in info.get("DriverStatus") or () for value in row]
+    return "containerd" if any(value.startswith("io.containerd.snapshotter") for value in status) else "classic"
+
+
+def _device(info: Mapping[str, Any], kind: str) -> bool:
+    """Whether the engine knows a device of this kind by CDI (the Container Device Interface; engines from 28.2 on)."""
+    return any(str(device.get("ID", "")).startswith(f"{kind}=") for device in info.get("DiscoveredDevices") or ())
+
+
+def platform(endpoint: Endpoint) -> str:
+    """The platform that the engine runs, ``linux/arm64``."""
+    version = request(endpoint, "GET", "/version", timeout=10)
+    return f"{version.get('Os')}/{version.get('Arch')}"
+
+
+def buildx(endpoint: Endpoint) -> str:
+    """The version of buildx. Raises EngineError where there is none."""
+    import os
+    import subprocess
+
+    missing = EngineError(
+        f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=_INSTALL
+    )
+    try:
+        done = subprocess.run(
+            [*endpoint.buildx, "version"],
+            env={**os.environ, **environment(endpoint)},
+            capture_output=True,
+            text=True,
+            timeout=_BUILDX_WAIT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        raise missing from None
+    # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
+    found = re.search(r"\bv?(\d+\.\d+\S*)", done.stdout)
+    if done.returncode or not found:
+        raise missing
+    return found[1]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version; (0,) where there is none, which is older than everything."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in found[0].split(".")) if found else (0,)

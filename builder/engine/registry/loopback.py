@@ -1,0 +1,114 @@
+"""A registry on this machine's loopback, for as long as images are copied to other machines.
+
+What was pushed to it stays in a volume of the engine, so that the next copy has only the new layers to push.
+`docker volume rm builder-registry` takes that space back; the next copy then starts from nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from builder.engine import containers, images
+from builder.engine.client.api import request
+from builder.engine.client.errors import RefusedError
+from builder.engine.registry import transfer
+from builder.errors import TransferError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.registry.transfer import OnAmount
+
+LABEL = "builder.registry"
+VOLUME = "builder-registry"
+# Docker's own registry; another that keeps its data in /var/lib/registry and reads REGISTRY_HTTP_ADDR will do as well.
+IMAGE = "registry:3"
+_START_WAIT = 20.0
+
+
+@contextmanager
+def serving(endpoint: Endpoint, environ: Mapping[str, str], on_amount: OnAmount) -> Iterator[int]:
+    """The port on 127.0.0.1 of a registry that runs while the block does. BUILDER_REGISTRY_IMAGE names another image.
+
+    Raises TransferError where the engine is not on this machine, or the registry's image cannot be had or started.
+    """
+    if not endpoint.host.startswith("unix://"):
+        raise TransferError(
+            f"the engine at {endpoint.host} is not on this machine, where a registry would have to be started",
+            hint="set `registry:` in builder.yaml: images then go through that one",
+        )
+    _remove_orphans(endpoint)
+    port = _free_port()
+    container = _create(endpoint, environ.get("BUILDER_REGISTRY_IMAGE") or IMAGE, port, on_amount)
+    try:
+        try:
+            request(endpoint, "POST", f"/containers/{container}/start")
+        except RefusedError as error:
+            raise TransferError(f"the registry for the copy could not be started: {error.said}") from None
+        _await(endpoint, container, port)
+        yield port
+    finally:
+        containers.remove(endpoint, container)
+
+
+def _create(endpoint: Endpoint, image: str, port: int, on_amount: OnAmount) -> str:
+    if images.inspect(endpoint, image) is None:
+        repository, tag = images.split(image)
+        try:
+            transfer.pull(endpoint, repository, tag, {}, on_amount)
+        except TransferError as error:
+            raise TransferError(
+                f"no registry for the copy: {error.message}",
+                hint="set `registry:` in builder.yaml, or name an image of a registry in BUILDER_REGISTRY_IMAGE",
+            ) from None
+    body = {
+        "Image": image,
+        "Env": [f"REGISTRY_HTTP_ADDR=127.0.0.1:{port}", "REGISTRY_LOG_LEVEL=warn", "OTEL_TRACES_EXPORTER=none"],
+        "Labels": {LABEL: str(os.getpid())},
+        # The host's network, so that only this machine reaches it, whatever the engine's bridges are.
+        "HostConfig": {"NetworkMode": "host", "AutoRemove": True, "Binds": [f"{VOLUME}:/var/lib/registry"]},
+    }
+    made: str = request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    return made
+
+
+def _remove_orphans(endpoint: Endpoint) -> None:
+    """Ends the registries of processes that were killed."""
+    for found in containers.labelled(endpoint, LABEL):
+        if not _is_alive(found["Labels"][LABEL]):
+            containers.remove(endpoint, found["Id"])
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _await(endpoint: Endpoint, container: str, port: int) -> None:
+    end = time.monotonic() + _START_WAIT
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return
+    said = containers.output(endpoint, container).strip().splitlines()[-1:] or ["it does not answer"]
+    raise TransferError(f"the registry for the copy did not start: {said[0]}")

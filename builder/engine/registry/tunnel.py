@@ -1,0 +1,80 @@
+"""The way from a node's engine to a registry on this machine's loopback."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from builder.engine.buildkit.buildx import dying_with_us
+from builder.engine.client import ssh
+from builder.errors import TransferError
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+    from builder.engine.client.endpoint import Endpoint
+
+# What ssh prints when it asked the other machine for any free port.
+_ALLOCATED = re.compile(r"Allocated port (\d+) for remote forward")
+_OPTIONS = (
+    *("-N", "-T"),
+    *("-o", "ExitOnForwardFailure=yes"),
+    *("-o", "BatchMode=yes"),
+    *("-o", "ServerAliveInterval=15"),
+    # A connection that others share would keep the forwarding when this copy ends.
+    *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
+    *("-o", "LogLevel=INFO"),
+)
+
+
+def require_way(endpoint: Endpoint) -> None:
+    """Raises TransferError for a node that has no way to a registry on this machine's loopback."""
+    if not endpoint.host.startswith(("unix://", "ssh://")):
+        raise TransferError(
+            f"the engine at {endpoint.host} cannot reach a registry on this machine, and builder.yaml sets no other",
+            hint="set `registry: HOST:PORT/PATH` in builder.yaml to one that both reach, or write the node's engine as "
+            "ssh://USER@HOST",
+        )
+
+
+@contextmanager
+def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
+    """The port on the node's own 127.0.0.1 that leads to ``port`` on this machine's, while the block runs.
+
+    A node on this machine (unix://) has it as it is; to one that is reached by ssh a reverse tunnel is opened. Raises
+    TransferError as `require_way` does, and where ssh fails.
+    """
+    require_way(endpoint)
+    if endpoint.host.startswith("unix://"):
+        yield port
+        return
+    import subprocess
+
+    options = [*_OPTIONS, "-R", f"127.0.0.1:0:127.0.0.1:{port}"]
+    process = subprocess.Popen(
+        [*dying_with_us(), *ssh.argv(endpoint.host, options, [])],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    with process:
+        try:
+            yield _allocated(endpoint, process)
+        finally:
+            process.terminate()
+
+
+def _allocated(endpoint: Endpoint, process: subprocess.Popen[str]) -> int:
+    said = []
+    for line in process.stderr or ():
+        if found := _ALLOCATED.search(line):
+            return int(found[1])
+        said.append(line.strip())
+    raise TransferError(
+        f"no tunnel to {endpoint.host}: {'; '.join(said[-3:]) or 'ssh ended'}",
+        hint="does `ssh` get there without a password, and does its sshd allow TCP forwarding?",
+    )

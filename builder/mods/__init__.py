@@ -1,1 +1,0 @@
-"""Which mods go into an image, and whether they would take."""

@@ -1,0 +1,74 @@
+"""Frozen diffs of pull requests: files beside the definition that asks for them, named after their content."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from builder.errors import LockError
+from builder.lock.pins import GitPin, Pins, PullPin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from builder.project import Project
+
+
+def load(project: Project, definition: str, pins: Pins, fresh: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The diff of every pull request in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet.
+
+    Raises LockError for a file that is missing or was edited.
+    """
+    return {
+        pull.sha256: fresh[pull.sha256] if pull.sha256 in fresh else _read(project, path, pull)
+        for path, pull in _files(project, definition, pins)
+    }
+
+
+def faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]:
+    """What ``load`` would have to say of each file that is missing or was edited."""
+    for path, pull in _files(project, definition, pins):
+        try:
+            _read(project, path, pull)
+        except LockError as error:
+            yield error
+
+
+def keep(project: Project, definition: str, pins: Pins, diffs: Mapping[str, bytes]) -> None:
+    """Writes the diffs that are not on disk yet. To be done before images.lock names them."""
+    for path, pull in _files(project, definition, pins):
+        if path.is_file() and _sha256(path.read_bytes()) == pull.sha256:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.new")
+        temporary.write_bytes(diffs[pull.sha256])
+        temporary.replace(path)
+
+
+def _files(project: Project, definition: str, pins: Pins) -> Iterator[tuple[Path, PullPin]]:
+    for name, pin in sorted(pins.sources.items()):
+        for pull in pin.pulls if isinstance(pin, GitPin) else ():
+            file = f"{name}-{pull.number}-{pull.sha256[:12]}.patch"
+            yield project.dockerfiles / definition / "pulls" / file, pull
+
+
+def _read(project: Project, path: Path, pull: PullPin) -> bytes:
+    file = project.relative(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise LockError(
+            f"{file}, the frozen diff of pull request {pull.number}, cannot be read: {error.strerror}",
+            hint="take it back with git, or `--update` its source to freeze the pull request as it is now",
+        ) from None
+    if _sha256(content) != pull.sha256:
+        raise LockError(
+            f"{file} was edited: it is not the diff of pull request {pull.number} that images.lock pins",
+            hint=f"take it back: `git checkout -- {file}`",
+        )
+    return content
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,104 @@
+"""What ``git apply`` has to say about a patch: the files that it changes, where it fails, where it fits elsewhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.errors import SourceError
+from builder.sources.git import credentials, unified_diff
+from builder.sources.git.errors import clean, shortened
+from builder.sources.git.git_command import Place, read
+
+# For git without a repository. It reads no files of one here, and its messages stay English (GitPython sees to that).
+NO_REPOSITORY = Place(Path("/no-repository"), credentials.Address(""))
+
+_FAILED = re.compile(r"error: patch failed: (?P<file>.+):(?P<line>[0-9]+)")
+_OTHERWISE = re.compile(
+    r"error: (?P<file>.+): "
+    r"(?P<why>does not exist|already exists|wrong type|No such file or directory)(?: in (?:index|working directory))?"
+)
+_CHECKING = re.compile(r"Checking patch (?P<file>.+)\.\.\.")
+_OFFSET = re.compile(r"Hunk #(?P<number>\d+) succeeded at (?P<line>\d+) \(offset (?P<lines>-?\d+) lines?\)\.")
+_REDUCED = re.compile(r"Context reduced to \((?P<before>\d+)/(?P<after>\d+)\) to apply fragment at (?P<line>\d+)")
+_MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A hunk that does not apply just as it says: number ``hunk`` of the ``hunks`` for ``file``, found at ``line``.
+    ``offset`` is how many lines further down that is; ``context`` how many lines before and after it fit, where not all
+    do."""
+
+    file: str
+    hunk: int
+    hunks: int
+    line: int
+    offset: int
+    context: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        name = f"{self.file}, hunk {self.hunk} of {self.hunks}" if self.hunk else self.file
+        if self.context is None:
+            return f"{name}: {_further(self.offset)}"
+        before, after = self.context
+        return f"{name}: at line {self.line}, where {_lines(before)} before and {after} after fit"
+
+
+def touched(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
+    """The files that ``patch`` changes, adds, removes or takes others from; ``name`` is what messages call it. Raises
+    SourceError for what is no patch."""
+    listed = read(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
+    if listed.status:
+        message = f"{name} is no patch that git can read: {shortened(listed.said)}"
+        raise SourceError(message, hint="was its file changed by hand, or cut off? Take it anew")
+    entries = listed.output.decode("utf-8", "replace").split("\0")
+    sources = (source.decode("utf-8", "replace") for source in _MOVED_FROM.findall(patch))
+    return frozenset(
+        [
+            *(entry.split("\t", 2)[2] for entry in entries if entry),
+            *("/".join(source.split("/")[max(strip - 1, 0) :]) for source in sources),  # written without a/ and b/
+        ]
+    )
+
+
+def failures(said: str, patch: bytes, strip: int = 1) -> str:
+    """Where ``patch`` does not apply, by file and hunk, from what git said."""
+    found: list[str] = []
+    for line in said.splitlines():
+        failed, otherwise = _FAILED.fullmatch(line), _OTHERWISE.fullmatch(line)
+        if failed:
+            found.append(unified_diff.place_of(patch, failed["file"], int(failed["line"]), strip))
+        elif otherwise:
+            why = otherwise["why"].replace("No such file or directory", "does not exist")
+            found.append(f"{otherwise['file']} {why}")
+    return clean("; ".join(found)) or shortened(said)
+
+
+def shifts(said: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
+    """The hunks that apply elsewhere, or with part of their context only, from what ``git apply -v`` said."""
+    found: list[Shift] = []
+    file, own = "", list[unified_diff.Hunk]()
+    for line in said.splitlines():
+        if checking := _CHECKING.fullmatch(line):
+            names = checking["file"].split(" => ")
+            file, own = names[-1], [hunk for hunk in unified_diff.hunks(patch, strip) if hunk.file in names]
+        elif offset := _OFFSET.fullmatch(line):
+            found.append(Shift(file, int(offset["number"]), len(own), int(offset["line"]), int(offset["lines"])))
+        elif reduced := _REDUCED.fullmatch(line):
+            at, context = int(reduced["line"]), (int(reduced["before"]), int(reduced["after"]))
+            number = next((number for number, hunk in enumerate(own, start=1) if hunk.new_start == at), 0)
+            if found and (found[-1].file, found[-1].line) == (file, at):
+                # git counts this offset from where it gave up its context: no distance that people would count.
+                number = found.pop().hunk
+            found.append(Shift(file, number, len(own), at, 0, context))
+    return tuple(found)
+
+
+def _further(offset: int) -> str:
+    return f"{_lines(abs(offset))} further {'down' if offset > 0 else 'up'}"
+
+
+def _lines(count: int) -> str:
+    return f"{count} line{'' if count == 1 else 's'}"

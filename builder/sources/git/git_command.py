@@ -1,0 +1,157 @@
+"""Running git, through GitPython: without questions, without secrets on the command line, and in two surroundings.
+
+``read`` never reaches the network and obeys no settings but its own, so the same commit gives the same bytes on every
+machine. ``ask`` goes to the repository with the person's settings (proxy, certificates, ssh, credential helpers), and
+tries again after a fault of the way there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.errors import SourceError
+from builder.sources.git import credentials, errors, git_environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.sources.git.credentials import Address
+
+Say = Callable[[str], None]
+
+PAUSES = (1.0, 3.0, 9.0)  # seconds before the second, third and fourth try
+STALLED_SECONDS = 60  # without one byte a second; a server that counts objects sends five bytes every five seconds
+ANSWER_SECONDS = 90  # for a question with a short answer; a connection alone may take two minutes to fail
+
+
+def silent(_: str) -> None:
+    """A ``Say`` for those who do not want to know."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A local bare repository, and the one elsewhere that it mirrors. ``say`` is told what takes long."""
+
+    path: Path
+    address: Address
+    say: Say = silent
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``said`` is what git wrote beside its output, without secrets."""
+
+    status: int
+    output: bytes
+    said: str
+
+    @property
+    def text(self) -> str:
+        return self.output.decode("utf-8", "replace").strip()
+
+
+def read(
+    place: Place, arguments: Sequence[str], given: bytes = b"", *, environ: Mapping[str, str] | None = None
+) -> Answer:
+    """Runs git on what is in the mirror. ``given`` is its input. The status is the caller's to judge."""
+    return _run(
+        place,
+        ["git", *arguments],
+        given,
+        {**git_environment.here(place.path), **git_environment.own(), **(environ or {})},
+    )
+
+
+def must(
+    place: Place, arguments: Sequence[str], given: bytes = b"", *, environ: Mapping[str, str] | None = None
+) -> Answer:
+    """``read``, where a failure can only mean that the mirror is damaged (DamagedError), or this machine full."""
+    answer = read(place, arguments, given, environ=environ)
+    if answer.status:
+        raise _damaged(place, answer)
+    return answer
+
+
+def ask(place: Place, arguments: Sequence[str], given: bytes = b"", *, seconds: float | None = None) -> Answer:
+    """Runs git with the network. ``seconds`` is the longest that one try may take.
+
+    Raises MissingError where the repository lacks what was asked for, DamagedError where the mirror is at fault, and
+    SourceError for a refusal at once, for a fault of the way there after the last try.
+    """
+    import time
+
+    command = ["git", *arguments]
+    if seconds:
+        command = ["timeout", "--foreground", "--kill-after=5", f"{seconds:g}", *command]
+    persons = git_environment.persons(place.address, _ssh(place), STALLED_SECONDS)
+    environ = {**git_environment.here(place.path), **persons}
+    tries = 0
+    while True:
+        tries += 1
+        answer = _run(place, command, given, environ)
+        if answer.status == 0:
+            return answer
+        said = f"{answer.said}\nthe connection timed out" if answer.status == 124 else answer.said  # by timeout(1)
+        verdict = errors.judge(said, place.address.url, tries=tries)
+        if verdict.kind == "other" and not readable(place):
+            raise _damaged(place, answer)
+        if verdict.kind != errors.AGAIN or tries > len(PAUSES):
+            raise verdict.error
+        pause = PAUSES[tries - 1]
+        place.say(f"{verdict.error.message}; trying again in {pause:g} s")
+        time.sleep(pause)
+
+
+def readable(place: Place) -> bool:
+    """Whether every commit that the mirror should have can be read. Takes some tenths of a second for vLLM."""
+    return read(place, ["rev-list", "--quiet", "--all"]).status == 0
+
+
+def _damaged(place: Place, answer: Answer) -> SourceError:
+    verdict = errors.judge(answer.said, place.address.url)
+    if verdict.kind == "local":
+        return verdict.error
+    said = errors.shortened(answer.said)
+    return errors.DamagedError(
+        f"the mirror of {place.address.url} in {place.path} is damaged: {said}",
+        hint=f"delete {place.path}: it is made anew when it is needed",
+    )
+
+
+def _run(place: Place, command: list[str], given: bytes, environ: Mapping[str, str]) -> Answer:
+    """One try. git ends with this process, so that nobody writes into a mirror whose lock is free again."""
+    import tempfile
+    from shutil import which
+
+    if not which("git"):  # GitPython would not even import
+        raise SourceError("git is not installed", hint="install it: apt-get install git")
+    from git.cmd import Git
+
+    ends_with_us = ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write(given)
+        stdin.seek(0)
+        status, output, said = Git(place.path.parent).execute(
+            [*ends_with_us, *command],
+            istream=stdin,
+            with_extended_output=True,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+            env=environ,
+        )
+    return Answer(status, output, credentials.scrub(said, place.address))
+
+
+def _ssh(place: Place) -> str:
+    """The command that reaches an ssh address, or nothing: the variable hides the setting, so that is looked up."""
+    import os
+
+    if "GIT_SSH_COMMAND" in os.environ:
+        return os.environ["GIT_SSH_COMMAND"]
+    if "GIT_SSH" in os.environ or place.address.url.lower().startswith(("http:", "https:", "file:", "/")):
+        return ""
+    found = _run(place, ["git", "config", "--get", "core.sshCommand"], b"", git_environment.here(place.path))
+    return found.text or "ssh"

@@ -1,0 +1,140 @@
+"""What a mirror tells of a source: single files, and the commits between two pins."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.errors import SourceError
+from builder.sources.git import mirror, mirror_access
+from builder.sources.git.errors import clean
+from builder.sources.git.git_command import Place, Say, must, silent
+from builder.sources.git.source_version import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+_INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(?P<file>\S+)")
+_COMMENT = re.compile(r"(?:^|\s+)#.*")
+_OPTIONS = re.compile(r"\s+--?[a-z].*")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """``date`` is the committer's (RFC 3339 UTC); ``title`` the first line of the message, safe to print."""
+
+    commit: str
+    date: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Between:
+    """What a move from one commit to another brings: the newest ``commits`` of it first, ``total`` of them in all, of
+    which ``matching`` were asked for. ``left`` counts those of the old commit that the new one lacks: after a
+    force-push, or on the way back."""
+
+    commits: tuple[Commit, ...]
+    total: int
+    left: int
+    matching: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which commits to list: those that say ``grep`` in their message, in whatever case, and touch one of ``paths``;
+    at most ``limit`` of them."""
+
+    grep: str = ""
+    paths: tuple[str, ...] = ()
+    limit: int = 200
+
+    def arguments(self, commits: str) -> list[str]:
+        """What git needs to find them in the range ``commits``."""
+        grep = ["--fixed-strings", "--regexp-ignore-case", f"--grep={self.grep}"] if self.grep else []
+        return [*grep, commits, "--", *self.paths]
+
+
+ALL = Wanted()
+
+
+def commits_between(mirrors: Path, url: str, old: str, new: str, wanted: Wanted = ALL, say: Say = silent) -> Between:
+    """The commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), all counted and those
+    ``wanted`` listed. No network where the mirror has both. Raises SourceError."""
+
+    def count_and_list(place: Place) -> Between:
+        for commit in (old, new):
+            mirror.keep(place, commit)
+        counts = must(place, ["rev-list", "--count", "--left-right", f"{old}...{new}"]).text.split()
+        selected = wanted.arguments(f"{old}..{new}")
+        matching = must(place, ["rev-list", "--count", *selected]).text
+        form = ["-z", f"--max-count={wanted.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
+        lines = must(place, ["log", *form, *selected]).output.decode("utf-8", "replace").split("\0")
+        commits = (line.split(" ", 2) for line in lines if line)
+        found = tuple(Commit(commit, rfc3339(int(seconds)), clean(title)) for commit, seconds, title in commits)
+        return Between(found, total=int(counts[1]), left=int(counts[0]), matching=int(matching))
+
+    return mirror_access.using(mirrors, url, count_and_list, say)
+
+
+def read_files(mirrors: Path, url: str, commit: str, paths: Collection[str], say: Say = silent) -> dict[str, bytes]:
+    """Those of ``paths`` that ``commit`` has, as they are in it; fetched together, once. Raises SourceError."""
+    return mirror_access.using(mirrors, url, lambda place: _read_all(place, commit, paths), say)
+
+
+def read_requirements(mirrors: Path, url: str, commit: str, path: str, say: Say = silent) -> tuple[str, ...]:
+    """The requirements in the file ``path`` of ``commit``, then those of the files that it takes in with ``-r``, each
+    once. Comments and pip's options (indexes, hashes, constraints) are left out. Raises SourceError where a file is
+    missing."""
+
+    def follow(place: Place) -> tuple[str, ...]:
+        found: dict[str, None] = {}
+        seen: set[str] = set()
+        waiting = [posixpath.normpath(path)]
+        while waiting:
+            file = waiting.pop()
+            if file in seen:
+                continue
+            seen.add(file)
+            content = _read(place, commit, file)
+            if content is None:
+                raise SourceError(f"{commit[:7]} of {place.address.url} has no file {file}")
+            included, requirements = parse_requirements(content.decode("utf-8-sig", "replace"))
+            found |= dict.fromkeys(requirements)
+            folder = posixpath.dirname(file)
+            waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]
+        return tuple(found)
+
+    return mirror_access.using(mirrors, url, follow, say)
+
+
+def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files that a requirements.txt takes in, and its own requirements, without comments and options.
+
+    The format is pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/
+    """
+    included: list[str] = []
+    requirements: list[str] = []
+    for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
+        content = _COMMENT.sub("", line).strip()
+        include = _INCLUDE.fullmatch(content)
+        if include:
+            included.append(include["file"])
+        elif content and not content.startswith("-"):
+            requirements.append(" ".join(_OPTIONS.sub("", content).split()))
+    return tuple(included), tuple(requirements)
+
+
+def _read(place: Place, commit: str, path: str) -> bytes | None:
+    file = posixpath.normpath(path)
+    return _read_all(place, commit, [file]).get(file)
+
+
+def _read_all(place: Place, commit: str, paths: Collection[str]) -> dict[str, bytes]:
+    mirror.keep(place, commit)
+    blobs = mirror.blobs(place, commit, paths)
+    mirror.bring(place, blobs.values())
+    return {path: must(place, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}

@@ -1,0 +1,59 @@
+"""Sources taken from git: a branch, tag or commit becomes one commit, with its version and date, kept in a mirror.
+
+What else a mirror tells is in ``mirror_reading`` (files, commits between two pins) and ``pull_requests``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.errors import SourceError
+from builder.lock.pins import GitPin
+from builder.sources.git import mirror, mirror_access, remote_refs, source_version
+from builder.sources.git.git_command import Place, Say, silent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_AT_ONCE = 8
+
+
+def resolve(mirrors: Path, url: str, ref: str, say: Say = silent) -> GitPin:
+    """The pin of ``ref`` in the repository ``url``, without pull requests; its commit is then in the mirror for good.
+
+    ``mirrors`` is the folder that holds the mirrors. A whole commit that is there already takes no network. Raises
+    SourceError: no such ref, one that may mean two things, an abbreviated commit, no access, no answer.
+    """
+    return mirror_access.using(mirrors, url, lambda place: _pin(place, ref), say)
+
+
+def resolve_all(
+    mirrors: Path, wanted: Sequence[tuple[str, str]], say: Say = silent
+) -> dict[tuple[str, str], GitPin | SourceError]:
+    """The pins of several sources (address, ref), resolved at the same time; for each its pin, or why there is none.
+    ``say`` is called from other threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def answer(asked: tuple[str, str]) -> GitPin | SourceError:
+        try:
+            url, ref = asked
+            return resolve(mirrors, url, ref, say)
+        except SourceError as error:
+            return error
+
+    unique = tuple(dict.fromkeys(wanted))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(unique, pool.map(answer, unique), strict=True))
+
+
+def _pin(place: Place, ref: str) -> GitPin:
+    commit = ref.lower()
+    if not remote_refs.is_commit(commit):
+        there = remote_refs.upstream(place)
+        commit = remote_refs.commit_of(place, there, ref)
+        mirror.keep(place, commit)
+        mirror.update_tags(place, there.tags)
+    mirror.keep(place, commit)
+    version = source_version.version_of(place, commit)
+    return GitPin(place.address.url, ref, commit, version, source_version.date_of(place, commit))

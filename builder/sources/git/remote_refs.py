@@ -1,0 +1,86 @@
+"""What a repository calls by a name: its branches and tags, asked with one ``ls-remote``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from builder.errors import SourceError
+from builder.sources.git.errors import MissingError
+from builder.sources.git.git_command import ANSWER_SECONDS, Place, ask, read
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The names of a repository. ``branches`` and ``tags`` give the object, which for an annotated tag is the tag's
+    own; ``peeled`` gives the commit for those."""
+
+    branches: dict[str, str]
+    tags: dict[str, str]
+    peeled: dict[str, str]
+
+
+def upstream(place: Place) -> Upstream:
+    """Asks for all branches and tags. Under git's protocol 2 the server sends nothing else: the pull requests of vLLM
+    alone would be some megabytes."""
+    found = Upstream({}, {}, {})
+    answer = ask(place, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
+    for line in answer.text.splitlines():
+        commit, _, ref = line.partition("\t")
+        kind, _, name = ref.removeprefix("refs/").partition("/")
+        if kind == "heads":
+            found.branches[name] = commit
+        elif name.endswith("^{}"):
+            found.peeled[name.removesuffix("^{}")] = commit
+        else:
+            found.tags[name] = commit
+    return found
+
+
+def is_commit(ref: str) -> bool:
+    """Whether ``ref`` is a whole commit name, which is never looked up."""
+    return bool(_COMMIT.fullmatch(ref))
+
+
+def commit_of(place: Place, there: Upstream, ref: str) -> str:
+    """The commit that the branch or tag ``ref`` stands for now; ``refs/heads/NAME`` and the like name one kind only.
+
+    Raises MissingError where there is none, SourceError where it may mean two things or is half a commit.
+    """
+    url = place.address.url
+    branch = there.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
+    name = ref.removeprefix("refs/tags/")
+    tag = there.peeled.get(name, there.tags.get(name)) if not ref.startswith("refs/heads/") else None
+    if branch and tag:
+        raise SourceError(
+            f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}",
+            hint=f"write refs/heads/{ref} or refs/tags/{ref}",
+        )
+    found = branch or tag or (_other_ref(place, ref) if ref.startswith("refs/") else None)
+    if found:
+        return found
+    if _ABBREVIATED.fullmatch(ref):
+        whole = read(place, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
+        raise SourceError(
+            f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
+            hint=f"write {whole}"
+            if whole
+            else "write all 40 digits of the commit: part of them may mean another later",
+        )
+    raise MissingError(f"{url} has no branch or tag `{ref}`", hint=_near(there, ref))
+
+
+def _other_ref(place: Place, ref: str) -> str | None:
+    answer = ask(place, ["ls-remote", "--quiet", "source", ref], seconds=ANSWER_SECONDS)
+    pairs = (line.partition("\t") for line in answer.text.splitlines())
+    return next((commit for commit, _, name in pairs if name == ref), None)
+
+
+def _near(there: Upstream, ref: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(ref, [*there.branches, *there.tags], n=3)
+    return f"did you mean {' or '.join(near)}?" if near else "look at the branches and tags there"

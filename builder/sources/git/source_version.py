@@ -1,0 +1,72 @@
+"""The version that a commit's tags make of it, as setuptools-scm makes it when vLLM is built."""
+
+from __future__ import annotations
+
+import re
+
+from builder.sources.git.git_command import Place, must
+
+_LAST_NUMBER = re.compile(r"(.*?)([0-9]+)")
+_DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<distance>[0-9]+)-g[0-9a-f]{40}")
+_DESCRIBE = ["describe", "--tags", "--long", "--always", "--abbrev=40", "--match=v[0-9]*", "--match=[0-9]*"]
+_UNUSABLE_AT_MOST = 20  # tags that look like versions and are none, before giving up
+
+
+def version_of(place: Place, commit: str) -> str:
+    """The version (PEP 440) of ``commit``, which the mirror has: its tag's where it has one, otherwise the next after
+    the nearest tag's as a development release, with the distance and the commit. ``0.0.0.dev…`` where no tag is near.
+
+    This is setuptools-scm's ``guess-next-dev``. Tags with anything before the version do not count: FlashInfer's
+    nightly ones would win otherwise. Seven digits of the commit, because how many git takes by itself depends on the
+    number of objects in the repository.
+    """
+    passed_over: list[str] = []
+    for _ in range(_UNUSABLE_AT_MOST):
+        described = _DESCRIBED.fullmatch(must(place, [*_DESCRIBE, *passed_over, commit]).text)
+        if not described:
+            break
+        version = _highest(place, described["tag"])
+        if version:
+            distance = int(described["distance"])
+            return f"{after(version)}.dev{distance}+g{commit[:7]}" if distance else version
+        passed_over.append(f"--exclude={described['tag']}")
+    return f"0.0.0.dev{must(place, ['rev-list', '--count', commit]).text}+g{commit[:7]}"
+
+
+def date_of(place: Place, commit: str) -> str:
+    """When ``commit`` was committed, RFC 3339 in UTC."""
+    return rfc3339(int(must(place, ["log", "--no-walk", "--format=%ct", commit]).text))
+
+
+def rfc3339(seconds: int) -> str:
+    """Seconds since 1970 as RFC 3339 in UTC."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def after(version: str) -> str:
+    """The version that the one after ``version`` is guessed to be: its last number and one (``0.19.1rc0`` leads to
+    ``0.19.1rc1``); a development release leads to what it develops."""
+    public = version.partition("+")[0]
+    release, developing, _ = public.partition(".dev")
+    if developing:
+        return release
+    number = _LAST_NUMBER.fullmatch(public)
+    return f"{number[1]}{int(number[2]) + 1}" if number else public
+
+
+def _highest(place: Place, tag: str) -> str:
+    """The highest version among the tags of the commit that has ``tag``: a release is often its last candidate too.
+    Empty where none of them is a version."""
+    from packaging.version import InvalidVersion, Version
+
+    commit = must(place, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text
+    names = must(place, ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]).text
+    found: list[Version] = []
+    for name in names.splitlines():
+        try:
+            found.append(Version(name))
+        except InvalidVersion:
+            continue
+    return str(max(found)) if found else ""

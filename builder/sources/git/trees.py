@@ -1,0 +1,129 @@
+"""Whole source trees in the mirrors: kept while upstream has them, for the day that it no longer does.
+
+BuildKit takes a tree from upstream by its commit, submodules included. What is kept here stands in where it cannot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.errors import SourceError
+from builder.sources.git import credentials, mirror, mirror_access
+from builder.sources.git.errors import shortened
+from builder.sources.git.git_command import Place, Say, must, read, silent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Submodules are kept apart from mirrors: without their history, which would end that of a source at the same address.
+_SUBMODULES = "submodules"
+_SUBMODULE = "160000"
+_ADDRESSES = ("https://", "http://", "ssh://", "git://", "git@")
+
+
+@dataclass(frozen=True)
+class Submodule:
+    """Another repository at ``path`` of a tree: its address, and the commit that is meant."""
+
+    path: str
+    url: str
+    commit: str
+
+
+def keep(mirrors: Path, url: str, commit: str, say: Say = silent) -> None:
+    """Brings the contents of all files of ``commit`` into the mirror of ``url``, and the trees of its submodules beside
+    it. A submodule that cannot be had is said: the source's own server is not the one at fault. Raises SourceError."""
+
+    def bring(place: Place) -> tuple[Submodule, ...]:
+        mirror.keep(place, commit)
+        blobs = {name for mode, name, _ in _entries(place, commit) if mode != _SUBMODULE}
+        mirror.bring(place, blobs)
+        return _submodules(place, commit)
+
+    for submodule in mirror_access.using(mirrors, url, bring, say):
+        try:
+            _keep_submodule(mirrors / _SUBMODULES, submodule, say)
+        except SourceError as error:
+            say(f"the submodule {submodule.path} of {credentials.split(url).url} is not kept: {error.message}")
+
+
+def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
+    """Writes the files of ``commit`` and of its submodules, as ``keep`` brought them, into ``folder``. No network.
+
+    Raises SourceError where something of it is not in the mirror.
+    """
+    for submodule in _write(mirrors, url, commit, folder):
+        _write_submodule(mirrors / _SUBMODULES, submodule, folder)
+
+
+def _keep_submodule(mirrors: Path, submodule: Submodule, say: Say) -> None:
+    if not submodule.url.startswith(_ADDRESSES):
+        raise SourceError(f"`{submodule.url}` is no address that is followed")
+    ref = f"{mirror.PINS}/{submodule.commit}"
+
+    def fetch(place: Place) -> tuple[Submodule, ...]:
+        if not must(place, ["for-each-ref", ref]).text:
+            say(f"fetching {submodule.path} from {submodule.url}")
+            mirror.fetch_tree(place, f"{submodule.commit}:{ref}")
+        return _submodules(place, submodule.commit)
+
+    for below in mirror_access.using(mirrors, submodule.url, fetch, say):
+        _keep_submodule(mirrors, below, say)
+
+
+def _write(mirrors: Path, url: str, commit: str, folder: Path) -> tuple[Submodule, ...]:
+    def write(place: Place) -> tuple[Submodule, ...]:
+        folder.mkdir(parents=True, exist_ok=True)
+        index = folder.with_name(f"{folder.name}.index")
+        environ = {"GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
+        answer = read(place, ["read-tree", "-u", "--reset", commit], environ=environ)
+        index.unlink(missing_ok=True)
+        if answer.status:
+            said = shortened(answer.said)
+            raise SourceError(f"the mirror of {place.address.url} does not give all files of {commit}: {said}")
+        return _submodules(place, commit)
+
+    place = mirror_access.locate(mirrors, url)
+    if not place.path.exists():
+        raise SourceError(f"there is no mirror of {place.address.url}")
+    return mirror_access.using(mirrors, url, write)
+
+
+def _write_submodule(mirrors: Path, submodule: Submodule, folder: Path) -> None:
+    into = folder / submodule.path
+    for below in _write(mirrors, submodule.url, submodule.commit, into):
+        _write_submodule(mirrors, below, into)
+
+
+def _entries(place: Place, commit: str) -> list[tuple[str, str, str]]:
+    """Mode, object name and path of everything in a commit but folders."""
+    listed = must(place, ["ls-tree", "-r", "-z", "--full-tree", commit]).output.decode("utf-8", "surrogateescape")
+    pairs = (entry.partition("\t") for entry in listed.split("\0") if entry)
+    return [(meta.split()[0], meta.split()[2], path) for meta, _, path in pairs]
+
+
+def _submodules(place: Place, commit: str) -> tuple[Submodule, ...]:
+    """What ``commit`` has in other repositories; its own files are in the mirror."""
+    links = {path: name for mode, name, path in _entries(place, commit) if mode == _SUBMODULE}
+    if not links:
+        return ()
+    settings = read(place, ["config", f"--blob={commit}:.gitmodules", "--list", "-z"]).text
+    values = dict(setting.partition("\n")[::2] for setting in settings.split("\0"))
+    found = []
+    for key, path in values.items():
+        url = values.get(f"{key.removesuffix('.path')}.url", "")
+        if key.startswith("submodule.") and key.endswith(".path") and path in links and url:
+            found.append(Submodule(path, absolute(place.address.url, url), links[path]))
+    return tuple(found)
+
+
+def absolute(parent: str, url: str) -> str:
+    """The address of a submodule, which may be written from that of its parent: ``../cutlass.git``."""
+    if not url.startswith(("./", "../")):
+        return url
+    base = parent.rstrip("/")
+    while url.startswith(("./", "../")):
+        step, _, url = url.partition("/")
+        base = base.rpartition("/")[0] if step == ".." else base
+    return f"{base}/{url}"

@@ -1,0 +1,143 @@
+"""One file from the hub, which goes on where an earlier process stopped, and is compared with the id of its content.
+
+The cache names a file's content by that id (https://huggingface.co/docs/huggingface_hub/guides/manage-cache): the
+SHA-256 of what Git LFS holds, and of any other file the id that git gives it, a SHA-1.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO, Self
+
+from builder.errors import SourceError
+from builder.storage.huggingface_cache import INCOMPLETE
+
+if TYPE_CHECKING:
+    import threading
+    from pathlib import Path
+    from types import TracebackType
+
+LARGEST = 50_000_000_000
+"""The bytes above which the hub gives a file by its Xet protocol alone."""
+
+_SHA256_DIGITS = 64
+
+Amount = Callable[[int], None]
+"""Takes the bytes that have come since the last time; fewer than none where some have to come again."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file of ``size`` bytes; ``blob`` is the id of its content. ``token`` is the person's, where they gave one."""
+
+    url: str
+    size: int
+    blob: str
+    token: str | None = field(repr=False)
+
+
+class StoppedError(Exception):
+    """Nobody wants the rest of the file any more."""
+
+
+def until(stopped: threading.Event, amount: Amount) -> Amount:
+    """``amount``, which ends the download that it is told of once ``stopped`` is set."""
+
+    def count(more: int) -> None:
+        if stopped.is_set():
+            raise StoppedError
+        amount(more)
+
+    return count
+
+
+def so_far(blobs: Path, blob: str | None) -> int:
+    """The bytes of a file's content that are there already, whole or in part; 0 where its id is not known."""
+    for name in (blob, f"{blob}{INCOMPLETE}") if blob else ():
+        with suppress(FileNotFoundError):
+            return (blobs / name).stat().st_size
+    return 0
+
+
+def put(wanted: Wanted, blobs: Path, link: Path, amount: Amount) -> None:
+    """Brings a file into ``blobs``, and makes ``link`` lead to it.
+
+    A second process that wants the same file waits for the first. Raises SourceError where something else arrived, and
+    what huggingface_hub raises.
+    """
+    blob = blobs / wanted.blob
+    blobs.mkdir(parents=True, exist_ok=True)
+    if not blob.exists():
+        partial = blob.with_name(f"{blob.name}{INCOMPLETE}")
+        with partial.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not blob.exists():
+                _receive(wanted, file, amount)
+                file.flush()
+                _require_whole(wanted, partial)
+                partial.replace(blob)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        link.symlink_to(os.path.relpath(blob, link.parent))
+
+
+def _receive(wanted: Wanted, file: BinaryIO, amount: Amount) -> None:
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    have = file.tell()
+    if have > wanted.size:
+        file.truncate(0)
+        have = 0
+    http_get(
+        wanted.url,
+        file,
+        resume_size=have,
+        headers=build_hf_headers(token=wanted.token),
+        expected_size=wanted.size,
+        tqdm_class=lambda **_said: _Bar(amount),  # type: ignore[arg-type]
+    )
+
+
+def _require_whole(wanted: Wanted, path: Path) -> None:
+    found = _id(path, wanted.blob)
+    if found != wanted.blob:
+        path.unlink()
+        raise SourceError(
+            f"{wanted.url}: what arrived is not what the hub lists (its id is {found}, not {wanted.blob})",
+            hint="run this again: this file begins anew. If it stays so, a proxy or mirror is at fault",
+        )
+
+
+def _id(path: Path, like: str) -> str:
+    """The id of a file's content, of the kind that ``like`` is: see the module."""
+
+    def git() -> hashlib._Hash:
+        # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects#_object_storage
+        return hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, hashlib.sha256 if len(like) == _SHA256_DIGITS else git).hexdigest()
+
+
+class _Bar:
+    """What huggingface_hub takes for a progress bar."""
+
+    def __init__(self, amount: Amount) -> None:
+        self._amount = amount
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def update(self, more: int) -> None:
+        self._amount(more)

@@ -1,0 +1,53 @@
+"""Files of a wheel: read where it lies, a few kilobytes of hundreds of megabytes, and kept by the wheel's hash."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+from builder.sources.wheels import wheel_archive
+from builder.storage import state_file
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from builder.sources.wheels.wheel_lookup import Wheel
+
+# A wheel may carry what goes into site-packages apart: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+_APART = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
+
+
+def read(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
+    """Those of ``paths`` that the wheel puts into site-packages. Raises SourceError where it cannot be read.
+
+    What was read once is in ``cache``, and so is the list of all names: no network for either.
+    """
+    folder = cache / wheel.sha256
+    known = _kept(folder / "names")
+    if known is not None:
+        names = frozenset(known.decode().split("\n"))
+        contents = {path: _kept(_file(folder, path)) for path in paths if path in names}
+        found = {path: content for path, content in contents.items() if content is not None}
+        if len(found) == len(contents):
+            return found
+    with wheel_archive.opened(wheel.address, ca_file) as archive:
+        members = {_APART.sub("", name): name for name in archive.namelist()}
+        found = {path: archive.read(members[path]) for path in paths if path in members}
+    for path, content in found.items():
+        state_file.write(_file(folder, path), content)
+    state_file.write(folder / "names", "\n".join(members).encode())
+    return found
+
+
+def _file(folder: Path, path: str) -> Path:
+    """Where a file is kept: by the hash of its path, which may be any text."""
+    return folder / hashlib.sha256(path.encode()).hexdigest()
+
+
+def _kept(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None

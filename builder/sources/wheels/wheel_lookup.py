@@ -1,0 +1,92 @@
+"""Where the wheels of one exact version lie: asked of uv, which follows the person's indexes, once a version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.errors import SourceError
+from builder.sources import python
+from builder.storage import state_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.definitions.image import PythonWants
+    from builder.sources.environment import Settings
+
+# Nothing is built, so any Python will do: uv would look for the one asked for, which takes longer than the rest.
+_ALONE = ["--universal", "--no-deps", "--python", sys.executable]
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel on an index or in a folder: where it lies, and the SHA-256 (64 hex digits) of it."""
+
+    address: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One exact version (``vllm==0.20.0``), for the Python and from the indexes of ``python``. Of its wheels one with
+    one of ``hashes`` (SHA-256) is meant, or where there are none one for ``platform`` or any: the Python files in them
+    are the same."""
+
+    requirement: str
+    python: PythonWants
+    platform: str
+    hashes: frozenset[str] = frozenset()
+
+
+def find(cache: Path, wanted: Wanted, settings: Settings) -> Wheel:
+    """The wheel that is wanted. ``cache`` remembers what an index answered.
+
+    Raises SourceError where there is no wheel, none with such a hash, or no answer.
+    """
+    wheel = _suitable(wanted, _known(cache, wanted, settings))
+    if wheel is None:
+        found = _ask(wanted, settings)
+        _remember(cache, wanted, settings, found)
+        wheel = _suitable(wanted, found)
+    if wheel is None:
+        raise SourceError(f"none of the wheels of {wanted.requirement} that are found is the pinned one")
+    return wheel
+
+
+def _suitable(wanted: Wanted, found: tuple[Wheel, ...]) -> Wheel | None:
+    machine = python.MACHINES[wanted.platform]
+    pinned = [wheel for wheel in found if wheel.sha256 in wanted.hashes] if wanted.hashes else found
+    return min(pinned, key=lambda one: (machine not in one.address, "-none-any." not in one.address), default=None)
+
+
+def _ask(wanted: Wanted, settings: Settings) -> tuple[Wheel, ...]:
+    request = python.Request(wanted.python, (), (wanted.requirement,), wanted.platform)
+    lock, said = python.compiled(request, settings, (), _ALONE)
+    files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
+    if not files:
+        said = said or "it is there as source code only"
+        raise SourceError(f"no wheel of {wanted.requirement} is found:\n{said}", hint="is the version right?")
+    return tuple(Wheel(file["url"], file["hashes"]["sha256"]) for file in files)
+
+
+def _known(cache: Path, wanted: Wanted, settings: Settings) -> tuple[Wheel, ...]:
+    try:
+        return tuple(Wheel(*one) for one in json.loads(_place(cache, wanted, settings).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return ()
+
+
+def _remember(cache: Path, wanted: Wanted, settings: Settings, found: tuple[Wheel, ...]) -> None:
+    if not any(wheel.address.startswith("file:") for wheel in found):  # a local wheel may be made anew, an upload not
+        content = json.dumps([[wheel.address, wheel.sha256] for wheel in found]).encode()
+        state_file.write(_place(cache, wanted, settings), content)
+
+
+def _place(cache: Path, wanted: Wanted, settings: Settings) -> Path:
+    indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, wanted.python.indexes)
+    key = hashlib.sha256(repr((wanted.requirement, wanted.python.version, indexes)).encode()).hexdigest()
+    return cache / "found" / f"{key}.json"

@@ -1,0 +1,24 @@
+"""Writing into the state folder: what lies there makes the next run quicker, and may vanish at any time."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write(path: Path, content: bytes) -> None:
+    """Makes ``path`` hold ``content``, whole or not at all: several processes may write and read it at a time. A folder
+    that cannot be written to is no error: the work is done, only slower next time."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,120 @@
+"""Checking a file that people write against its JSON Schema, every problem at once and each with its place.
+
+The schemas are the single description of the formats: editors read them, and their ``description`` texts are what an
+error says was meant.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING, Any
+
+from builder.errors import Place, Problem
+from builder.yaml.yaml_file import place_of, places
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.yaml import yaml_file
+
+
+@functools.cache
+def schema(path: Path) -> dict[str, Any]:
+    """The JSON Schema in ``path``."""
+    loaded: dict[str, Any] = json.loads(path.read_bytes())
+    return loaded
+
+
+@functools.cache
+def _validator(path: Path) -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator(schema(path))
+
+
+def problems(data: Any, schema_file: Path, text: str, file: str) -> tuple[Problem, ...]:
+    """Everything in ``data`` (read from ``text``) that its schema refuses; empty when all is well."""
+    errors = list(_validator(schema_file).iter_errors(data))
+    if not errors:
+        return ()
+    known = places(text, file)
+    found: list[Problem] = []
+    for error in errors:
+        found.extend(_explain(error, schema(schema_file), known, file))
+    return tuple(sorted(set(found)))
+
+
+def _explain(error: Any, root: dict[str, Any], known: dict[yaml_file.Path, Place], file: str) -> list[Problem]:
+    path: yaml_file.Path = tuple(error.instance_path)
+    place = place_of(path, known, file)
+    parent = _node(root, list(error.schema_path)[:-1])
+    kind = type(error.kind).__name__
+    if kind == "AdditionalProperties":
+        keys = list(parent.get("properties", {}))
+        return [
+            Problem(place_of((*path, key), known, file), f"unknown key `{key}`{_nearest(key, keys)}")
+            for key in error.kind.unexpected
+        ]
+    if kind == "Required":
+        return [Problem(place, f"the key `{error.kind.property}` is missing{_within(path)}")]
+    meant = parent.get("description", "")
+    said = _shape(error, kind)
+    return [Problem(place, f"{_named(path)}{said}" + (f"; meant is: {meant}" if meant else ""))]
+
+
+def _shape(error: Any, kind: str) -> str:
+    if kind == "Type" and error.instance is None:
+        return "is empty"
+    if kind == "Enum":
+        return f"{_short(error.instance)} is none of {', '.join(map(str, error.kind.options))}"
+    if kind == "Pattern":
+        return f"{_short(error.instance)} has characters that are not allowed here"
+    if kind == "Type":
+        wanted = error.kind.types
+        return f"{_short(error.instance)} is not {' or '.join(_WORDS.get(kind, kind) for kind in wanted)}"
+    if kind in {"OneOfNotValid", "AnyOf", "OneOfMultipleValid"}:
+        return f"{_short(error.instance)} fits none of the forms known here"
+    return str(error.message)
+
+
+_WORDS = {
+    "object": "a mapping (`key: value` lines)",
+    "array": "a list (`- value` lines)",
+    "string": "text (quote it where YAML reads it as a number or as true and false)",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "empty",
+}
+
+
+def _node(root: dict[str, Any], path: list[str | int]) -> dict[str, Any]:
+    node: Any = root
+    for part in path:
+        if isinstance(node, dict) and "$ref" in node:
+            node = _node(root, node["$ref"].removeprefix("#/").split("/"))
+        if part == "$ref":
+            continue
+        node = node[part]
+    return node if isinstance(node, dict) else {}
+
+
+def _nearest(key: str, keys: list[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(key, keys, n=1)
+    return f"; did you mean `{near[0]}`?" if near else f"; known here: {', '.join(keys)}" if keys else ""
+
+
+def _named(path: yaml_file.Path) -> str:
+    return f"`{'.'.join(map(str, path))}`: " if path else ""
+
+
+def _within(path: yaml_file.Path) -> str:
+    return f" in `{'.'.join(map(str, path))}`" if path else ""
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "…"

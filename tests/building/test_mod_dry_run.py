@@ -1,0 +1,129 @@
+"""Before a build: patches that do not apply stop it, and what could not be told is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.building import mod_dry_run
+from builder.definitions.mods import mod_reading
+from builder.errors import FileProblemsError
+from builder.pinning import packages
+from builder.project import Project
+from tests import projects
+from tests.commands.mod_project import INC, NEW, RELEASES, ModProject, diff, made
+from tests.conftest import Command
+from tests.sources.wheelhouse import make_simple_index, make_wheel, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[ModProject]:
+    with made(tmp_path) as there:
+        yield there
+
+
+def require(there: ModProject, version: str, *names: str) -> None:
+    reach = packages.access(there.project, there.environ, there.said.append)
+    mods = mod_reading.load_all(there.project, names)
+    find = {"vllm": packages.released(reach, (), "vllm", version)}.get
+    mod_dry_run.require(mods, find, there.report)
+
+
+def test_patches_that_apply_say_nothing(there: ModProject) -> None:
+    there.add_mod("one")
+    there.add_mod("two", patch=diff(NEW, NEW.replace("ten\n", "TEN\n")))
+    require(there, "0.20.0", "one", "two")
+    require(there, "0.21.0", "one", "two")
+    assert there.said == []
+
+
+def test_every_patch_that_does_not_apply_is_told_with_its_place(there: ModProject) -> None:
+    there.add_mod("one")
+    there.add_mod("two", patch=diff(file="vllm/none.py"))
+    with pytest.raises(FileProblemsError) as caught:
+        require(there, "0.23.0", "one", "two")
+    place = "mods/{}/mod.yaml:2:12: a.patch does not apply to vllm 0.23.0: {}"
+    assert caught.value.message.splitlines() == [
+        place.format("one", f"{INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)"),
+        place.format("two", "vllm/none.py does not exist"),
+    ]
+    assert caught.value.hint == "`builder mods check one --against VERSION…` tells what it applies to"
+
+
+def test_what_is_in_place_or_fits_in_part_is_said(there: ModProject) -> None:
+    there.add_mod("fix")
+    require(there, "0.24.0", "fix")
+    require(there, "0.22.0", "fix")
+    assert there.said[0] == "mod fix: a.patch is in vllm 0.24.0 already"
+    assert there.said[1].startswith(f"mod fix: a.patch fits vllm 0.22.0 in part: {INC}, hunk 2 of 2: at line 3")
+
+
+def test_what_cannot_be_told_here_is_left_to_the_image(there: ModProject) -> None:
+    there.add_mod("fix")
+    there.add_mod("other", package="elsewhere")
+    there.withdraw("0.20.0")
+    require(there, "0.20.0", "fix", "other")
+    fix, other = there.said
+    assert fix.startswith("mod fix: a.patch was not tried before the build: no wheel of vllm==0.20.0 is found")
+    assert other == (
+        "mod other: a.patch was not tried before the build: no pin says which elsewhere it will be; "
+        "its step in the image decides"
+    )
+
+
+def test_what_a_script_before_it_may_have_changed_is_left_to_the_image(there: ModProject) -> None:
+    there.add_mod("fix")
+    projects.add_mod(there.project.root, "legacy", "true\n", {})
+    with pytest.raises(FileProblemsError):
+        require(there, "0.23.0", "fix", "legacy")
+    require(there, "0.23.0", "legacy", "fix")
+    assert there.said == [
+        f"mod fix: a.patch was not tried before the build: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@); "
+        "but legacy may have changed that by then; its step in the image decides"
+    ]
+    require(there, "0.20.0", "legacy", "fix")
+    assert len(there.said) == 1
+
+
+def test_a_file_that_is_put_over_the_package_comes_before_the_patch(there: ModProject) -> None:
+    there.add_mod("fix", "files: [{from: inc.py, to: /usr/lib/python3/dist-packages/vllm/layers/}]")
+    (there.project.mods / "fix/inc.py").write_text(RELEASES["0.20.0"] or "")
+    require(there, "0.25.0", "fix")
+    assert f"{INC} does not exist; but fix may have changed that by then" in there.said[0]
+    there.add_mod("fix", "files: [{from: inc.py, to: .}]")
+    with pytest.raises(FileProblemsError):
+        require(there, "0.25.0", "fix")
+
+
+SOURCES = """\
+sources:
+  vllm: {{wheel: vllm=={version}}}
+python: {{version: "3.12", packages: []}}
+"""
+
+
+@pytest.mark.engine
+def test_a_build_stops_before_it_begins(small: Project, repository: str, builder: Command, tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    make_wheel(wheels, "uv", "1.0")
+    for version in ("0.20.0", "0.22.0", "0.23.0"):
+        make_wheel(wheels, "vllm", version, files={INC: RELEASES[version] or ""})
+    yaml = "description: A mod\npatches: [{file: a.patch, package: vllm}]\n"
+    projects.add_mod(small.root, "fix", "", {"a.patch": diff()}, yaml)
+    make_simple_index(wheels)
+    with serving(wheels) as server:
+        found = {}
+        for version in ("0.20.0", "0.22.0", "0.23.0"):
+            text = projects.IMAGE.format(repository=repository) + SOURCES.format(version=version)
+            projects.write(small.dockerfiles / "small/image.yaml", text)
+            ask = ("build", "small", "--mod", "fix", "--dry-run")
+            code = 2 if version == "0.23.0" else 0
+            found[version] = builder(*ask, code=code, environ={"PIP_INDEX_URL": f"{server.url}/simple"}).stderr
+    assert "a.patch" not in found["0.20.0"]
+    assert "mod fix: a.patch fits vllm 0.22.0 in part" in found["0.22.0"]
+    assert "mods/fix/mod.yaml:2:12: a.patch does not apply to vllm 0.23.0" in found["0.23.0"]

@@ -1,0 +1,64 @@
+"""Which mods are baked, and where the files say so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.building import mod_selection
+from builder.definitions import image
+from builder.definitions.image import ImageDefinition
+from builder.definitions.recipes import recipe
+from builder.definitions.recipes.recipe import Recipe
+from builder.errors import FileProblemsError, UsageError
+from builder.project import Project
+from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = projects.make(tmp_path)
+    projects.add_mod(tmp_path, "other", "true\n", {})
+    return project
+
+
+def define(project: Project, name: str, mods: str) -> ImageDefinition:
+    text = f"{projects.IMAGE.format(repository=name)}mods: {mods}\n"
+    projects.write(project.dockerfiles / name / "image.yaml", text)
+    projects.write(project.dockerfiles / name / "Dockerfile.j2", projects.DOCKERFILE)
+    return image.load(project, name, "linux/arm64")
+
+
+def asking(project: Project, *mods: str) -> Recipe:
+    projects.add_recipe(project.root, "r", "small", "Org/M", list(mods))
+    return recipe.load(project, project.recipes / "r.yaml")
+
+
+def test_each_is_baked_once_on_the_lowest_image_that_asks_for_it(project: Project) -> None:
+    chain = (define(project, "low", "[mods/other]"), define(project, "high", "[]"))
+    found = mod_selection.load(project, chain, asking(project, "mods/other", "mods/template"), ("template",))
+    assert [[mod.name for mod in mods] for mods in found] == [["other"], ["template"]]
+
+
+def test_unknown_ones_are_told_with_their_places_in_all_files(project: Project) -> None:
+    chain = (define(project, "low", "[template, mods/tmplate]"), define(project, "high", "\n  - nothing"))
+    with pytest.raises(FileProblemsError) as caught:
+        mod_selection.load(project, chain, asking(project, "mods/othr"), ("typed",))
+    assert caught.value.message.splitlines() == [
+        "dockerfiles/high/image.yaml:7:5: no mod `nothing` in mods/; there are: other, template",
+        "dockerfiles/low/image.yaml:6:18: no mod `tmplate` in mods/; did you mean template?",
+        "recipes/r.yaml:5:8: no mod `othr` in mods/; did you mean other?",
+    ]
+
+
+def test_one_that_was_typed_has_no_place(project: Project) -> None:
+    with pytest.raises(UsageError) as caught:
+        mod_selection.load(project, (define(project, "low", "[other]"),), None, ("templat",))
+    assert caught.value.message == (
+        f"no mod `templat` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)"
+    )
+    assert caught.value.hint == "did you mean template?"

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from builder.cli import table, wording
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "said"),
+    [
+        ("2026-11-20T11:59:30Z", "just now"),
+        ("2026-11-20T11:55:00Z", "5 min ago"),
+        ("2026-11-20T10:00:00Z", "2 hours ago"),
+        ("2026-11-19T12:00:00Z", "1 day ago"),
+        ("2026-10-01T12:00:00Z", "1 month ago"),
+        ("2024-11-01T12:00:00Z", "2 years ago"),
+        ("2026-11-20T12:00:10Z", "just now"),
+        ("some day", "some day"),
+    ],
+)
+def test_ages(stamp: str, said: str) -> None:
+    assert wording.ago(stamp, NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (192, "3 min 12 s"), (7500, "2 h 05 min")]
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert wording.duration(seconds) == said
+
+
+def test_a_table_fits_its_columns_and_folds_the_last() -> None:
+    rows = [("vllm-node-tf5:7", "good", "Org/Model-One, Org/Model-Two"), ("x:1", "bad", "-")]
+    assert table.lines(("IMAGE", "STATUS", "MODELS"), rows, 42) == [
+        "IMAGE            STATUS  MODELS",
+        "vllm-node-tf5:7  good    Org/Model-One,",
+        "                         Org/Model-Two",
+        "x:1              bad     -",
+    ]

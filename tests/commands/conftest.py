@@ -1,0 +1,82 @@
+"""What the tests of several verbs share."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.definitions.recipes.container import LABEL
+from builder.engine import containers, services
+from builder.engine.client.endpoint import Endpoint
+from builder.project import Project
+from tests import projects, registries
+from tests.commands import git_upstream, serving
+from tests.conftest import command, remove_all
+from tests.registries import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TOP = "repository: {repository}\ndescription: on top\nplatform: host\nfrom: small\nmods: [template]\n"
+DOCKERFILE = """\
+{% import "_parts/metadata.j2" as parts_metadata %}
+{% import "_parts/mods.j2" as parts_mods %}
+FROM {{ base }} AS unmodded
+RUN echo top > /top
+{{ parts_metadata.write(workspace) }}
+{{ parts_mods.bake(mods, workspace, "unmodded") }}
+"""
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    """A registry with nothing in it."""
+    with registries.registry(tmp_path / "registry") as found:
+        yield found
+
+
+@pytest.fixture
+def top(small: Project, endpoint: Endpoint, repository: str) -> Iterator[str]:
+    """The repository of a definition ``top`` on ``small``."""
+    name = f"{repository}-top"
+    projects.write(small.root / "dockerfiles/top/image.yaml", TOP.format(repository=name))
+    projects.write(small.root / "dockerfiles/top/Dockerfile.j2", DOCKERFILE)
+    yield name
+    remove_all(endpoint, name)
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Iterator[git_upstream.Upstream]:
+    """A repository that a git daemon serves."""
+    with git_upstream.serving(tmp_path) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[tuple[Project, str]]:
+    """A project with the stand-in for vLLM in numbers 1 and 2 of a repository, the model paired with 2."""
+    repository = f"builder-test-{secrets.token_hex(4)}"
+    project = serving.make(tmp_path_factory.mktemp("served"), repository)
+    try:
+        for _ in range(2):
+            done = subprocess.run(command(project, "build", "chat"), capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            run_sh = project.mods / "standin/run.sh"
+            projects.write(run_sh, run_sh.read_text() + "touch /second\n")
+        yield project, repository
+    finally:
+        remove_all(endpoint, repository)
+
+
+@pytest.fixture
+def kitchen(built: tuple[Project, str], tmp_path: Path, endpoint: Endpoint) -> Iterator[serving.Kitchen]:
+    """A copy of it for one test; what it serves is gone when the test ends."""
+    made = serving.kitchen(built[0], tmp_path / "project", built[1])
+    yield made
+    for service in services.labelled(endpoint, LABEL):
+        if service.name.startswith(made.name):
+            containers.remove(endpoint, service.id)

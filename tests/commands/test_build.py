@@ -1,0 +1,268 @@
+"""Builds on the real engine, from a recipe to a number, by the command that a person runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.project import Project
+from tests import projects
+from tests.conftest import Command
+
+pytestmark = pytest.mark.engine
+
+
+def read_file(endpoint: Endpoint, image: str, path: str) -> str:
+    from builder.engine import containers
+
+    with containers.running(endpoint, image, labels={"builder.test": "1"}) as box:
+        ran = box.run(["cat", path], timeout=30)
+    assert ran.code == 0, ran.output
+    return ran.output
+
+
+def test_a_recipe_becomes_a_numbered_image_that_serves_its_model(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    done = builder("build", "recipes/chat.yaml")
+    assert done.stdout.splitlines()[0].startswith(f"built {repository}:1 in ")
+    assert "  paired with Org/Model-1B" in done.stdout.splitlines()
+
+    lock = reading.read(small.lock)
+    assert (lock.images[repository].current, lock.images[repository].next) == (1, 2)
+    built = lock.images[repository].numbers[1]
+    assert (built.definition, built.recipe, list(built.mods)) == ("small", "recipes/chat.yaml", ["template"])
+    assert lock.models["Org/Model-1B"].pairing.image == ImageName(repository, 1)
+
+    details = images.inspect(endpoint, f"{repository}:1")
+    assert details is not None
+    assert images.fingerprint(details) == built.fingerprint
+    assert details.labels["builder.input-hash"] == built.input_hash
+    assert set(details.tags) == {f"{repository}:1", f"{repository}:latest"}
+    assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version one\n"
+    assert (small.builds / repository / "1" / "Dockerfile").is_file()
+    assert not list((small.state / "work").iterdir())
+
+
+def test_nothing_changed_builds_nothing(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    before = small.lock.read_bytes()
+    done = builder("build", "chat")
+    assert done.stdout == f"already built as {repository}:1\n"
+    assert small.lock.read_bytes() == before
+    assert len(list((small.state / "logs").iterdir())) == 1
+
+
+def test_a_change_is_named_and_becomes_the_next_number(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "chat")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    done = builder("build", "chat")
+    assert done.stdout.startswith(f"built {repository}:2 in ")
+    assert "  mod template: changed" in done.stdout.splitlines()
+    first, second = (images.inspect(endpoint, f"{repository}:{number}") for number in (1, 2))
+    assert first is not None
+    assert second is not None
+    assert len(second.layers) == len(first.layers)
+    assert [a == b for a, b in zip(first.layers, second.layers, strict=True)] == [True] * (len(first.layers) - 1) + [
+        False
+    ]
+
+
+def test_rolling_a_recipe_back_moves_latest_and_its_model_and_is_its_own_undo(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "chat")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    builder("build", "chat")
+    after_builds = small.lock.read_bytes()
+
+    done = builder("rollback", "chat")
+    assert done.stdout == (
+        f"{repository}:latest: {repository}:2 → {repository}:1\nOrg/Model-1B: {repository}:2 → {repository}:1\n"
+        "  mod template: changed\n"
+    )
+    assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version one\n"
+    lock = reading.read(small.lock)
+    assert lock.images[repository].current == 1
+    assert lock.models["Org/Model-1B"].pairing.image.number == 1
+
+    builder("rollback", "chat")
+    assert small.lock.read_bytes() == after_builds
+    assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version two\n"
+
+
+def test_building_again_after_a_rollback_does_not_undo_it(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    builder("build", "chat")
+    builder("rollback", "chat")
+    before = small.lock.read_bytes()
+    done = builder("build", "chat")
+    assert done.stdout.splitlines() == [
+        f"already built as {repository}:2",
+        f"current is {repository}:1; `builder rollback {repository} --to 2` makes {repository}:2 current",
+        f"Org/Model-1B stays paired with {repository}:1; `builder rollback Org/Model-1B --to 2` moves it",
+    ]
+    assert small.lock.read_bytes() == before
+
+
+def test_further_models_are_paired(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat", "--model", "Org/Draft")
+    assert set(reading.read(small.lock).models) == {"Org/Model-1B", "Org/Draft"}
+    done = builder("build", "chat", "--model", "Org/Late")
+    assert done.stdout.splitlines() == [
+        f"already built as {repository}:1",
+        f"Org/Late is now paired with {repository}:1",
+    ]
+    assert reading.read(small.lock).models["Org/Late"].pairing.image == ImageName(repository, 1)
+
+
+def test_a_dry_run_prints_the_plan_and_touches_nothing(small: Project, builder: Command) -> None:
+    done = builder("build", "chat", "--dry-run")
+    assert [line.split()[:4] for line in done.stdout.splitlines()[1:5]] == [
+        ["to", "build", "base", "image"],
+        ["to", "build", "Dockerfile", "text"],
+        ["to", "build", "build-metadata.yaml", "text"],
+        ["to", "build", "mod", "template"],
+    ]
+    assert "it is the first image of this repository" in done.stdout
+    assert not small.lock.exists()
+    assert not small.state.exists()
+    assert not small.builds.exists()
+
+
+def test_a_dry_run_tells_what_is_built_and_what_is_not(small: Project, builder: Command) -> None:
+    builder("build", "chat")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    said = builder("build", "chat", "--dry-run").stdout.splitlines()
+    assert [line.split()[0] for line in said[1:5]] == ["built", "built", "built", "to"]
+    assert said[-1] == "  mod template: changed"
+
+
+def test_no_promote_leaves_latest_where_it_is(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "small")
+    builder("build", "chat", "--no-promote")
+    assert reading.read(small.lock).images[repository].current == 1
+    first, latest = (images.inspect(endpoint, f"{repository}:{tag}") for tag in ("1", "latest"))
+    assert first is not None
+    assert latest is not None
+    assert first.id == latest.id
+
+
+def test_force_builds_the_same_content_under_the_next_number(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    builder("build", "chat", "--force")
+    numbers = reading.read(small.lock).images[repository].numbers
+    assert numbers[1].input_hash == numbers[2].input_hash
+    assert numbers[1].fingerprint == numbers[2].fingerprint
+
+
+def test_an_image_that_was_deleted_is_built_anew_under_the_next_number(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "chat")
+    for tag in ("1", "latest"):
+        images.remove(endpoint, f"{repository}:{tag}")
+    done = builder("build", "chat")
+    assert f"{repository}:1 was built from the same inputs, but this engine no longer has it" in done.stderr
+    assert reading.read(small.lock).images[repository].current == 2
+
+
+def test_a_number_that_only_the_engine_knows_is_not_taken_again(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:6")
+    done = builder("build", "chat")
+    assert done.stdout.startswith(f"built {repository}:7 in ")
+
+
+def test_locked_refuses_to_resolve_anything(small: Project, builder: Command) -> None:
+    done = builder("build", "chat", "--locked", code=4)
+    assert "images.lock does not cover base of small" in done.stderr
+    builder("build", "chat")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    builder("build", "chat", "--locked")
+
+
+def test_a_check_that_does_not_hold_fails_the_build(small: Project, builder: Command) -> None:
+    yaml = "description: x\nrun: run.sh\ncheck: [{file: chat.jinja, contains: version nine}]\n"
+    projects.write(small.root / "mods/template/mod.yaml", yaml)
+    done = builder("build", "chat", code=6)
+    assert "check of mod template: chat.jinja lacks 'version nine'" in done.stderr
+    assert not small.lock.exists()
+
+
+def test_a_check_script_runs_in_the_image(small: Project, builder: Command) -> None:
+    yaml = "description: x\nrun: run.sh\ncheck: [{run: look.sh}]\n"
+    projects.add_mod(small.root, "looked", "touch /looked\n", {"look.sh": "echo looked in vain; exit 3\n"}, yaml)
+    done = builder("build", "small", "--mod", "looked", code=6)
+    assert "check of mod looked: look.sh fails" in done.stderr
+    assert "looked in vain" in done.stderr
+
+
+def test_what_the_list_shows_is_what_was_built(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    builder("pin", f"{repository}:1")
+    document = json.loads(builder("list", "--json").stdout)
+    assert document["schema_version"] == 1
+    assert [(row["image"], row["state"], row["current"], row["pinned"]) for row in document["images"]] == [
+        (f"{repository}:1", "present", True, True)
+    ]
+    assert document["models"][0]["image"] == f"{repository}:1"
+    heading, row = builder("list").stdout.splitlines()
+    assert heading.split() == ["IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"]
+    assert row.startswith(f"{repository}:1  just now")
+    assert row.endswith("current, untested, pinned  Org/Model-1B")
+
+
+def test_several_targets_are_one_bake_that_builds_what_they_share_once(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    projects.write(
+        small.root / "dockerfiles/small/Dockerfile.j2",
+        projects.DOCKERFILE.replace(
+            "FROM {{ base }} AS unmodded\n", "FROM {{ base }} AS unmodded\nRUN head -c 8 /dev/urandom > /random\n"
+        ),
+    )
+    for name in ("a", "b", "c"):
+        projects.add_mod(small.root, name, f"touch /{name}\n", {})
+        projects.add_recipe(small.root, name, repository, f"Org/{name}", [f"mods/{name}"])
+    done = builder("build", "a", "b", "c")
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("built ")] == [
+        f"{repository}:{number}" for number in (1, 2, 3)
+    ]
+    lock = reading.read(small.lock)
+    assert {model: held.pairing.image.number for model, held in lock.models.items()} == {
+        "Org/a": 1,
+        "Org/b": 2,
+        "Org/c": 3,
+    }
+    found = [images.inspect(endpoint, f"{repository}:{number}") for number in (1, 2, 3)]
+    assert len({details.layers[:-1] for details in found if details}) == 1
+    assert len({details.layers[-1] for details in found if details}) == 3
+    assert len(list((small.state / "logs").iterdir())) == 1
+    again = builder("build", "a", "b", "c").stdout.splitlines()
+    assert [line for line in again if line.startswith("already")] == [
+        f"already built as {repository}:{number}" for number in (1, 2, 3)
+    ]
+
+
+def test_of_several_targets_only_those_that_changed_are_built(
+    small: Project, builder: Command, repository: str
+) -> None:
+    projects.add_mod(small.root, "other", "touch /other\n", {})
+    projects.add_recipe(small.root, "other", repository, "Org/Other", ["mods/other"])
+    builder("build", "chat", "other")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    said = builder("build", "chat", "other").stdout.splitlines()
+    assert said[0] == f"already built as {repository}:2"
+    assert any(line.startswith(f"built {repository}:3 in ") for line in said)

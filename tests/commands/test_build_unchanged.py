@@ -1,0 +1,144 @@
+"""A build with nothing to do answers from memory, and from nothing that may have changed since."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.project import Project
+from tests import projects
+from tests.commands import kept
+from tests.conftest import BASE, Command
+
+pytestmark = pytest.mark.engine
+
+Build = Callable[..., str]
+
+
+@pytest.fixture
+def build(builder: Command) -> Build:
+    """Builds, says what was said, and ``(thought)`` before it where the plan was thought through."""
+
+    def run(*arguments: str) -> str:
+        time.sleep(0.2)  # until the files of before are settled
+        done = builder("build", *arguments, environ={"PYTHONPROFILEIMPORTTIME": "1"})
+        return ("(thought) " if "builder.building.prepare" in done.stderr else "") + done.stdout
+
+    return run
+
+
+@pytest.fixture
+def remembered(build: Build, repository: str) -> str:
+    """The answer for ``chat``, which is remembered from now on."""
+    assert f"built {repository}:1" in build("chat")
+    answer = f"already built as {repository}:1\n"
+    assert build("chat") == f"(thought) {answer}"
+    assert build("chat") == answer
+    return answer
+
+
+def test_a_changed_mod_is_built_and_changed_back_is_there(
+    remembered: str, build: Build, small: Project, repository: str
+) -> None:
+    path = small.mods / "template/chat.jinja"
+    path.write_text("version two\n")
+    assert f"built {repository}:2 in" in build("chat")
+    path.write_text("version one\n")
+    back = (
+        f"{remembered}current is {repository}:2; `builder rollback {repository} --to 1` makes {repository}:1 current\n"
+    )
+    assert build("chat").startswith(f"(thought) {back}")
+    assert build("chat").startswith(back)
+
+
+def test_an_image_that_is_gone_is_built(remembered: str, build: Build, endpoint: Endpoint, repository: str) -> None:
+    for tag in ("1", "latest"):
+        images.remove(endpoint, f"{repository}:{tag}")
+    assert f"(thought) built {repository}:2 in" in build("chat")
+
+
+def test_a_tag_that_means_another_image_is_seen(
+    remembered: str, build: Build, endpoint: Endpoint, repository: str
+) -> None:
+    images.tag(endpoint, BASE, f"{repository}:1")
+    assert f"(thought) built {repository}:2 in" in build("chat")
+
+
+def test_a_mark_is_said(remembered: str, build: Build, builder: Command, repository: str) -> None:
+    builder("mark", f"{repository}:1", "bad")
+    said = f"already built as {repository}:1, which is marked bad: --force builds it again\n"
+    assert build("chat") == f"(thought) {said}"
+    assert build("chat") == said
+
+
+def test_what_a_killed_build_left_undone_is_done(
+    remembered: str, build: Build, small: Project, endpoint: Endpoint, repository: str
+) -> None:
+    kept.killed_before_latest(small, endpoint, repository, 1)
+    assert build("chat") == f"(thought) {remembered}"
+    kept.require_in_line(small, endpoint, repository, 1)
+    assert build("chat") == remembered
+
+
+def test_what_asks_for_more_is_thought_through(remembered: str, build: Build, repository: str) -> None:
+    assert build("chat", "--dry-run").startswith("(thought) ")
+    assert build("chat", "--model", "Org/Other").endswith(f"Org/Other is now paired with {repository}:1\n")
+    assert build("chat", "--update", "base") == f"(thought) {remembered}"
+    assert build("chat", "--force").startswith(f"(thought) built {repository}:2")
+    assert build("small").startswith(f"(thought) built {repository}:3")
+
+
+def test_a_later_number_with_the_same_inputs_may_come_back(
+    remembered: str, build: Build, endpoint: Endpoint, repository: str
+) -> None:
+    build("chat", "--force")
+    found = images.inspect(endpoint, f"{repository}:2")
+    assert found is not None
+    images.tag(endpoint, f"{repository}:2", f"{repository}:elsewhere")
+    images.untag(endpoint, f"{repository}:2")
+    assert build("chat").startswith(f"(thought) {remembered}")
+    assert build("chat").startswith(f"(thought) {remembered}")
+    images.tag(endpoint, f"{repository}:elsewhere", f"{repository}:2")
+    assert build("chat").startswith(f"(thought) already built as {repository}:2\n")
+
+
+def test_a_recipe_from_elsewhere_is_thought_through(
+    remembered: str, build: Build, small: Project, repository: str
+) -> None:
+    outside = small.root.parent / f"{small.root.name}-outside.yaml"
+    outside.write_text((small.recipes / "chat.yaml").read_text())
+    try:
+        for _ in range(2):
+            assert build(str(outside)).startswith("(thought) ")
+    finally:
+        outside.unlink()
+
+
+def test_no_engine_is_said(remembered: str, builder: Command) -> None:
+    done = builder("build", "chat", code=5, environ={"DOCKER_HOST": "unix:///nowhere.sock"})
+    assert "no Docker engine answers" in done.stderr
+
+
+def test_the_latest_answers_stay(remembered: str, build: Build, small: Project) -> None:
+    (ours,) = (small.state / "unchanged").iterdir()
+    for number in range(70):
+        path = ours.with_name(f"other-{number}")
+        path.touch()
+        os.utime(path, (number, number))
+    (small.root / "README").touch()
+    assert build("chat") == f"(thought) {remembered}"
+    left = {path.name for path in ours.parent.iterdir()}
+    assert left == {ours.name, *(f"other-{number}" for number in range(7, 70))}
+    assert build("chat") == remembered
+
+
+def test_what_is_remembered_may_be_deleted(remembered: str, build: Build, small: Project) -> None:
+    for path in (small.state / "unchanged").iterdir():
+        projects.write(path, "{")
+    assert build("chat") == f"(thought) {remembered}"
+    assert build("chat") == remembered

@@ -1,0 +1,280 @@
+"""copy and nodes: further engines, and registries that fail between them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine import containers, images
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint
+from builder.engine.registry import loopback, transfer
+from builder.errors import TransferError
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.project import Project
+from tests import registries
+from tests.conftest import Command, command, remove_all
+from tests.engine.relay import over_tcp
+from tests.registries import Front, Node, Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.engine
+FILLER = 4000  # kilobytes that every node lacks
+
+
+@pytest.fixture(scope="module")
+def node(endpoint: Endpoint) -> Iterator[Node]:
+    """A second engine."""
+    with registries.node("builder-node1", "10.214.0.1/24") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def registry_image(endpoint: Endpoint) -> Iterator[str]:
+    with registries.image(endpoint) as name:
+        yield name
+
+
+@pytest.fixture
+def front(registry: Registry) -> Iterator[Front]:
+    with registries.before(registry) as found:
+        yield found
+
+
+@pytest.fixture
+def built(small: Project, builder: Command, repository: str, node: Node) -> Iterator[str]:
+    """Number 1 of ``small``, which the node lacks."""
+    registries.grow(small, FILLER, "one")
+    builder("build", "chat")
+    yield repository
+    remove_all(node.endpoint, repository)
+
+
+def has(node: Node, name: str, project: Project) -> bool:
+    """Whether the node has the image as images.lock records it."""
+    details = images.inspect(node.endpoint, name)
+    repository, number = images.split(name)
+    recorded = reading.read(project.lock).image(ImageName(repository, int(number)))
+    assert recorded
+    return details is not None and images.fingerprint(details) == recorded.fingerprint
+
+
+def names(node: Node) -> set[str]:
+    """All that the node calls images by."""
+    found = api.request(node.endpoint, "GET", "/images/json") or []
+    return {name for image in found for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))}
+
+
+def test_through_a_registry_of_its_own_only_what_lacks_moves(
+    small: Project, builder: Command, built: str, node: Node, registry_image: str, endpoint: Endpoint
+) -> None:
+    registries.configure(small, nodes={"one": node.host, "gone": "unix:///nobody/here.sock"})
+    environ = {"BUILDER_REGISTRY_IMAGE": registry_image}
+    done = builder("copy", f"{built}:1", "gone", "one", code=1, environ=environ)
+    assert f"{built}:1 is on one, and latest there" in done.stdout
+    assert "is not on gone: no Docker engine answers" in done.stderr
+    assert has(node, f"{built}:1", small)
+    assert not [name for name in names(node) if name.startswith("127.0.0.1")]
+    assert containers.labelled(endpoint, loopback.LABEL) == []
+
+    done = builder("copy", f"{built}:1", "one", environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
+    assert "one: has it already" in done.stderr
+
+    registries.grow(small, 1, "two")
+    builder("build", "chat")
+    done = builder("copy", f"{built}:2", "one", environ=environ)
+    # Of the base, the shared layers and the mod's, one.
+    assert "has it now, 1 layer moved" in done.stderr
+    latest = images.inspect(node.endpoint, f"{built}:latest")
+    assert latest
+    assert f"{built}:2" in latest.tags
+
+
+def test_a_node_that_is_reached_by_tcp_wants_a_registry_before_anything_moves(
+    small: Project, builder: Command, built: str, node: Node, registry: Registry, endpoint: Endpoint
+) -> None:
+    with over_tcp(node.host) as address:
+        registries.configure(small, nodes={"one": address})
+        # Nothing is started for it: an image of a registry that cannot be had is not asked for.
+        done = builder("copy", f"{built}:1", "one", code=1, environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
+        assert f"the engine at {address} cannot reach a registry on this machine" in done.stderr
+        assert "set `registry: HOST:PORT/PATH` in builder.yaml" in done.stderr
+        assert images.inspect(node.endpoint, f"{built}:1") is None
+        registries.configure(small, registry=registry.address, nodes={"one": address})
+        assert f"{built}:1 is on one" in builder("copy", f"{built}:1", "one").stdout
+    assert has(node, f"{built}:1", small)
+
+
+def test_nodes_tell_what_they_have_serve_and_what_is_stale(
+    small: Project, builder: Command, built: str, node: Node, registry: Registry, endpoint: Endpoint
+) -> None:
+    registries.configure(small, registry=registry.address, nodes={"one": node.host, "gone": "tcp://127.0.0.1:9"})
+    builder("copy", f"{built}:1", "one")
+    labels = {
+        "builder.serve": "chat",
+        "builder.serve.image": f"{built}:1",
+        "builder.serve.model": "Org/Model-1B",
+    }
+    with containers.running(node.endpoint, f"{built}:1", labels=labels):
+        found = {one["node"]: one for one in json.loads(builder("nodes", "--json").stdout)["nodes"]}
+        assert found["gone"]["error"]
+        (image,) = found["one"]["images"]
+        assert image == {"image": f"{built}:1", "state": "present", "latest": True, "current": True, "stale": False}
+        assert found["one"]["serving"][0] | {"stale": False} == found["one"]["serving"][0]
+        registries.grow(small, 1, "two")
+        builder("build", "chat")
+        said = builder("nodes").stdout
+        assert "stale latest" in said
+        assert "chat (stale)" in said
+        images.tag(node.endpoint, f"{built}:1", f"{built}:2")
+        assert "moved" in builder("nodes").stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("fault", ["500", "wrong"])
+def test_a_registry_that_fails_leaves_no_half_image_and_a_retry_goes_on(
+    small: Project, builder: Command, built: str, node: Node, front: Front, fault: str
+) -> None:
+    registries.configure(small, registry=front.address, nodes={"one": node.host})
+    builder("push", f"{built}:1")
+    before = names(node)
+    front.fault = fault
+    done = builder("copy", f"{built}:1", "one", code=1)
+    assert front.reached.is_set()
+    assert f"{built}:1 is not on one: " in done.stderr
+    assert "what to do: " in done.stderr
+    assert names(node) == before
+    front.heal()
+    builder("copy", f"{built}:1", "one")
+    assert has(node, f"{built}:1", small)
+
+
+@pytest.mark.full
+def test_a_registry_killed_in_mid_copy(
+    small: Project, builder: Command, built: str, node: Node, front: Front, registry: Registry
+) -> None:
+    registries.configure(small, registry=front.address, nodes={"one": node.host})
+    builder("push", f"{built}:1")
+    front.fault = "stall"
+    copying = subprocess.Popen(command(small, "copy", f"{built}:1", "one"), stderr=subprocess.PIPE, text=True)
+    assert front.reached.wait(60)
+    registry.kill()
+    front.heal()
+    _, said = copying.communicate(timeout=120)
+    assert copying.returncode == 1, said
+    assert f"{built}:1 is not on one: " in said
+    assert f"{built}:1" not in names(node)
+    registry.start()
+    builder("copy", f"{built}:1", "one")
+    assert has(node, f"{built}:1", small)
+
+
+@pytest.mark.full
+def test_a_node_killed_in_mid_copy(small: Project, builder: Command, built: str, node: Node, front: Front) -> None:
+    registries.configure(small, registry=front.address, nodes={"one": node.host})
+    builder("push", f"{built}:1")
+    front.fault = "stall"
+    copying = subprocess.Popen(command(small, "copy", f"{built}:1", "one"), stderr=subprocess.PIPE, text=True)
+    assert front.reached.wait(60)
+    os.kill(node.pid, signal.SIGKILL)
+    _, said = copying.communicate(timeout=120)
+    assert copying.returncode == 1, said
+    assert said.count("is not on one") == 1
+    front.heal()
+    node.script("down")
+    node.script("up")
+    assert f"{built}:1" not in names(node)
+    builder("copy", f"{built}:1", "one")
+    assert has(node, f"{built}:1", small)
+
+
+@pytest.mark.full
+def test_a_connection_that_is_cut_is_made_again_by_the_engine(
+    small: Project, builder: Command, built: str, node: Node, front: Front
+) -> None:
+    registries.configure(small, registry=front.address, nodes={"one": node.host})
+    builder("push", f"{built}:1")
+    front.fault = "cut"
+    builder("copy", f"{built}:1", "one")
+    assert front.reached.is_set()
+    assert has(node, f"{built}:1", small)
+
+
+@pytest.mark.full
+def test_a_registry_that_hangs_is_told(
+    small: Project, builder: Command, built: str, node: Node, front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registries.configure(small, registry=front.address, nodes={"one": node.host})
+    builder("push", f"{built}:1")
+    digest = reading.read(small.lock).images[built].numbers[1].digest
+    assert digest
+    monkeypatch.setattr(transfer, "IDLE", 1.0)
+    front.fault = "stall"
+    with pytest.raises(TransferError, match="nothing has moved for 1 seconds"):
+        transfer.pull(node.endpoint, f"{front.address}/{built}", digest, {}, lambda _: None)
+    front.heal()
+    builder("copy", f"{built}:1", "one")
+    assert has(node, f"{built}:1", small)
+
+
+@pytest.mark.full
+def test_a_slow_registry_is_waited_for(
+    small: Project, builder: Command, built: str, node: Node, front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registries.configure(small, registry=front.address, nodes={"one": node.host})
+    builder("push", f"{built}:1")
+    front.fault = "slow"
+    healing = threading.Timer(3, front.heal)
+    healing.start()
+    builder("copy", f"{built}:1", "one")
+    healing.join()
+    assert has(node, f"{built}:1", small)
+
+
+@pytest.mark.full
+def test_a_node_whose_disk_is_full(small: Project, builder: Command, repository: str, registry: Registry) -> None:
+    registries.grow(small, 60_000, "one")
+    builder("build", "chat")
+    with registries.node("builder-node2", "10.215.0.1/24", disk="120m") as full:
+        registries.configure(small, registry=registry.address, nodes={"full": full.host})
+        done = builder("copy", f"{repository}:1", "full", code=1)
+        assert "no space left on device" in done.stderr
+        assert "make room" in done.stderr
+        assert f"{repository}:1" not in names(full)
+
+
+@pytest.mark.full
+def test_a_copy_that_is_interrupted_or_killed_leaves_no_registry(
+    small: Project, builder: Command, built: str, node: Node, registry_image: str, endpoint: Endpoint
+) -> None:
+    registries.configure(small, nodes={"one": node.host})
+    environ = {**os.environ, "BUILDER_REGISTRY_IMAGE": registry_image}
+    for number in (signal.SIGINT, signal.SIGKILL):
+        argv = command(small, "copy", f"{built}:1", "one")
+        copying = subprocess.Popen(argv, env=environ, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: bool(containers.labelled(endpoint, loopback.LABEL)))
+        copying.send_signal(number)
+        _, said = copying.communicate(timeout=60)
+        assert copying.returncode in {130, -signal.SIGKILL}, said
+        assert len(containers.labelled(endpoint, loopback.LABEL)) == (number == signal.SIGKILL)
+    # The next copy ends what the killed one left.
+    builder("copy", f"{built}:1", "one", environ={"BUILDER_REGISTRY_IMAGE": registry_image})
+    assert containers.labelled(endpoint, loopback.LABEL) == []
+    assert has(node, f"{built}:1", small)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

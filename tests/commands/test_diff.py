@@ -1,0 +1,277 @@
+"""What changed between two numbers, from their build directories and a real git server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.commands import diff
+from builder.definitions import image
+from builder.definitions.image import ImageDefinition
+from builder.definitions.mods.mod import Mod
+from builder.errors import UsageError
+from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
+from builder.plan.make import Ingredients, make
+from builder.plan.model import Plan
+from builder.project import Project
+from builder.sources.git.mirror_reading import Wanted
+from tests import projects
+from tests.commands import kept
+from tests.commands.kept import Kept
+from tests.conftest import command
+from tests.plan.shipped import DIFF, SHA256
+from tests.sources.git_server import Vllm, served_vllm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DATE = "2026-11-19T10:00:00Z"
+REPOSITORY = "vllm-node-tf5"
+
+
+@pytest.fixture(scope="module")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
+    with served_vllm(tmp_path_factory.mktemp("upstream")) as served:
+        yield served
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Kept:
+    return kept.start(tmp_path)
+
+
+def definition(**changes: Any) -> ImageDefinition:
+    found = image.load(Project(projects.REPOSITORY_ROOT), "tf5", "linux/arm64")
+    return replace(found, **changes)
+
+
+def packages(**versions: str) -> PythonPin:
+    locked = tuple(LockedPackage(name.replace("_", "-"), at, ("1" * 64,)) for name, at in sorted(versions.items()))
+    return PythonPin(("as asked",), DATE, locked)
+
+
+def pins(vllm: GitPin | WheelPin, python: PythonPin | None = None, base: str = "b") -> Pins:
+    flashinfer = GitPin("https://example.org/flashinfer.git", "v0.6.7", "f" * 40, "0.6.7", DATE)
+    return Pins(
+        base=BasePin("nvidia/cuda:13.0.2-devel-ubuntu24.04", f"sha256:{base * 64}"),
+        sources={"flashinfer": flashinfer, "vllm": vllm},
+        python=python or packages(torch="2.11.0", uv="0.13.8"),
+        build=packages(cmake="4.2"),
+    )
+
+
+def plan(wanted: Pins, *mods: Mod, **changes: Any) -> Plan:
+    return make(Ingredients(definition(**changes), wanted, {SHA256: DIFF}, mods))
+
+
+def wheel(version: str, commit: str | None = None) -> WheelPin:
+    return WheelPin("vllm", version, commit)
+
+
+def baked(name: str, **files: str) -> Mod:
+    return kept.baked(name, {path.replace("_", "."): text for path, text in files.items()})
+
+
+def between(numbers: Kept, wanted: Wanted | None = None) -> diff.Difference:
+    return diff.run(numbers.project, f"{REPOSITORY}:1", f"{REPOSITORY}:2", wanted or Wanted(), lambda _: None)
+
+
+def said(numbers: Kept, *arguments: str, code: int = 0) -> str:
+    argv = command(numbers.project, "diff", *arguments)
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_upstream_commits_between_two_pins_are_counted_and_named(numbers: Kept, vllm: Vllm) -> None:
+    old = GitPin(vllm.url, "main", vllm.history.v0_19_1, "0.19.1", DATE)
+    new = GitPin(vllm.url, "main", vllm.history.main, "0.19.2.dev6", DATE)
+    numbers.add(plan(pins(old)))
+    numbers.add(plan(pins(new)))
+    (moved,) = between(numbers).sources
+    assert moved.change.name == "vllm"
+    assert moved.gained is not None
+    assert (moved.gained.total, moved.gained.matching, moved.lost) == (6, 6, None)
+    assert moved.gained.commits[0].title == "inc.py changes again"
+
+    lines = said(numbers, "tf5:1", f"{REPOSITORY}:2", code=2)
+    assert "images.lock has no image `tf5:1`" in lines
+    lines = said(numbers, f"{REPOSITORY}:1", REPOSITORY, "--grep", "bugfix")
+    assert f"vllm  0.19.1 ({old.commit[:12]}) → 0.19.2.dev6 ({new.commit[:12]})" in lines
+    assert "  6 upstream commits that came, 1 of them asked for" in lines
+    assert "[Bugfix] ?[31mred?[0m" in lines
+    assert "inc.py changes again" not in lines
+    by_path = json.loads(said(numbers, f"{REPOSITORY}:1", REPOSITORY, "--path", "vllm/file1.py", "--json"))
+    assert [commit["title"] for commit in by_path["sources"][0]["gained"]["commits"]] == [
+        "[Model] Unterstützung für Qwen 模型 🚀"
+    ]
+
+
+def test_the_way_back_tells_what_went(numbers: Kept, vllm: Vllm) -> None:
+    numbers.add(plan(pins(GitPin(vllm.url, "main", vllm.history.main, "0.19.2.dev6", DATE))))
+    numbers.add(plan(pins(GitPin(vllm.url, "main", vllm.history.v0_19_1, "0.19.1", DATE))))
+    (moved,) = between(numbers).sources
+    assert moved.gained is not None
+    assert moved.lost is not None
+    assert (moved.gained.total, moved.lost.total) == (0, 6)
+    lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
+    assert "  6 upstream commits that went" in lines
+    assert "that came" not in lines
+
+
+@pytest.mark.parametrize("path", ["/etc", "..", "../x", "vllm/../../x", ""])
+def test_a_path_outside_the_sources_is_a_mistake(numbers: Kept, path: str) -> None:
+    assert "a path within the sources is wanted" in said(numbers, "a", "b", "--path", path, code=2)
+
+
+def test_a_repository_that_does_not_answer_does_not_hide_the_rest(numbers: Kept, tmp_path: Path) -> None:
+    for commit in ("a", "b"):
+        pin = GitPin(f"file://{tmp_path}/nowhere.git", "main", commit * 40, "0.19", DATE)
+        numbers.add(plan(pins(pin, packages(torch=f"2.{ord(commit)}", uv="0.13.8"))))
+    found = between(numbers)
+    assert "nowhere.git" in found.sources[0].untold
+    assert [change.name for change in found.changes.packages] == ["torch"]
+
+
+def test_wheels_tell_only_their_versions(numbers: Kept) -> None:
+    numbers.add(plan(pins(wheel("0.19.1", "0123456"))))
+    numbers.add(plan(pins(wheel("0.19.2", "789abcd"))))
+    (moved,) = between(numbers).sources
+    assert moved.untold == "it was taken as a wheel, so only versions are known"
+    lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
+    assert "vllm  0.19.1 (0123456) → 0.19.2 (789abcd)\n  it was taken as a wheel" in lines
+
+
+def test_a_wheel_against_git_tells_why_there_is_no_list(numbers: Kept) -> None:
+    numbers.add(plan(pins(wheel("0.19.1"))))
+    numbers.add(plan(pins(GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19.2", DATE))))
+    assert between(numbers).sources[0].untold == "a wheel does not name its whole commit, so only versions are known"
+
+
+def test_pull_requests_come_go_and_are_frozen_anew(numbers: Kept, vllm: Vllm) -> None:
+    pulls = [PullPin(7, "c" * 40, SHA256), PullPin(8, "c" * 40, SHA256)]
+    old = GitPin(vllm.url, "main", vllm.history.main, "0.19.2", DATE, tuple(pulls))
+    other = {"9" * 64: b"another diff\n", SHA256: DIFF}
+    new = replace(old, pulls=(PullPin(8, "d" * 40, "9" * 64), PullPin(9, "c" * 40, SHA256)))
+    numbers.add(plan(pins(old)))
+    numbers.add(make(Ingredients(definition(), pins(new), other, ())))
+    found = between(numbers)
+    assert not found.sources
+    assert [(c.number, c.kind) for c in found.changes.pulls] == [(7, "removed"), (8, "changed"), (9, "added")]
+    assert "\npull requests\n  vllm 7  removed\n  vllm 8  frozen anew" in said(
+        numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2"
+    )
+
+
+def test_mods_are_compared_file_by_file(numbers: Kept) -> None:
+    old = [baked("template", run_sh="true\n", chat_jinja="one\ntwo\n", gone_txt="x\n"), baked("old", run_sh="true\n")]
+    new = [baked("template", run_sh="true\n", chat_jinja="one\n2\x1b[2J\n", logo_png="\0"), baked("new", run_sh="x\n")]
+    numbers.add(plan(pins(wheel("1")), *old))
+    numbers.add(plan(pins(wheel("1")), *new))
+    changed = {change.name: change for change in between(numbers).mods}
+    assert {name: change.kind for name, change in changed.items()} == {
+        "template": "changed",
+        "new": "added",
+        "old": "removed",
+    }
+    chat, gone, logo = changed["template"].files
+    assert chat.lines == ("@@ -1,2 +1,2 @@", " one", "-two", "+2\x1b[2J")
+    assert (gone.path, gone.kind, gone.said) == ("gone.txt", "removed", "2 bytes")
+    assert (logo.path, logo.kind, logo.said) == ("logo.png", "added", "1 bytes")
+    lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2").splitlines()
+    assert lines[lines.index("mod template changed") :][:5] == [
+        "mod template changed",
+        "  chat.jinja: changed",
+        "    @@ -1,2 +1,2 @@",
+        "     one",
+        "    -two",
+    ]
+    assert "    +2?[2J" in lines
+    assert "mod new added" in lines
+    assert "mod old removed" in lines
+
+
+def test_packages_that_went_down_stand_first(numbers: Kept) -> None:
+    old = packages(torch="2.11.0", transformers="5.9.0", went="1", uv="0.13.8", odd="2026b")
+    new = packages(torch="2.10.1", transformers="5.10.0", came="1", uv="0.13.8", odd="2026c")
+    new = replace(new, packages=tuple(p if p.name != "uv" else replace(p, hashes=("9" * 64,)) for p in new.packages))
+    numbers.add(plan(pins(wheel("1"), old)))
+    numbers.add(plan(pins(wheel("1"), new)))
+    assert [(change.name, change.kind) for change in between(numbers).changes.packages] == [
+        ("torch", "down"),
+        ("odd", "up"),
+        ("transformers", "up"),
+        ("came", "in"),
+        ("went", "out"),
+        ("uv", "other files"),
+    ]
+    lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
+    assert "Python packages: 1 down, 2 up, 1 new, 1 gone, 1 other files" in lines
+    assert "  down         torch         2.11.0 → 2.10.1" in lines
+
+
+def test_base_dockerfile_args_and_size_are_told_too(numbers: Kept) -> None:
+    numbers.add(plan(pins(wheel("1"))))
+    args = {**definition().args, "build_jobs": 8, "more": True}
+    template = definition().template + "\nRUN echo more\n"
+    numbers.add(plan(pins(wheel("1"), base="c"), args=args, template=template), size=19_400_000_000)
+    found = between(numbers)
+    assert found.changes.base is not None
+    assert found.changes.base.after == f"nvidia/cuda:13.0.2-devel-ubuntu24.04 sha256:{'c' * 64}"
+    (dockerfile,) = found.dockerfiles
+    assert "+RUN echo more" in dockerfile.lines
+    assert [(c.name, c.before, c.after) for c in found.args] == [("build_jobs", "16", "8"), ("more", None, "true")]
+    lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
+    assert "\nsize\n  19.0 GB → 19.4 GB (+400 MB)\n" in lines
+    own, _, rest = lines.partition("\nDockerfile changed\n")
+    assert all(len(line) <= 80 for line in (own + rest.partition("\n\nargs\n")[2]).splitlines())
+    order = ["base", "Dockerfile changed", "args", "size"]
+    assert [line for line in lines.splitlines() if line in order] == order
+
+
+def test_the_same_inputs_have_no_difference(numbers: Kept) -> None:
+    numbers.add(plan(pins(wheel("1"))))
+    numbers.add(plan(pins(wheel("1"))))
+    assert between(numbers).nothing
+    assert "both were built from the same inputs" in said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
+
+
+def test_a_missing_build_directory_is_said_and_the_lock_still_tells(numbers: Kept, vllm: Vllm) -> None:
+    first = numbers.add(
+        plan(pins(GitPin(vllm.url, "main", vllm.history.v0_19_1, "0.19.1", DATE)), baked("a", run_sh="x"))
+    )
+    new = pins(GitPin(vllm.url, "main", vllm.history.main, "0.19.2.dev6", DATE))
+    numbers.add(plan(new))
+    numbers.write(numbers.lock.with_pins("tf5", "linux/arm64", new))
+    shutil.rmtree(numbers.folder(first))
+    found = between(numbers)
+    assert found.unknown == (f"builds/{REPOSITORY}/1:1:1: the build directory of {REPOSITORY}:1 is gone",)
+    assert found.sources[0].gained is not None
+    assert found.sources[0].gained.total == 6
+    assert [(change.name, change.kind, change.files) for change in found.mods] == [("a", "removed", ())]
+    assert (found.changes.packages, found.changes.base, found.dockerfiles) == ((), None, ())
+
+
+def test_what_is_long_is_cut_and_said_to_be(numbers: Kept) -> None:
+    many = {f"p{number}": "1" for number in range(30)}
+    text = "".join(f"{number}\n" for number in range(60))
+    numbers.add(plan(pins(wheel("1"), packages(**many)), baked("long", run_sh=text)))
+    numbers.add(plan(pins(wheel("1"), packages(**dict.fromkeys(many, "2"))), baked("long", run_sh="")))
+    lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
+    assert "… and 10 more: --full lists them" in lines
+    assert "… and 21 more lines: --full shows them" in lines
+    full = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2", "--full")
+    assert "…" not in full
+    assert "    -59" in full
+
+
+def test_one_image_is_not_enough(numbers: Kept) -> None:
+    assert "two images are wanted" in said(numbers, "a", code=2)
+    with pytest.raises(UsageError, match="images.lock has no image"):
+        between(numbers)

@@ -1,0 +1,268 @@
+"""A source from a real git server: pinned once, moved on request, and what moved is said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.lock.pins import GitPin
+from builder.project import Project
+from tests import projects
+from tests.commands.git_upstream import Upstream
+from tests.conftest import Command
+from tests.sources.wheelhouse import make_index, make_wheel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.engine
+
+IMAGE = """\
+sources:
+  flashinfer: {{git: "{url}", ref: main, pulls: {pulls}}}
+"""
+DOCKERFILE = """\
+FROM scratch AS flashinfer-source
+FROM {{ base }} AS unmodded
+ARG SOURCE_DATE_EPOCH
+RUN --mount=type=bind,from=flashinfer-source,target=/run/builder/source \\
+    --mount=type=bind,source=patches,target=/run/builder/patches <<'EOF'
+# the source
+set -eu
+cp -R /run/builder/source /source
+echo {{ sources.flashinfer.version | sh }} > /source/version
+ls /run/builder/patches > /source/patches
+EOF
+"""
+
+
+def use(project: Project, upstream: Upstream, pulls: list[int]) -> None:
+    """Makes ``small`` take a source from ``upstream``."""
+    image = project.root / "dockerfiles/small/image.yaml"
+    own = image.read_text(encoding="utf-8").partition("sources:")[0]
+    projects.write(image, own + IMAGE.format(url=upstream.url, pulls=pulls))
+    text = (
+        DOCKERFILE
+        if pulls
+        else DOCKERFILE.replace("ls /run/builder/patches > /source/patches\n", "").replace(
+            " \\\n    --mount=type=bind,source=patches,target=/run/builder/patches", ""
+        )
+    )
+    projects.write(project.root / "dockerfiles/small/Dockerfile.j2", text)
+
+
+def pin(project: Project) -> GitPin:
+    (platforms,) = reading.read(project.lock).pins.values()
+    (pins,) = platforms.values()
+    found = pins.sources["flashinfer"]
+    assert isinstance(found, GitPin)
+    return found
+
+
+def test_a_branch_stays_where_it_was_pinned_until_it_is_updated(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    first = upstream.commit("the first", serve="1")
+    upstream.git("tag", "v0.6.7")
+    upstream.git("push", "--quiet", "--tags")
+    use(small, upstream, [])
+    builder("build", "small")
+    assert (pin(small).commit, pin(small).version, pin(small).asked) == (first, "0.6.7", "main")
+
+    second = upstream.commit("a second thought", serve="2")
+    assert builder("build", "small").stdout == f"already built as {repository}:1\n"
+    assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
+
+    said = builder("lock", "small", "--update", "flashinfer").stdout.splitlines()
+    assert said[0].startswith(f"small flashinfer: 0.6.7 ({first[:12]}) → 0.6.8.dev1+g{second[:7]}")
+    assert said[1] == "  1 commits upstream in between"
+    assert said[2].endswith("a second thought")
+    done = builder("build", "small", "--locked")
+    assert done.stdout.startswith(f"built {repository}:2 in ")
+    assert f"  flashinfer commit: {first[:12]} → {second[:12]}" in done.stdout.splitlines()
+
+
+def test_one_source_may_be_moved_to_any_ref(small: Project, builder: Command, upstream: Upstream) -> None:
+    first = upstream.commit("the first", serve="1")
+    upstream.commit("the second", serve="2")
+    use(small, upstream, [])
+    builder("lock", "small")
+    builder("lock", "small", "--update", f"flashinfer={first}")
+    assert (pin(small).commit, pin(small).asked) == (first, "main")
+    assert "only a source taken from git" in builder("lock", "small", "--update", "base=other", code=2).stderr
+    assert "small has no source `vllm`" in builder("lock", "small", "--update", "vllm", code=2).stderr
+
+
+def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    upstream.commit("the first", serve="1\n2\n3\n")
+    upstream.git("checkout", "--quiet", "-b", "feature")
+    upstream.commit("a feature", drafter="new\n")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/40898/head")
+    upstream.git("checkout", "--quiet", "main")
+    use(small, upstream, [40898])
+    builder("build", "small")
+    (pull,) = pin(small).pulls
+    (patch,) = (small.dockerfiles / "small/pulls").iterdir()
+    assert patch.name == f"flashinfer-40898-{pull.sha256[:12]}.patch"
+    assert (small.builds / repository / "1/patches/flashinfer-40898.patch").read_bytes() == patch.read_bytes()
+
+    upstream.git("push", "--quiet", "origin", ":refs/pull/40898/head", ":feature")
+    before = small.lock.read_bytes()
+    builder("build", "small", "--locked", "--force")
+    assert pin(small).pulls == (pull,)
+    assert small.lock.read_bytes() != before
+
+    patch.write_bytes(patch.read_bytes() + b"edited\n")
+    assert "was edited" in builder("build", "small", code=4).stderr
+
+
+def test_adding_and_taking_away_a_pull_request_moves_neither_the_branch_nor_the_others(
+    small: Project, builder: Command, upstream: Upstream
+) -> None:
+    first = upstream.commit("the first", serve="1\n2\n3\n")
+    heads = {}
+    for number, name in ((7, "drafter"), (8, "sampler")):
+        upstream.git("checkout", "--quiet", "-B", "feature", first)
+        heads[number] = upstream.commit("a feature", **{name: "new\n"})
+        upstream.git("push", "--quiet", "origin", f"HEAD:refs/pull/{number}/head")
+    upstream.git("checkout", "--quiet", "main")
+    use(small, upstream, [7])
+    builder("lock", "small")
+    (seven,) = pin(small).pulls
+
+    # Upstream goes on: the branch, and the pull request that is pinned.
+    second = upstream.commit("the second", serve="2\n2\n3\n")
+    upstream.git("checkout", "--quiet", "-B", "feature", heads[7])
+    upstream.commit("on it goes", drafter="newer\n")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/7/head")
+    upstream.git("checkout", "--quiet", "main")
+
+    use(small, upstream, [7, 8])
+    assert ": flashinfer\n" in builder("lock", "--check", code=4).stdout
+    builder("lock", "small")
+    assert pin(small).commit == first
+    assert pin(small).pulls[0] == seven
+    assert [(pull.number, pull.head) for pull in pin(small).pulls] == [(7, heads[7]), (8, heads[8])]
+    use(small, upstream, [8])
+    builder("lock", "small")
+    assert (pin(small).commit, [pull.number for pull in pin(small).pulls]) == (first, [8])
+    # What was taken away and comes back is frozen as it is then.
+    use(small, upstream, [7])
+    builder("lock", "small")
+    assert (pin(small).commit, pin(small).pulls[0].head != heads[7]) == (first, True)
+
+    (patch,) = (small.dockerfiles / "small/pulls").glob(f"flashinfer-7-{pin(small).pulls[0].sha256[:12]}.patch")
+    patch.unlink()
+    use(small, upstream, [7, 8])
+    assert "cannot be read" in builder("lock", "small", code=4).stderr
+    builder("lock", "small", "--update", "flashinfer")
+    assert pin(small).commit == second
+    assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
+
+
+def test_a_pull_request_that_does_not_apply_is_named_before_anything_is_built(
+    small: Project, builder: Command, upstream: Upstream
+) -> None:
+    upstream.commit("the first", serve="1\n2\n3\n")
+    upstream.git("checkout", "--quiet", "-b", "feature")
+    upstream.commit("a feature", serve="1\ntwo\n3\n")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/7/head")
+    upstream.git("checkout", "--quiet", "main")
+    upstream.commit("elsewhere", serve="1\nII\n3\n")
+    use(small, upstream, [7])
+    said = builder("build", "small", code=6).stderr
+    assert "pull request 7" in said
+    assert "serve.py" in said
+    assert not small.lock.exists()
+    assert not (small.state / "logs").exists()
+
+
+def test_a_wish_that_resolves_to_the_same_is_recorded_without_a_build(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    first = upstream.commit("the first", serve="1")
+    use(small, upstream, [])
+    builder("build", "small")
+    image = small.root / "dockerfiles/small/image.yaml"
+    projects.write(image, image.read_text(encoding="utf-8").replace("ref: main", f"ref: {first}"))
+    assert builder("build", "small").stdout == f"already built as {repository}:1\n"
+    assert pin(small).asked == first
+
+
+def test_the_closures_follow_what_the_source_itself_says(
+    small: Project, builder: Command, upstream: Upstream, tmp_path: Path
+) -> None:
+    names = ("serve", "kernel", "uv", "torch", "tool", "flashinfer-python")
+    wheels = [make_wheel(tmp_path / "files", name, "1.0") for name in names]
+    environ = {"PIP_INDEX_URL": make_index(tmp_path / "simple", wheels), "PIP_FIND_LINKS": ""}
+    projects.write(upstream.work / "requirements.txt", "-r common.txt\nflashinfer-python==1.0\n")
+    projects.write(upstream.work / "common.txt", "kernel  # in a comment\n")
+    first = upstream.commit("the first", serve="1")
+    use(small, upstream, [])
+    image = small.root / "dockerfiles/small/image.yaml"
+    text = image.read_text(encoding="utf-8").replace("pulls: []", "requirements: [requirements.txt]")
+    projects.write(image, text + 'python: {version: "3.12", packages: [serve], build: [tool]}\n')
+
+    builder("lock", "small", environ=environ)
+    (platforms,) = reading.read(small.lock).pins.values()
+    (pins,) = platforms.values()
+    assert pins.python is not None
+    assert pins.build is not None
+    assert [package.name for package in pins.python.packages] == ["kernel", "serve", "uv"]
+    assert f"requirements.txt of flashinfer {first}" in pins.python.asked
+    assert [package.name for package in pins.build.packages] == ["kernel", "tool", "torch"]
+    assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
+
+
+def test_two_targets_share_a_pull_request_that_is_frozen_for_the_first(
+    small: Project, builder: Command, upstream: Upstream, repository: str
+) -> None:
+    upstream.commit("the first", serve="1\n")
+    upstream.git("checkout", "--quiet", "-b", "feature")
+    upstream.commit("a feature", drafter="new\n")
+    upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/40898/head")
+    use(small, upstream, [40898])
+    text = (small.root / "dockerfiles/small/Dockerfile.j2").read_text(encoding="utf-8")
+    mods = '{% import "_parts/mods.j2" as parts_mods %}\n{{ parts_mods.bake(mods, workspace, "unmodded") }}\n'
+    projects.write(small.root / "dockerfiles/small/Dockerfile.j2", text + "RUN mkdir -p /workspace/vllm\n" + mods)
+    upstream.git("checkout", "--quiet", "main")
+    builder("build", "small", "chat")
+    assert sorted(reading.read(small.lock).images[repository].numbers) == [1, 2]
+
+
+def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
+    small: Project, builder: Command, upstream: Upstream, endpoint: Endpoint
+) -> None:
+    commit = upstream.commit("the first", serve="1")
+    use(small, upstream, [])
+    for name, ref, base in (("typo", "mian", "debian:bookworm-slim"), ("baseless", "main", "localhost:1/none:1")):
+        text = (small.dockerfiles / "small/image.yaml").read_text(encoding="utf-8")
+        text = text.replace("ref: main", f"ref: {ref}").replace("debian:bookworm-slim", base)
+        projects.write(small.dockerfiles / name / "image.yaml", text)
+        projects.write(small.dockerfiles / name / "Dockerfile.j2", DOCKERFILE)
+    done = builder("lock", code=6)
+    lines = done.stderr.partition("error: ")[2].splitlines()
+    assert lines[0].startswith("baseless base: base image localhost:1/none:1 cannot be resolved")
+    assert lines[1].startswith(f"  typo flashinfer: {upstream.url} has no branch or tag `mian`")
+    assert lines[2].startswith("what to do: ")
+    assert "small flashinfer: not pinned → " in done.stdout
+    pins = {name: next(iter(found.values())) for name, found in reading.read(small.lock).pins.items()}
+    assert {name: (found.base is not None, len(found.sources)) for name, found in pins.items()} == {
+        "small": (True, 1),
+        "baseless": (False, 1),
+        "typo": (True, 0),
+    }
+    assert pins["baseless"].sources["flashinfer"].commit == commit
+    missing = builder("lock", "--check", code=4).stdout
+    assert [line.partition(" on ")[0] for line in missing.splitlines()] == [
+        "not pinned: baseless",
+        "not pinned: typo",
+    ]
+    assert "images.lock does not cover base of baseless" in builder("build", "baseless", "--locked", code=4).stderr
+    said = builder("build", "small", "--locked", "--update", "flashinfer", code=2).stderr
+    assert "give one of them" in said

@@ -1,0 +1,454 @@
+"""export-image and import-image: from one engine to another by a file, and files that are not what they were."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint, environment
+from builder.lock import reading, text
+from builder.lock.model import ImageName, Lock
+from builder.project import Project
+from tests import registries
+from tests.commands import kept
+from tests.conftest import Command, command, remove_all
+from tests.registries import Node
+from tests.stock import number, stock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.engine
+
+FILLER = 3000  # kilobytes in the layer of number 1 that number 2 does not have
+KILLS = 8
+MODEL = "Org/Model-1B"
+
+
+@pytest.fixture(scope="module")
+def node(endpoint: Endpoint) -> Iterator[Node]:
+    """A second engine."""
+    with registries.node("builder-node3", "10.216.0.1/24") as found:
+        yield found
+
+
+@dataclass(frozen=True)
+class Far:
+    """Another machine: a project of its own, and its own engine."""
+
+    project: Project
+    endpoint: Endpoint
+    environ: dict[str, str]
+    repository: str
+
+    def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        argv = command(self.project, *arguments)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, env=self.environ)
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    @property
+    def lock(self) -> Lock:
+        return reading.read(self.project.lock)
+
+    def state(self) -> tuple[object, ...]:
+        """All that an import may change: the record, the build directories, the names of images."""
+        lock = self.project.lock.read_bytes() if self.project.lock.exists() else b""
+        builds = sorted(str(path) for path in self.project.builds.rglob("*"))
+        return lock, builds, images.tags(self.endpoint)
+
+    def fingerprint(self, number: int) -> str:
+        details = images.inspect(self.endpoint, f"{self.repository}:{number}")
+        assert details
+        return images.fingerprint(details)
+
+
+def docker(endpoint: Endpoint, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Docker's own command, of the engine's own version."""
+    program = Path(endpoint.buildx[0]).with_name("docker")
+    argv = [str(program) if program.exists() else "docker", *arguments]
+    return subprocess.run(argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True)
+
+
+@pytest.fixture
+def far(small: Project, tmp_path: Path, repository: str, node: Node) -> Iterator[Far]:
+    project = Project(tmp_path / "far")
+    for folder in ("dockerfiles", "mods", "recipes"):
+        shutil.copytree(small.root / folder, project.root / folder)
+    yield Far(project, node.endpoint, {**os.environ, "DOCKER_HOST": node.host}, repository)
+    remove_all(node.endpoint, repository)
+
+
+@pytest.fixture
+def built(small: Project, builder: Command) -> Project:
+    """Numbers 1 and 2, which differ in their last layer; the model is paired with 2."""
+    registries.grow(small, FILLER, "one")
+    builder("build", "chat")
+    registries.grow(small, 1, "two")
+    builder("build", "chat")
+    return small
+
+
+def recorded(project: Project, repository: str, number: int) -> str:
+    image = reading.read(project.lock).image(ImageName(repository, number))
+    assert image
+    return image.fingerprint
+
+
+def test_a_number_comes_to_another_machine_by_a_file(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
+) -> None:
+    file = tmp_path / "one.tar"
+    builder("mark", f"{repository}:1", "good", "--note", "served a week")
+    done = json.loads(builder("export-image", f"{repository}:1", str(file), "--json").stdout)
+    assert done["size"] == file.stat().st_size
+    assert [path.name for path in tmp_path.glob(".one*")] == []
+
+    said = far("import-image", str(file)).stdout
+    assert said.startswith(f"{repository}:1 imported, {done['layers']} layers, ")
+    assert far.fingerprint(1) == recorded(built, repository, 1)
+    mine, theirs = (reading.read(one.lock).image(ImageName(repository, 1)) for one in (built, far.project))
+    assert mine == theirs
+    held = far.lock.images[repository]
+    # Number 2 was given on the other machine: it is not given again here.
+    assert (held.current, held.next) == (1, 3)
+    (row,) = json.loads(far("list", "--json").stdout)["images"]
+    assert (row["image"], row["state"], row["status"]) == (f"{repository}:1", "present", "good")
+    # All is there; the project's mod has changed since number 1.
+    assert all(line.startswith("changed ") for line in far("verify").stdout.splitlines())
+    latest = images.inspect(far.endpoint, f"{repository}:latest")
+    assert latest
+    assert f"{repository}:1" in latest.tags
+
+    before = far.state()
+    assert far("import-image", str(file)).stdout.startswith(f"{repository}:1 is here already\n")
+    assert far.state() == before
+
+    # What serves the model and what is current stays; the model comes with the number that serves it.
+    builder("export-image", "small", str(file), "--force")
+    said = far("import-image", str(file)).stdout
+    assert f"it serves {MODEL}" in said
+    assert f"`builder promote {repository}:2` makes it current" in said
+    assert far.lock.images[repository].current == 1
+    assert f"{repository}:1 → {repository}:2" in far("rollback", "small", "--to", "2").stdout
+    assert far.lock.images[repository].current == 2
+    assert not [name for name in images.tags(far.endpoint) if name.startswith("builder-work")]
+
+
+def test_since_moves_only_what_differs(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str, endpoint: Endpoint
+) -> None:
+    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
+    builder("export-image", f"{repository}:1", str(whole))
+    done = builder("export-image", f"{repository}:2", str(part), "--since", "1").stdout
+    assert f"{repository}:2 is in {part}: 1 layer, " in done
+    assert f"to be imported where {repository}:1 is" in done
+    # The base and the shared layers stay at home; what number 2 has of its own is a few kilobytes.
+    with tarfile.open(part) as archive:
+        own = sum(member.size for member in archive if member.name.startswith("blobs/"))
+    assert own < 30_000
+    assert part.stat().st_size < 200_000 < FILLER * 1000 < whole.stat().st_size
+
+    before = far.state()
+    refused = far("import-image", str(part), code=7).stderr
+    assert f"beyond {repository}:1, which this engine lacks" in refused
+    assert "without --since" in refused
+    assert far.state() == before
+    # Another program would make half an image of it.
+    assert "Loaded" not in docker(far.endpoint, "load", "-i", str(part)).stdout
+    assert images.tags(far.endpoint, [repository]) == {}
+
+    far("import-image", str(whole))
+    assert far("import-image", str(part)).stdout.startswith(f"{repository}:2 imported, 1 layer, ")
+    assert far.fingerprint(2) == recorded(built, repository, 2)
+    assert not [name for name in images.tags(endpoint) if name.endswith(f"{repository}:2") and "/" in name]
+    ran = docker(far.endpoint, "run", "--rm", "--network", "none", f"{repository}:2", "wc", "-c", "/filler")
+    assert ran.stdout == "1024 /filler\n", ran.stderr
+
+
+def test_other_content_under_the_needed_number(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
+) -> None:
+    part = tmp_path / "part.tar"
+    builder("export-image", f"{repository}:2", str(part), "--since", "1")
+    stock(far.project, far.endpoint, repository, (1,), ())
+    before = far.state()
+    assert f"{repository}:1, which has other content in this engine" in far("import-image", str(part), code=7).stderr
+    assert far.state() == before
+
+
+def test_a_number_is_never_given_to_other_content(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
+) -> None:
+    file = tmp_path / "one.tar"
+    builder("export-image", f"{repository}:1", str(file))
+    # Somebody's own image, that no images.lock knows.
+    number(far.endpoint, repository, 1)
+    before = far.state()
+    assert "in this engine has other content" in far("import-image", str(file), code=7).stderr
+    assert far.state() == before
+    images.remove(far.endpoint, f"{repository}:1")
+    # A build of that machine.
+    stock(far.project, far.endpoint, repository, (1,), ())
+    before = far.state()
+    assert f"{repository}:1 is another image here" in far("import-image", str(file), code=7).stderr
+    assert far.state() == before
+
+
+def test_what_was_pruned_comes_back(
+    built: Project, builder: Command, tmp_path: Path, repository: str, endpoint: Endpoint
+) -> None:
+    file = tmp_path / "one.tar"
+    builder("export-image", f"{repository}:1", str(file))
+    before = built.lock.read_bytes()
+    lock = reading.read(built.lock)
+    name = ImageName(repository, 1)
+    image = lock.image(name)
+    assert image
+    images.remove(endpoint, str(name))
+    built.lock.write_text(text.dump(lock.with_image(name, replace(image, pruned="2026-11-21T00:00:00Z"))))
+    shutil.rmtree(built.builds / repository / "1")
+    assert f"{repository}:1 imported" in builder("import-image", str(file)).stdout
+    assert built.lock.read_bytes() == before
+    assert (built.builds / repository / "1/bake.json").exists()
+
+
+def test_what_is_here_without_its_record_is_recorded(
+    built: Project, builder: Command, tmp_path: Path, repository: str, endpoint: Endpoint
+) -> None:
+    file = tmp_path / "two.tar"
+    builder("export-image", f"{repository}:2", str(file))
+    built.lock.unlink()
+    assert "images.lock is lost" in builder("import-image", str(file), code=4).stderr
+    built.lock.write_text(text.dump(Lock()))
+    said = builder("import-image", str(file)).stdout
+    assert said.startswith(f"{repository}:2 is here already\nit serves {MODEL}\n")
+    assert [*reading.read(built.lock).images[repository].numbers] == [2]
+
+
+def test_docker_takes_a_whole_one(built: Project, builder: Command, far: Far, tmp_path: Path, repository: str) -> None:
+    file = tmp_path / "two.tar"
+    builder("export-image", f"{repository}:2", str(file))
+    assert f"Loaded image: {repository}:2" in docker(far.endpoint, "load", "-i", str(file)).stdout
+    assert far.fingerprint(2) == recorded(built, repository, 2)
+    # The engine has it by now; its record and its build directory come from the file.
+    far("import-image", str(file))
+    assert far("verify").stdout == "all is as images.lock has it\n"
+
+
+def test_what_cannot_be_meant_is_refused(
+    built: Project, builder: Command, tmp_path: Path, repository: str, endpoint: Endpoint
+) -> None:
+    file = tmp_path / "some.tar"
+    assert "has no number 9" in builder("export-image", f"{repository}:9", str(file), code=2).stderr
+    assert "has no number 9" in builder("export-image", f"{repository}:2", str(file), "--since", "9", code=2).stderr
+    assert "left out of itself" in builder("export-image", f"{repository}:2", str(file), "--since", "2", code=2).stderr
+    assert "No such file" in builder("export-image", f"{repository}:2", str(tmp_path / "no/f.tar"), code=2).stderr
+    file.write_text("mine")
+    assert "--force" in builder("export-image", f"{repository}:2", str(file), code=2).stderr
+    assert file.read_text() == "mine"
+    assert "no tar file" in builder("import-image", str(file), code=1).stderr
+    assert "No such file" in builder("import-image", str(tmp_path / "none"), code=2).stderr
+    saved = tmp_path / "saved.tar"
+    assert docker(endpoint, "save", "-o", str(saved), f"{repository}:2").returncode == 0
+    assert "no archive of `builder export-image`" in builder("import-image", str(saved), code=1).stderr
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "flipped in the record", "other content"])
+def test_a_damaged_file_changes_nothing(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str, damage: str
+) -> None:
+    file = tmp_path / "one.tar"
+    builder("export-image", f"{repository}:1", str(file))
+    content = bytearray(file.read_bytes())
+    if damage == "cut":
+        del content[len(content) // 2 :]
+    elif damage == "flipped":
+        content[_of_the_largest(file)] ^= 1
+    elif damage == "flipped in the record":
+        content[content.index(b"input_hash: sha256:") + 30] ^= 1
+    else:  # what a hand would make of it, checksums and all
+        fingerprint = recorded(built, repository, 1).encode()
+        content = content.replace(fingerprint, f"sha256:{'1' * 64}".encode())
+    file.write_bytes(content)
+    before = far.state()
+    assert f"error: {file} is damaged: " in far("import-image", str(file), code=1).stderr
+    assert far.state() == before
+
+
+def _of_the_largest(file: Path) -> int:
+    """Where the middle of the largest layer is."""
+    with tarfile.open(file) as archive:
+        member = max(archive.getmembers(), key=lambda one: one.size)
+        return member.offset_data + member.size // 2
+
+
+def test_a_full_disk_leaves_no_file(built: Project, builder: Command, tmp_path: Path, repository: str) -> None:
+    folder = tmp_path / "stick"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
+    try:
+        said = builder("export-image", f"{repository}:1", str(folder / "one.tar"), code=1).stderr
+        assert "was not written: No space left on device" in said
+        assert "make room there" in said
+        assert list(folder.iterdir()) == []
+        builder("export-image", f"{repository}:2", str(folder / "two.tar"), "--since", "1")
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def killed(argv: list[str], environ: dict[str, str], seconds: float) -> bool:
+    """Kills a command after a while; False where it had ended by then."""
+    process = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    return process.wait() != 0
+
+
+def test_a_killed_export_leaves_the_file_that_was_there(
+    built: Project, builder: Command, tmp_path: Path, repository: str, endpoint: Endpoint
+) -> None:
+    file = tmp_path / "one.tar"
+    argv = command(built, "export-image", f"{repository}:1", str(file), "--force")
+    began = time.monotonic()
+    subprocess.run(argv, check=True)
+    took, size = time.monotonic() - began, file.stat().st_size
+    file.write_text("what was there")
+    kills = [killed(argv, dict(os.environ), took * step / KILLS) for step in range(1, KILLS)]
+    assert any(kills)
+    assert file.read_bytes() == b"what was there" or file.stat().st_size == size
+    builder("export-image", f"{repository}:1", str(file), "--force")
+    builder("import-image", str(file))
+    assert [path.name for path in tmp_path.glob("*one.tar*")] == ["one.tar"]
+    assert set(images.tags(endpoint, [f"*/{repository}", f"builder-work:{repository}-*"])) == set()
+
+
+def test_an_import_puts_right_what_a_killed_one_left(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
+) -> None:
+    file = tmp_path / "two.tar"
+    builder("export-image", f"{repository}:2", str(file))
+    far("import-image", str(file))
+    kept.killed_before_latest(far.project, far.endpoint, repository, 2)
+    assert "already" in far("import-image", str(file)).stdout
+    kept.require_in_line(far.project, far.endpoint, repository, 2)
+
+
+def test_a_killed_import_leaves_all_or_nothing(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
+) -> None:
+    file = tmp_path / "two.tar"
+    builder("export-image", f"{repository}:2", str(file))
+    argv = command(far.project, "import-image", str(file))
+    began = time.monotonic()
+    far("import-image", str(file))
+    took = time.monotonic() - began
+    whole = far.fingerprint(2)
+    ended = 0
+    for step in range(1, KILLS):
+        remove_all(far.endpoint, repository)
+        far.project.lock.unlink()
+        shutil.rmtree(far.project.builds)
+        ended += not killed(argv, far.environ, took * step / KILLS)
+        # What a killed one left is put right by the next that writes.
+        if repository in far.lock.images and far.lock.images[repository].numbers:
+            assert far.fingerprint(2) == whole
+            assert (far.project.builds / repository / "2").exists()
+        far("import-image", str(file))
+        assert far.fingerprint(2) == whole
+        assert [*far.lock.images[repository].numbers] == [2]
+        tags = {name for name in images.tags(far.endpoint) if "@" not in name}
+        assert tags & {f"{repository}:2", f"{repository}:latest"} == {f"{repository}:2", f"{repository}:latest"}
+        assert not [name for name in tags if name.startswith("builder-work")]
+        assert not list((far.project.state / "work").iterdir())
+    assert ended < KILLS - 1
+
+
+@pytest.fixture(scope="module")
+def older(endpoint: Endpoint) -> Iterator[Node]:
+    """An engine with the classic image store, where layers are kept unpacked."""
+    with registries.node("builder-node6", "10.219.0.1/24", classic=True) as found:
+        yield found
+
+
+def test_the_classic_store_exports_and_imports(
+    small: Project, builder: Command, older: Node, far: Far, tmp_path: Path, repository: str
+) -> None:
+    at_older = {**far.environ, "DOCKER_HOST": older.host}
+    stock(small, older.endpoint, repository, (1, 2))
+    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
+    try:
+        builder("export-image", f"{repository}:1", str(whole), environ=at_older)
+        done = builder("export-image", f"{repository}:2", str(part), "--since", "1", environ=at_older).stdout
+        assert ": 1 layer, " in done
+        # To an engine with the other store, where what it did not pack itself lies as it came.
+        far("import-image", str(whole))
+        far("import-image", str(part))
+        assert [far.fingerprint(n) for n in (1, 2)] == [recorded(small, repository, n) for n in (1, 2)]
+        # And back to one of its own kind.
+        remove_all(older.endpoint, repository)
+        again = replace(far, endpoint=older.endpoint, environ=at_older, project=Project(tmp_path / "again"))
+        shutil.copytree(small.root / "dockerfiles", again.project.root / "dockerfiles")
+        assert "lacks" in again("import-image", str(part), code=7).stderr
+        again("import-image", str(whole))
+        again("import-image", str(part))
+        assert [again.fingerprint(n) for n in (1, 2)] == [recorded(small, repository, n) for n in (1, 2)]
+    finally:
+        remove_all(older.endpoint, repository)
+
+
+def test_an_older_engine_takes_packed_layers(
+    built: Project, builder: Command, older: Node, far: Far, tmp_path: Path, repository: str
+) -> None:
+    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
+    builder("export-image", f"{repository}:1", str(whole))
+    builder("export-image", f"{repository}:2", str(part), "--since", "1")
+    there = replace(far, endpoint=older.endpoint, environ={**far.environ, "DOCKER_HOST": older.host})
+    try:
+        there("import-image", str(whole))
+        there("import-image", str(part))
+        assert [there.fingerprint(n) for n in (1, 2)] == [recorded(built, repository, n) for n in (1, 2)]
+    finally:
+        remove_all(older.endpoint, repository)
+
+
+def test_layers_that_are_packed_in_another_way_are_not_taken(
+    small: Project, builder: Command, far: Far, tmp_path: Path, repository: str, endpoint: Endpoint
+) -> None:
+    """What the needed number is made of is there, and its layers are other blobs."""
+    stock(small, endpoint, repository, (1, 2))
+    part = tmp_path / "part.tar"
+    builder("export-image", f"{repository}:2", str(part), "--since", "1")
+    number(far.endpoint, repository, 1, pack=gzip.compress)
+    before = far.state()
+    said = far("import-image", str(part), code=1).stderr
+    assert f"keeps the layers of {repository}:1 packed in another way" in said
+    assert "without --since" in said
+    assert far.state() == before
+
+
+def test_an_engine_without_room_takes_nothing(
+    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
+) -> None:
+    file = tmp_path / "one.tar"
+    builder("export-image", f"{repository}:1", str(file))
+    with registries.node("builder-node7", "10.220.0.1/24", disk="30m") as small:
+        full = replace(far, endpoint=small.endpoint, environ={**far.environ, "DOCKER_HOST": small.host})
+        before = full.state()
+        said = full("import-image", str(file), code=1).stderr
+        assert "no space left" in said
+        assert "make room" in said
+        assert full.state() == before

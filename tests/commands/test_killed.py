@@ -1,0 +1,236 @@
+"""kill -9 at random moments of a build, a rollback, a promotion and a prune: the lock is the old one or the new one,
+numbers are never given twice, and the next command puts right whatever the engine was left with.
+
+BUILDER_KILLS is the number of kills of each kind; `make test-full` makes 200.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.commands import promote, prune, rollback
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.lock.model import ImageName, Lock, NumberedImage, Repository
+from builder.numbered import record, retention
+from builder.project import Project
+from tests import projects
+from tests.commands.test_reliability import leftovers, start
+from tests.conftest import Command
+from tests.stock import number, stock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.engine
+
+KILLS = int(os.environ.get("BUILDER_KILLS", "8"))
+BUILDS = max(KILLS // 8, 3)
+MODEL = "Org/M"
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    seed = int(os.environ.get("BUILDER_SEED", "0")) or time.time_ns()
+    sys.stdout.write(f"BUILDER_SEED={seed}\n")
+    return random.Random(seed)  # noqa: S311
+
+
+class Moments:
+    """Runs things in a child process and kills it at a random moment of the time that they take."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._longest = 0.0
+        self.killed = 0
+        self.ended = 0
+
+    def run(self, what: Callable[[], object]) -> None:
+        """Once to its end for the time it takes, and from then on killed."""
+        child = os.fork()
+        if not child:
+            try:
+                what()
+                os._exit(0)
+            except BaseException:  # noqa: BLE001  # a child that returned would run the rest of the tests
+                traceback.print_exc()
+                os._exit(1)
+        if not self._longest:
+            began = time.monotonic()
+            _, status = os.waitpid(child, 0)
+            self._longest = time.monotonic() - began
+            assert status == 0
+            return
+        time.sleep(self._chance.uniform(0, self._longest * 1.1))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        assert status in (0, signal.SIGKILL)
+        self.killed += status == signal.SIGKILL
+        self.ended += status == 0
+
+
+@pytest.fixture
+def moments(chance: random.Random) -> Iterator[Moments]:
+    found = Moments(chance)
+    yield found
+    sys.stdout.write(f"killed {found.killed} times; ended before the kill {found.ended} times\n")
+
+
+def quiet(_: object) -> None:
+    """A report to nobody."""
+
+
+def settled(project: Project, endpoint: Endpoint) -> Lock:
+    """The lock, after what any next command that moves a pointer does first."""
+    _, lock = record.move_pointers(project, endpoint, lambda lock: lock, lambda: None)
+    return lock
+
+
+def require_in_line(project: Project, endpoint: Endpoint, repository: str) -> None:
+    """The engine and builds/ hold exactly what the lock says."""
+    held = settled(project, endpoint).images.get(repository, Repository())
+    tags = images.tags(endpoint, [repository, "builder-work"])
+    present = [one for one, image in held.numbers.items() if not image.pruned]
+    wanted = {f"{repository}:{one}" for one in present} | ({f"{repository}:latest"} if held.current else set())
+    assert {tag for tag in tags if repository in tag} == wanted
+    if held.current:
+        assert tags[f"{repository}:latest"] == tags[f"{repository}:{held.current}"]
+    for one in present:
+        details = images.inspect(endpoint, f"{repository}:{one}")
+        assert details
+        assert images.fingerprint(details) == held.numbers[one].fingerprint
+    assert not list((project.state / "journal").glob("*"))
+    assert {path.name for path in project.root.glob(".images.lock*")} <= {".images.lock.writer", ".images.lock.new"}
+
+
+def test_rollback(small: Project, endpoint: Endpoint, repository: str, moments: Moments) -> None:
+    stock(small, endpoint, repository, (1, 2, 3), (MODEL,))
+    while moments.killed < KILLS:
+        before = small.lock.read_bytes()
+        subject = [repository, MODEL][moments.killed % 2]
+        expected = _after(reading.read(small.lock), subject)
+        moments.run(partial(rollback.run, small, endpoint, subject, None, force=False, dry_run=False, report=quiet))
+        after = reading.read(small.lock)
+        assert small.lock.read_bytes() == before or after == expected
+        require_in_line(small, endpoint, repository)
+
+
+def _after(lock: Lock, subject: str) -> Lock:
+    from builder.numbered.pointers import apply
+
+    whole = rollback.Subject(subject, None if subject == MODEL else subject, MODEL if subject == MODEL else None)
+    return apply(lock, rollback.moves(lock, whole, None))
+
+
+def test_promote(small: Project, endpoint: Endpoint, repository: str, moments: Moments, chance: random.Random) -> None:
+    stock(small, endpoint, repository, (1, 2, 3), (MODEL,))
+    while moments.killed < KILLS:
+        before = reading.read(small.lock)
+        held = before.images[repository]
+        to = chance.choice(held.previous)
+        name = f"{repository}:{to}"
+        moments.run(partial(promote.run, small, endpoint, name, force=False, report=quiet))
+        after = reading.read(small.lock)
+        assert after in (before, before.with_repository(repository, held.with_current(to)))
+        require_in_line(small, endpoint, repository)
+
+
+def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Moments) -> None:
+    stock(small, endpoint, repository, (1, 2, 3, 4), (MODEL,))
+    while moments.killed < KILLS:
+        before = reading.read(small.lock)
+        plan = prune.plan(small, endpoint, retention.Wish(1, timedelta(0)), datetime.now(UTC), {})
+        assert [going.name.number for going in plan.going] == [1, 2, 3]
+        moments.run(partial(prune.run, small, endpoint, plan, quiet))
+        held = reading.read(small.lock).images[repository]
+        gone = [number for number, image in held.numbers.items() if image.pruned]
+        assert gone in ([], [1], [1, 2], [1, 2, 3])
+        assert (held.current, held.previous, held.next) == (4, (3, 2, 1), 5)
+        require_in_line(small, endpoint, repository)
+        for pruned in gone:
+            name = ImageName(repository, pruned)
+            number(endpoint, repository, pruned)
+            record.restore(small, endpoint, name, str(name), lambda: None)
+        assert settled(small, endpoint) == before
+
+
+def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, moments: Moments) -> None:
+    """The step of a build in which others can see something: number, tag, build directory, lock."""
+    stock(small, endpoint, repository, (1,), ())
+    given = dict(reading.read(small.lock).images[repository].numbers)
+    other = f"{repository}-work"
+    turn = 1
+    while moments.killed < KILLS:
+        turn += 1
+        image = number(endpoint, other, turn)
+        work = small.state / "work" / str(turn)
+        projects.write(work / "build/bake.json", "{}")
+        details = images.inspect(endpoint, f"{other}:{turn}")
+        assert details
+        finished = record.Finished(f"{other}:{turn}", work / "build", details.id)
+        before = reading.read(small.lock)
+        moments.run(partial(_give, small, endpoint, repository, image, finished))
+        images.remove(endpoint, f"{other}:{turn}")
+        after = reading.read(small.lock)
+        held = after.images[repository]
+        assert after == before or held.numbers[held.next - 1] == image
+        assert given.items() <= held.numbers.items(), "a number means what it meant"
+        assert sorted(held.numbers) == list(range(1, held.next))
+        given = dict(held.numbers)
+        require_in_line(small, endpoint, repository)
+        assert {int(path.name) for path in (small.builds / repository).glob("*")} == set(given) - {1}
+
+
+def _give(
+    project: Project, endpoint: Endpoint, repository: str, image: NumberedImage, finished: record.Finished
+) -> None:
+    def change(lock: Lock, name: ImageName) -> Lock:
+        lock = lock.with_image(name, image)
+        return lock.with_repository(repository, lock.images[repository].with_current(name.number))
+
+    record.give_number(project, endpoint, repository, finished, change, lambda: None)
+
+
+def test_whole_builds(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str, chance: random.Random
+) -> None:
+    """Real ones, from the command line, with everything that BuildKit does meanwhile."""
+    builder("build", "small")
+    given = dict(reading.read(small.lock).images[repository].numbers)
+    taken, killed, turn = 0.0, 0, 0
+    while killed < BUILDS:
+        turn += 1
+        projects.write(small.root / "mods/template/chat.jinja", f"turn {turn}\n")
+        process = start(small, "build", "chat")
+        began = time.monotonic()
+        if taken:
+            time.sleep(chance.uniform(0, taken))
+            process.kill()
+        process.communicate(timeout=120)
+        taken = taken or time.monotonic() - began
+        killed += process.returncode == -signal.SIGKILL
+        held = reading.read(small.lock).images[repository]
+        assert given.items() <= held.numbers.items(), "a number means what it meant"
+        assert len(held.numbers) - len(given) in (0, 1)
+        given = dict(held.numbers)
+    sys.stdout.write(f"killed {killed} builds of {taken:.1f} s\n")
+    projects.write(small.root / "mods/template/chat.jinja", "the last\n")
+    builder("build", "chat")
+    held = reading.read(small.lock).images[repository]
+    assert sorted(held.numbers) == list(range(1, len(given) + 2))
+    assert leftovers(endpoint, repository) == sorted(
+        [*(f"{repository}:{n}" for n in held.numbers), f"{repository}:latest"]
+    )
+    assert not list((small.state / "work").iterdir())
+    require_in_line(small, endpoint, repository)

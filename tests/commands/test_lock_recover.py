@@ -1,0 +1,155 @@
+"""images.lock is lost, and comes back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.lock.text import dump
+from builder.project import Project
+from tests import projects
+from tests.conftest import Command
+from tests.stock import number
+
+pytestmark = pytest.mark.engine
+
+MODEL = "Org/Model-1B"
+
+
+@pytest.fixture
+def lived(small: Project, builder: Command) -> Project:
+    """Three builds for two models, and a rollback of `latest`."""
+    builder("build", "chat")
+    for version in ("two", "three"):
+        projects.write(small.root / "mods/template/chat.jinja", f"version {version}\n")
+        builder("build", "chat", "--model", "Org/Other")
+    builder("rollback", "small")
+    return small
+
+
+def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repository: str) -> None:
+    before = lived.lock.read_bytes()
+    lived.lock.unlink()
+    for arguments in (["build", "chat"], ["build", "small", "--dry-run"], ["lock"], ["restart", "chat"]):
+        assert "`builder lock --recover` makes it anew" in " ".join(builder(*arguments, code=4).stderr.split())
+    assert not lived.lock.exists()
+    done = builder("lock", "--recover").stdout
+    assert done.startswith(f"images.lock records 3 images again: {repository}:1, {repository}:2, {repository}:3\n")
+    assert "marks, notes and pins" in done
+    assert lived.lock.read_bytes() == before
+    assert "nothing to recover" in builder("lock", "--recover", code=1).stderr
+    assert builder("build", "chat").stdout.startswith(f"already built as {repository}:3\n")
+
+
+def test_what_nothing_tells_of_is_moved_away_to_begin_anew(small: Project, builder: Command, repository: str) -> None:
+    projects.write(small.builds / "gone/1/bake.json", "{}")
+    said = builder("lock", "--recover", code=1).stderr
+    assert "move its folders away" in said
+    small.builds.rename(small.root / "away")
+    builder("build", "chat")
+    assert [*reading.read(small.lock).images[repository].numbers] == [1]
+
+
+def test_a_clone_builds_with_its_lock_and_without_builds_as_a_new_project(
+    small: Project, builder: Command, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    builder("build", "chat")
+    clone = Project(tmp_path_factory.mktemp("clone") / "clone")
+    shutil.copytree(small.root, clone.root, ignore=shutil.ignore_patterns(".builder", ".images.lock*"))
+    assert "already built as" in builder("--project", str(clone.root), "build", "chat").stdout
+    shutil.rmtree(clone.builds)
+    assert "already built as" in builder("--project", str(clone.root), "build", "chat").stdout
+    clone.lock.unlink()
+    assert "would build the next number" in builder("--project", str(clone.root), "build", "chat", "--dry-run").stdout
+
+
+def test_a_damaged_lock_is_kept_aside(lived: Project, builder: Command) -> None:
+    whole = lived.lock.read_bytes()
+    damaged = whole[: len(whole) // 2]
+    lived.lock.write_bytes(damaged)
+    assert "--recover" in builder("list", code=4).stderr
+    assert "the damaged one is kept as images.lock.damaged\n" in builder("lock", "--recover").stdout
+    assert lived.lock.read_bytes() == whole
+    assert (lived.root / "images.lock.damaged").read_bytes() == damaged
+
+
+def test_without_build_directories_the_labels_tell(
+    lived: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    before = reading.read(lived.lock)
+    lived.lock.unlink()
+    shutil.rmtree(lived.builds)
+    unknown = json.loads(builder("lock", "--recover", "--json").stdout)["unknown"]
+    assert [line for line in unknown if line.startswith(f"{repository}:2 has no build directory")]
+    after = reading.read(lived.lock)
+    held = before.images[repository]
+    numbers = {n: replace(image, built=held.numbers[n].built) for n, image in after.images[repository].numbers.items()}
+    assert replace(after.images[repository], numbers=numbers) == held
+    assert (after.models, after.pins) == (before.models, before.pins)
+    for n, image in after.images[repository].numbers.items():
+        assert abs(_seconds(image.built) - _seconds(held.numbers[n].built)) < 60
+
+
+def _seconds(stamp: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def test_what_the_engine_no_longer_has_is_recorded_as_pruned(
+    lived: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    images.remove(endpoint, f"{repository}:1")
+    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:3")
+    lived.lock.unlink()
+    said = builder("lock", "--recover").stdout
+    assert f"{repository}:1 is not in this engine" in said
+    assert f"{repository}:3 names other content in this engine than was built" in said
+    held = reading.read(lived.lock).images[repository]
+    assert [number for number, image in held.numbers.items() if image.pruned] == [1]
+    assert held.current == 2
+
+
+def test_a_good_lock_gets_only_what_it_lacks(lived: Project, builder: Command, repository: str) -> None:
+    builder("mark", "small:1", "good", "--note", "kept")
+    lock = reading.read(lived.lock)
+    held = lock.images[repository]
+    less = replace(held, numbers={n: held.numbers[n] for n in (1, 2)}, previous=(1,))
+    models = {
+        name: replace(model, pairing=replace(model.pairing, image=ImageName(repository, 2)), previous=())
+        for name, model in lock.models.items()
+    }
+    lived.lock.write_text(dump(replace(lock, images={repository: less}, models=models)), encoding="utf-8")
+    builder("lock", "--recover")
+    after = reading.read(lived.lock)
+    assert after.images[repository] == replace(less, numbers=held.numbers)
+    assert after.models == models
+    assert after.pins == lock.pins
+
+
+def test_what_must_not_be_written_over_is_not(lived: Project, builder: Command) -> None:
+    text = lived.lock.read_text(encoding="utf-8")
+    for damage in (text.replace("version: 1", "version: 2", 1), f"<<<<<<< ours\n{text}"):
+        lived.lock.write_text(damage, encoding="utf-8")
+        builder("lock", "--recover", code=4)
+        assert lived.lock.read_text(encoding="utf-8") == damage
+
+
+def test_images_of_others_are_not_recovered(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    other = f"{repository}-other"
+    number(endpoint, other, 1)
+    images.tag(endpoint, f"{other}:1", f"{repository}:5")
+    try:
+        assert "neither the engine nor builds/" in builder("lock", "--recover", code=1).stderr
+        assert not small.lock.exists()
+    finally:
+        images.remove(endpoint, f"{other}:1")

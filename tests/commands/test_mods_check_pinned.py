@@ -1,0 +1,149 @@
+"""Mods against what images.lock pins: where somebody asks for them, and else where they could be used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.building.mod_dry_run import Verdict
+from builder.commands import mods_check_pinned
+from builder.errors import FileProblemsError
+from builder.lock.pins import GitPin
+from builder.sources.git import pull_requests, ref_resolution
+from tests import projects
+from tests.commands.mod_project import NEW, ModProject, diff, made
+from tests.sources import git_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[ModProject]:
+    with made(tmp_path) as there:
+        there.define("wheel", "0.20.0")
+        yield there
+
+
+def run(there: ModProject, *names: str) -> tuple[Verdict, ...]:
+    return mods_check_pinned.run(there.project, names, there.environ, there.report)
+
+
+def add_recipe(there: ModProject, name: str, *mods: str) -> None:
+    projects.add_recipe(there.project.root, name, "vllm-node-wheel", "Org/Model", list(mods))
+
+
+def said(verdicts: tuple[Verdict, ...]) -> list[tuple[str, str, str, bool]]:
+    return [(one.mod.name, one.target, one.state, one.holds) for one in verdicts]
+
+
+def test_one_that_nobody_asks_for_is_tried_wherever_it_could_be_used(there: ModProject) -> None:
+    there.define("newer", "0.23.0")
+    there.add_mod("fix")
+    there.add_mod("other", package="elsewhere")
+    assert said(run(there)) == [
+        ("fix", "newer", "fails", False),
+        ("fix", "wheel", "applies", True),
+        ("other", "", "not tried", True),
+    ]
+    assert run(there, "other")[0].missing == "no definition that is pinned has elsewhere"
+    assert run(there)[0].tried[0].against == "vllm 0.23.0"
+
+
+def test_one_that_nobody_asks_for_may_be_for_another_version(there: ModProject) -> None:
+    there.add_mod("fix", 'requires: {vllm: ">=0.21"}')
+    (verdict,) = run(there)
+    assert (verdict.state, verdict.holds) == ("excluded", True)
+    assert verdict.excluded == "fix holds for vllm >=0.21, and vllm 0.20.0 is pinned"
+    add_recipe(there, "chat", "mods/fix")
+    assert said(run(there)) == [("fix", "wheel, recipe chat", "excluded", False)]
+
+
+def test_in_a_recipe_it_comes_after_those_before_it(there: ModProject) -> None:
+    there.add_mod("one")
+    there.add_mod("two", patch=diff(NEW, NEW.replace("ten\n", "TEN\n")))
+    assert said(run(there, "two")) == [("two", "wheel", "fails", False)]
+    add_recipe(there, "chat", "one", "two")
+    assert said(run(there, "two")) == [("two", "wheel, recipe chat", "applies", True)]
+    add_recipe(there, "chat", "two", "one")
+    assert said(run(there)) == [
+        ("one", "wheel, recipe chat", "applies", True),
+        ("two", "wheel, recipe chat", "fails", False),
+    ]
+    there.add_mod("two", "after: [one]", diff(NEW, NEW.replace("ten\n", "TEN\n")))
+    assert {one.state for one in run(there)} == {"applies"}
+
+
+def test_a_recipe_that_names_an_unknown_one_is_told_with_its_place(there: ModProject) -> None:
+    there.add_mod("fix")
+    add_recipe(there, "chat", "mods/fix", "mods/fx")
+    with pytest.raises(FileProblemsError, match=r"^recipes/chat\.yaml:5:20: no mod `fx` in mods/; did you mean fix\?$"):
+        run(there, "fix")
+
+
+def test_the_mods_of_a_definition_come_before_those_of_a_recipe(there: ModProject) -> None:
+    there.define("wheel", "0.20.0", "[one]")
+    there.add_mod("one")
+    there.add_mod("two", patch=diff(NEW, NEW.replace("ten\n", "TEN\n")))
+    add_recipe(there, "chat", "two")
+    assert said(run(there)) == [("one", "wheel", "applies", True), ("two", "wheel, recipe chat", "applies", True)]
+
+
+def test_what_excludes_another_is_told_where_both_are_asked_for(there: ModProject) -> None:
+    there.add_mod("one", "conflicts: [two]")
+    there.add_mod("two", patch=diff(file="vllm/none.py"))
+    add_recipe(there, "chat", "one", "two")
+    one, two = run(there)
+    assert one.excluded == "one and two cannot be in one image; leave one out"
+    assert two.state == "fails"
+
+
+def test_mods_that_wait_for_each_other_are_a_mistake(there: ModProject) -> None:
+    there.add_mod("one", "after: [two]")
+    there.add_mod("two", "after: [one]")
+    with pytest.raises(FileProblemsError, match="it goes round in a circle: one after two after one"):
+        run(there)
+
+
+def test_what_is_not_pinned_is_said(there: ModProject) -> None:
+    there.define_git("git", "https://example.org/vllm.git")
+    there.add_mod("fix")
+    assert said(run(there)) == [("fix", "git", "not tried", True), ("fix", "wheel", "applies", True)]
+    assert run(there)[0].missing == "it is not pinned yet: `builder lock git` does that"
+
+
+def test_one_without_patches_has_nothing_to_try(there: ModProject) -> None:
+    projects.add_mod(there.project.root, "bare", "echo\n", {})
+    assert said(run(there)) == [("bare", "", "no patches", True)]
+    add_recipe(there, "chat", "bare")
+    assert said(run(there)) == [("bare", "wheel, recipe chat", "no patches", True)]
+
+
+def test_a_source_that_does_not_answer_is_no_failure_of_the_mod(there: ModProject) -> None:
+    there.add_mod("fix")
+    there.withdraw("0.20.0")
+    (verdict,) = run(there)
+    assert (verdict.state, verdict.holds) == ("not tried", True)
+    assert "no wheel of vllm==0.20.0 is found" in verdict.tried[0].outcome.problem
+
+
+def test_a_commit_has_the_pull_requests_that_it_is_built_with(there: ModProject, tmp_path: Path) -> None:
+    window = {"line10": "SLIDING", "line50": "fifty"}
+    with_pull = git_server.lines(1, 60, **window)
+    there.add_mod("fix", patch=diff(with_pull, with_pull.replace("SLIDING\n", "GLIDING\n"), git_server.DRAFTER))
+    with git_server.served_vllm(tmp_path) as vllm:
+        pin = ref_resolution.resolve(there.project.mirrors, vllm.url, "main")
+        there.define_git("git", vllm.url, pin)
+        assert said(run(there))[0] == ("fix", "git", "fails", False)
+        taken = pull_requests.freeze(there.project.mirrors, vllm.url, 40898, pin.commit)
+        file = there.project.dockerfiles / "git/pulls" / f"vllm-40898-{taken.pin.sha256[:12]}.patch"
+        file.parent.mkdir()
+        file.write_bytes(taken.diff)
+        there.define_git("git", vllm.url, replace(pin, pulls=(taken.pin,)))
+    assert isinstance(pin, GitPin)
+    verdict = run(there)[0]
+    assert said((verdict,)) == [("fix", "git", "applies", True)]
+    assert verdict.tried[0].against == f"vllm {pin.version} ({pin.commit[:12]}) with pull request 40898"

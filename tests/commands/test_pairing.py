@@ -1,0 +1,185 @@
+"""Pairing, marking, promoting and rolling back, as a person does it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.lock.model import ImageName, Pairing
+from builder.project import Project
+from tests import projects
+from tests.conftest import Command
+from tests.stock import stock
+
+pytestmark = pytest.mark.engine
+
+MODEL, NEW = "Org/M", "Org/Model-1B"
+
+
+@pytest.fixture
+def stocked(small: Project, endpoint: Endpoint, repository: str) -> Project:
+    """Numbers 1 to 3, each paired with a model in turn."""
+    stock(small, endpoint, repository, (1, 2, 3), (MODEL,))
+    return small
+
+
+def said(builder: Command, *arguments: str, code: int = 0) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(builder(*arguments, "--json", code=code).stdout)
+    assert document.pop("schema_version") == 1
+    return document
+
+
+def latest(endpoint: Endpoint, repository: str) -> list[str]:
+    """The numbers that ``latest`` is."""
+    found = images.inspect(endpoint, f"{repository}:latest")
+    assert found
+    return sorted(tag.rpartition(":")[2] for tag in found.tags if not tag.endswith(":latest"))
+
+
+def test_a_model_is_paired_and_others_stay(stocked: Project, builder: Command, repository: str) -> None:
+    first, second = (f"{repository}:{n}" for n in (1, 2))
+    assert builder("pair", NEW, "small:1").stdout == f"{NEW}: nothing → {first}\n  by recipes/chat.yaml\n"
+    assert said(builder, "pair", NEW, second) == {
+        "model": NEW,
+        "image": second,
+        "recipe": "recipes/chat.yaml",
+        "moves": [{"what": NEW, "kind": "model", "from": first, "to": second}],
+        "differences": [],
+    }
+    assert builder("pair", NEW, second).stdout == f"{NEW} was paired with {second} already\n"
+    lock = reading.read(stocked.lock)
+    pairings = (Pairing(ImageName(repository, n), "recipes/chat.yaml") for n in (2, 1))
+    assert (lock.models[NEW].pairing, *lock.models[NEW].previous) == tuple(pairings)
+    assert lock.models[MODEL].pairing.image.number == 3
+    assert lock.images[repository].current == 3
+    assert builder("rollback", NEW).stdout == f"{NEW}: {second} → {first}\n"
+    assert "has no number 9" in builder("pair", NEW, "small:9", code=2).stderr
+
+
+def test_a_mark_is_shown_everywhere(stocked: Project, builder: Command, repository: str) -> None:
+    assert builder("mark", MODEL, "good", "--note", "12 tokens/s").stdout == (
+        f"{MODEL} on {repository}:3 is marked good: 12 tokens/s\n"
+    )
+    assert builder("mark", "small:2", "bad", "--note", "loops").stdout == f"{repository}:2 is marked bad: loops\n"
+    assert builder("mark", "small:2", "bad").stdout == f"{repository}:2 was marked bad already: loops\n"
+    document = said(builder, "list")
+    assert [(row["number"], row["status"], row["note"]) for row in document["images"]] == [
+        (3, "untested", ""),
+        (2, "bad", "loops"),
+        (1, "untested", ""),
+    ]
+    assert (document["models"][0]["status"], document["models"][0]["note"]) == ("good", "12 tokens/s")
+    assert [before["image"] for before in document["models"][0]["history"]] == document["models"][0]["previous"]
+    assert "note: loops" in builder("list").stdout
+    assert "12 tokens/s" in builder("list", "--models").stdout
+    assert "bad: loops" in builder("show", "small:2").stdout
+    assert builder("mark", "small:2", "untested").stdout == f"{repository}:2 is marked untested\n"
+    assert "no model of images.lock" in builder("mark", "small", "bad", code=2).stderr
+
+
+def test_what_was_said_of_a_model_alone_is_listed_and_compared(
+    stocked: Project, builder: Command, repository: str
+) -> None:
+    builder("mark", MODEL, "bad", "--note", "loops")
+    assert builder("list").stdout.splitlines()[1].endswith(f"  current   {MODEL} (bad)")
+    compared = builder("diff", "small:2", "small:3").stdout.splitlines()
+    assert [" ".join(line.split()) for line in compared[1:4] if MODEL in line] == [f"{MODEL}: bad: loops"]
+    after = json.loads(builder("diff", "small:2", "small:3", "--json").stdout)["after"]
+    assert (after["status"], after["models"]) == ("untested", [{"model": MODEL, "status": "bad", "note": "loops"}])
+    builder("mark", "small:3", "bad", "--note", "loops")
+    assert MODEL not in builder("diff", "small:2", "small:3").stdout
+    assert "(bad)" not in builder("list").stdout
+
+
+def test_what_still_points_at_a_bad_image_is_said(stocked: Project, builder: Command, repository: str) -> None:
+    lines = builder("mark", "small:3", "bad").stdout.splitlines()
+    assert lines[1:] == [
+        f"  {name} still points at it; to go back: `builder rollback {name}`" for name in (repository, MODEL)
+    ]
+    assert said(builder, "mark", MODEL, "bad")["pointed_at_by"] == [MODEL]
+
+
+def test_a_bad_image_becomes_current_or_paired_only_by_force(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("mark", "small:1", "bad", "--note", "loops")
+    before = stocked.lock.read_bytes()
+    for arguments in (["promote", "small:1"], ["pair", NEW, "small:1"], ["rollback", "small", "--to", "1"]):
+        refused = builder(*arguments, code=1).stderr
+        assert f"{repository}:1 is marked bad: loops" in refused
+        assert "--force" in refused
+    assert stocked.lock.read_bytes() == before
+    assert latest(endpoint, repository) == ["3"]
+    builder("promote", "small:1", "--force")
+    builder("pair", NEW, "small:1", "--force")
+    assert latest(endpoint, repository) == ["1"]
+    builder("mark", MODEL, "bad")
+    builder("pair", MODEL, "small:2")
+    assert f"{MODEL} on {repository}:3 is marked bad" in builder("pair", MODEL, "small:3", code=1).stderr
+
+
+def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
+    done = said(builder, "promote", "small:1")
+    moves = [{"what": repository, "kind": "repository", "from": f"{repository}:3", "to": f"{repository}:1"}]
+    assert (done["moves"], done["staying"]) == (moves, [MODEL])
+    builder("promote", "small:3")
+    assert builder("promote", "small:1").stdout.splitlines()[1:] == [
+        f"  {MODEL} stays; to move it too: `builder pair {MODEL} {repository}:1`"
+    ]
+    assert latest(endpoint, repository) == ["1"]
+    assert reading.read(stocked.lock).images[repository].previous == (3, 2)
+    assert builder("promote", "small:1").stdout == f"{repository}:1 was current already\n"
+    assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {repository}:1 → {repository}:3\n")
+
+
+def test_promote_mends_a_latest_that_somebody_moved(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    images.tag(endpoint, f"{repository}:1", f"{repository}:latest")
+    assert "latest is not its current number" in builder("list").stderr
+    builder("promote", "small:3")
+    assert latest(endpoint, repository) == ["3"]
+
+
+def test_a_rollback_twice_leaves_the_lock_byte_for_byte(stocked: Project, builder: Command, repository: str) -> None:
+    builder("mark", "small:2", "bad")
+    before = stocked.lock.read_bytes()
+    done = said(builder, "rollback", "small")
+    assert done["passed_over"] == [f"{repository}:2"]
+    assert done["moves"][0]["to"] == f"{repository}:1"
+    builder("rollback", "small")
+    assert stocked.lock.read_bytes() == before
+    assert "passed over, as bad or pruned" in builder("rollback", MODEL, "--dry-run").stdout
+    assert stocked.lock.read_bytes() == before
+
+
+def test_where_all_others_are_bad_there_is_nothing_to_go_back_to(stocked: Project, builder: Command) -> None:
+    for number in (1, 2):
+        builder("mark", f"small:{number}", "bad")
+    assert "has no image to go back to" in builder("rollback", "small", code=1).stderr
+    assert "has no image to go back to" in builder("rollback", MODEL, code=1).stderr
+
+
+def test_a_build_pairs_its_model_as_untested_and_leaves_the_others(
+    small: Project, builder: Command, repository: str
+) -> None:
+    builder("build", "chat")
+    builder("mark", NEW, "good", "--note", "fine")
+    builder("pair", "Org/Other", "small:1")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    builder("build", "chat")
+    lock = reading.read(small.lock)
+    assert lock.models[NEW].pairing == Pairing(ImageName(repository, 2), "recipes/chat.yaml")
+    assert lock.models[NEW].previous == (Pairing(ImageName(repository, 1), "recipes/chat.yaml", None, "good", "fine"),)
+    assert lock.models["Org/Other"].pairing.image.number == 1
+    done = builder("rollback", "chat").stdout
+    assert "  mod template: changed\n" in done
+    builder("mark", "small:2", "bad")
+    projects.add_recipe(small.root, "more", repository, "Org/More", ["mods/template"])
+    assert "which is marked bad" in builder("build", "more").stdout
+    assert "Org/More" not in reading.read(small.lock).models

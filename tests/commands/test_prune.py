@@ -1,0 +1,224 @@
+"""Pruning: what goes, what stays, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+from typing import Any
+
+import pytest
+
+from builder.engine import disk, images
+from builder.engine.buildkit import build_cache
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.lock.text import dump
+from builder.project import Project
+from tests import projects
+from tests.conftest import Command, command
+from tests.stock import BASE, labels, load, number, stock
+
+pytestmark = pytest.mark.engine
+
+MODEL = "Org/M"
+
+
+@pytest.fixture
+def stocked(small: Project, endpoint: Endpoint, repository: str) -> Project:
+    """Numbers 1 to 6, of which a model has the last."""
+    stock(small, endpoint, repository, range(1, 7), (MODEL,))
+    return small
+
+
+def said(builder: Command, *arguments: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(builder("prune", *arguments, "--json").stdout)
+    return document
+
+
+def numbers(endpoint: Endpoint, repository: str) -> list[int]:
+    """The numbers that the engine has."""
+    found = (tag.rpartition(":")[2] for tag in images.tags(endpoint, [repository]))
+    return sorted(int(tag) for tag in found if tag != "latest")
+
+
+def test_it_shows_first_and_removes_when_told(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    before = stocked.lock.read_bytes()
+    shown = builder("prune")
+    assert f"{repository}:3" in shown.stdout
+    assert shown.stdout.endswith("nothing was removed; --yes removes without asking\n")
+    assert builder("prune", "--dry-run", "--yes").stdout.endswith("nothing was removed\n")
+    assert (stocked.lock.read_bytes(), numbers(endpoint, repository)) == (before, [1, 2, 3, 4, 5, 6])
+    plan = said(builder)
+    assert plan["removed"] is None
+    assert {row["image"]: row["reasons"] for row in plan["kept"]} == {
+        f"{repository}:4": ["newest"],
+        f"{repository}:5": ["newest"],
+        f"{repository}:6": ["current", f"serves {MODEL}", "newest"],
+    }
+    done = said(builder, "--yes")
+    assert done["removed"]["images"] == [f"{repository}:{n}" for n in (1, 2, 3)]
+    assert done["removed"]["refused"] == []
+    assert numbers(endpoint, repository) == [4, 5, 6]
+    assert builder("prune", "--yes").stdout.endswith("nothing to remove\n")
+
+
+def test_shared_layers_count_once_and_only_where_nothing_else_has_them(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    shared = {"shared": os.urandom(300_000)}
+    lock = reading.read(stocked.lock)
+    for one, size in ((1, 50_000), (2, 70_000)):
+        images.remove(endpoint, f"{repository}:{one}")
+        name = ImageName(repository, one)
+        lock = lock.with_image(name, number(endpoint, repository, one, (BASE, shared, {"own": os.urandom(size)})))
+    stocked.lock.write_text(dump(lock), encoding="utf-8")
+    plan = said(builder, "--keep", "4")
+    rows = {row["image"]: row["frees"] for row in plan["going"]}
+    assert set(rows) == {f"{repository}:1", f"{repository}:2"}
+    # On its own each would free its own layer alone; both together the one that they share, too. Sizes are the
+    # engine's, which counts whole blocks of its file system.
+    assert 50_000 <= rows[f"{repository}:1"] < 70_000 <= rows[f"{repository}:2"] < 100_000
+    assert sum(rows.values()) + 300_000 <= plan["frees"] < sum(rows.values()) + 330_000
+
+
+def test_a_number_pruned_stays_on_record_and_is_never_given_again(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    for version in ("one", "two", "three"):
+        projects.write(small.root / "mods/template/chat.jinja", f"version {version}\n")
+        builder("build", "chat")
+    cached = {record.id for record in build_cache.records(endpoint)}
+    assert said(builder, "--keep", "1", "--yes")["removed"]["images"] == [f"{repository}:1", f"{repository}:2"]
+    lock = reading.read(small.lock)
+    assert lock.images[repository].numbers[1].pruned
+    assert [pairing.image.number for pairing in lock.models["Org/Model-1B"].previous] == [2, 1]
+    document = json.loads(builder("list", "--json").stdout)
+    assert [(row["number"], row["state"]) for row in document["images"]] == [
+        (3, "present"),
+        (2, "pruned"),
+        (1, "pruned"),
+    ]
+    assert "pruned" in builder("show", "small:1").stdout
+    assert (small.builds / repository / "1" / "bake.json").is_file()
+    assert cached - {record.id for record in build_cache.records(endpoint)}, "BuildKit's copies of the layers go, too"
+
+    refused = builder("rollback", "small", "--to", "1", code=7).stderr
+    assert f"{repository}:1 was pruned on 20" in refused
+    assert f"`builder pull {repository}:1`" in refused
+    assert f"`builder rebuild {repository}:1`" in refused
+    assert "has no image to go back to" in builder("rollback", "small", code=1).stderr
+
+    assert "the same content, tagged again" in builder("rebuild", "small:2").stdout
+    assert reading.read(small.lock).images[repository].numbers[2].pruned is None
+    assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {repository}:3 → {repository}:2\n")
+    projects.write(small.root / "mods/template/chat.jinja", "version four\n")
+    assert builder("build", "chat").stdout.startswith(f"built {repository}:4 in ")
+
+
+def test_a_container_keeps_its_image(stocked: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
+    body = {"Image": f"{repository}:1", "Labels": {"builder.test": repository}}
+    made = api.request(endpoint, "POST", "/containers/create", query={"name": f"{repository}-c"}, body=body)
+    try:
+        kept = {row["image"]: row["reasons"] for row in said(builder, "--yes")["kept"]}
+        assert kept[f"{repository}:1"] == [f"used by container {repository}-c"]
+        assert numbers(endpoint, repository) == [1, 4, 5, 6]
+    finally:
+        api.request(endpoint, "DELETE", f"/containers/{made['Id']}", query={"force": 1})
+
+
+def test_nothing_that_is_not_ours_goes(stocked: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
+    """Neither other images, nor what one of them stands on, nor a number whose tag somebody moved."""
+    foreign = f"{repository}-foreign"
+    own = {f"own-{repository}-1": b"1\n" * 10_000}
+    load(endpoint, f"{foreign}:1", (BASE, own, {"more": b"x"}))
+    load(endpoint, f"{repository}:99", (BASE, {"unrecorded": b"x"}))
+    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:2")
+    try:
+        done = said(builder, "--yes")
+        assert done["removed"]["images"] == [f"{repository}:3"]
+        kept = {row["image"]: row["reasons"] for row in done["kept"]}
+        assert kept[f"{repository}:1"] == [f"{foreign}:1 stands on it"]
+        assert numbers(endpoint, repository) == [1, 2, 4, 5, 6, 99]
+        assert images.inspect(endpoint, f"{foreign}:1")
+        assert images.inspect(endpoint, "debian:bookworm-slim")
+        # Number 2 has no tag any more, but images.lock records it: it can be given its tag back.
+        assert any(image.labels.get("builder.input-hash") == f"sha256:{2:064x}" for image in disk.every_image(endpoint))
+    finally:
+        images.remove(endpoint, f"{foreign}:1")
+
+
+def test_images_without_a_name_that_builds_left_go(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    for content in (b"left", b"foreign"):
+        ours = labels(repository, 77) if content == b"left" else {"org.opencontainers.image.title": repository}
+        load(endpoint, f"{repository}:77", (BASE, {"x": content}), ours)
+        found = images.inspect(endpoint, f"{repository}:77")
+        assert found
+        images.tag(endpoint, "debian:bookworm-slim", f"{repository}:77")
+        if content == b"left":
+            left = found.id
+        else:
+            foreign = found.id
+    images.remove(endpoint, f"{repository}:77")
+    done = said(builder, "--keep", "9", "--yes")
+    assert done["nameless"] == [left]
+    assert images.inspect(endpoint, left) is None
+    assert images.inspect(endpoint, foreign)
+
+
+def test_what_changed_since_the_plan_is_left_alone(
+    stocked: Project, endpoint: Endpoint, repository: str, builder: Command
+) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    from builder.commands import prune
+    from builder.numbered import retention
+
+    plan = prune.plan(stocked, endpoint, retention.Wish(3, timedelta(0)), datetime.now(UTC), os.environ)
+    builder("pin", "small:1")
+    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:2")
+    body = {"Image": f"{repository}:3"}
+    made = api.request(endpoint, "POST", "/containers/create", body=body)
+    before = stocked.lock.read_bytes()
+    try:
+        done = prune.run(stocked, endpoint, plan, lambda _: None)
+    finally:
+        api.request(endpoint, "DELETE", f"/containers/{made['Id']}", query={"force": 1})
+    assert done.gone == ()
+    assert [line.split()[0] for line in done.refused] == [f"{repository}:{n}" for n in (1, 2, 3)]
+    assert stocked.lock.read_bytes() == before
+    assert numbers(endpoint, repository) == [1, 2, 3, 4, 5, 6]
+    assert not list((stocked.state / "journal").iterdir())
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y\n", [4, 5, 6]), ("n\n", [1, 2, 3, 4, 5, 6])])
+def test_on_a_terminal_it_asks(
+    stocked: Project, endpoint: Endpoint, repository: str, answer: str, left: list[int]
+) -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "w") as terminal:
+        process = subprocess.Popen(command(stocked, "prune"), stdin=theirs, stdout=subprocess.PIPE, text=True)
+        os.close(theirs)
+        terminal.write(answer)
+        terminal.flush()
+        output, _ = process.communicate(timeout=60)
+    assert "remove these? [y/N]" in output
+    assert process.returncode == 0
+    assert numbers(endpoint, repository) == left
+
+
+@pytest.mark.parametrize("age", ["30", "d", "-1d", "3x", "", "1.5d"])
+def test_a_length_of_time_that_is_none(small: Project, builder: Command, age: str) -> None:
+    assert "no length of time such as 30d" in builder("prune", "--older-than", age, code=2).stderr
+
+
+def test_only_what_is_older_goes(stocked: Project, builder: Command) -> None:
+    assert said(builder, "--keep", "0", "--older-than", "1h")["going"]
+    assert said(builder, "--keep", "0", "--older-than", "99999w")["going"] == []

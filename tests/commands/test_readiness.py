@@ -1,0 +1,74 @@
+"""What there is to wait for, with containers that no recipe makes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from builder.commands import readiness
+from builder.commands.run import Started
+from builder.definitions.recipes import recipe
+from builder.definitions.recipes.container import LABEL
+from builder.engine import services
+from builder.engine.client.endpoint import Endpoint
+from builder.errors import NothingToDoError
+from builder.lock import reading
+from builder.serving.image_selection import of_recipe
+from builder.serving.phases import Phase
+from builder.serving.running import Member, Place, Running
+from tests.commands.serving import Kitchen
+from tests.conftest import BASE
+
+pytestmark = pytest.mark.engine
+
+
+def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> Started:
+    body = {"Image": BASE, "Cmd": ["sh", "-c", script], "Labels": {LABEL: kitchen.name}, **more}
+    made = services.create(endpoint, kitchen.name, body)
+    services.start(endpoint, made.id)
+    end = time.monotonic() + 60
+    while more.get("Healthcheck", {}).get("Retries") and made.health != "unhealthy" and time.monotonic() < end:
+        made = services.find(endpoint, made.id) or made
+    read = recipe.load(kitchen.project, kitchen.project.recipes / "chat.yaml")
+    found = of_recipe(reading.read(kitchen.project.lock), read)
+    return Started(Running((Member(Place(endpoint), made),)), found, already=True)
+
+
+def test_without_a_health_check_the_log_says_when_it_answers(endpoint: Endpoint, kitchen: Kitchen) -> None:
+    said: list[object] = []
+    script = "echo Starting to load model; echo Application startup complete; sleep 600"
+    readiness.wait(kitchen.project, started(endpoint, kitchen, script), said.append)
+    assert said == [Phase("loading weights"), Phase("ready")]
+
+
+def test_what_is_up_and_does_not_answer_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
+    check = {"Test": ["CMD", "false"], "Interval": 10**8, "Retries": 1}
+    sick = started(endpoint, kitchen, "sleep 600", Healthcheck=check)
+    with pytest.raises(NothingToDoError, match=f"{kitchen.name} is up and does not answer"):
+        readiness.wait(kitchen.project, sick, lambda _: None)
+    assert services.find(endpoint, kitchen.name) is not None
+
+
+def test_what_is_stopped_from_outside_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
+    ends = started(endpoint, kitchen, "true")
+    with pytest.raises(NothingToDoError, match="was stopped from outside while it started"):
+        readiness.wait(kitchen.project, ends, lambda _: None)
+
+
+def test_a_health_check_that_is_made_seldom_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
+    """As on engines before 25, which know no other interval while a container starts."""
+    port = str(kitchen.port)
+    served = started(
+        endpoint,
+        kitchen,
+        f"sleep 1; exec vllm serve x --port {port}",
+        Image=f"{kitchen.repository}:2",
+        Labels={LABEL: kitchen.name, f"{LABEL}.port": port, f"{LABEL}.host": "127.0.0.1"},
+        Healthcheck={"Test": ["CMD", "true"], "Interval": 600 * 10**9},
+    )
+    assert readiness.wait(kitchen.project, served, lambda _: None) < 60
+    now = services.find(endpoint, kitchen.name)
+    assert now is not None
+    assert now.health == "starting"

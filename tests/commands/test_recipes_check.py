@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.commands import recipes_check
+from builder.errors import UsageError
+from builder.project import Project
+from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BROKEN = "name: x\ncontainer: smal\nmods: [mods/templat, other]\nenv:\nA: 1\ncommand: vllm serve x --port {prt}\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return projects.make(tmp_path)
+
+
+def said(project: Project, text: str) -> list[str]:
+    projects.write(project.recipes / "r.yaml", text)
+    (checked,) = recipes_check.check(project, ("r",))
+    return [str(problem) for problem in checked.problems]
+
+
+def test_everything_wrong_is_told_at_once(project: Project) -> None:
+    assert said(project, BROKEN) == [
+        "recipes/r.yaml:2:1: container: no image definition makes `smal`; there are: small",
+        "recipes/r.yaml:3:8: no mod `templat` in mods/; did you mean template?",
+        "recipes/r.yaml:3:22: no mod `other` in mods/; there are: template",
+        "recipes/r.yaml:5:1: `A`: the indentation is lost; it belongs to `env` (line 4), two spaces in",
+        "recipes/r.yaml:6:30: no value for {prt}; there are: none",
+    ]
+
+
+def test_what_vllm_would_refuse_after_starting_is_told_now(project: Project) -> None:
+    text = "name: x\ncontainer: small\ndefaults: {spec: '{\"n\": 3,}'}\ncommand: |\n"
+    (problem,) = said(project, f"{text}  vllm serve x --speculative-config '{{spec}}' --y '{{{{\"a\": 1}}}}'\n")
+    assert problem.startswith("recipes/r.yaml:4:1: the value of --speculative-config is no JSON: ")
+
+
+def test_a_recipe_cannot_be_for_one_machine_and_for_several(project: Project) -> None:
+    text = "name: x\ncontainer: small\ncommand: vllm serve x\nsolo_only: true\ncluster_only: true\n"
+    assert said(project, text) == ["recipes/r.yaml:5:1: `solo_only` and `cluster_only` exclude each other"]
+
+
+def test_a_number_of_a_known_repository_is_a_container(project: Project) -> None:
+    assert said(project, "name: x\ncontainer: small:7\ncommand: vllm serve x\n") == []
+
+
+def test_what_is_only_worth_saying_is_no_problem(project: Project) -> None:
+    text = "name: x\ncontainer: small\nbuild_args: [--tf5, 1]\nenv: {HF_TOKEN: abc, A: 1}\ncommand: vllm serve x\n"
+    projects.write(project.recipes / "r.yaml", text)
+    (checked,) = recipes_check.check(project, ("r",))
+    assert checked.problems == ()
+    assert checked.remarks == (
+        "build_args mean nothing here and are ignored: --tf5 1",
+        "env: HF_TOKEN looks like a secret; leave it out, and set it in your shell",
+    )
+
+
+def test_a_folder_is_checked_as_a_whole(project: Project, tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    for name in ("a.yaml", "b.yml"):
+        projects.write(folder / name, BROKEN)
+    projects.write(folder / "notes.txt", "no recipe")
+    checked = recipes_check.check(project, (str(folder), "chat", str(folder / "a.yaml")))
+    assert [(one.file, len(one.problems)) for one in checked] == [
+        ("shared/a.yaml", 5),
+        ("shared/b.yml", 5),
+        ("recipes/chat.yaml", 0),
+    ]
+    assert [one.file for one in recipes_check.check(project, ())] == ["recipes/chat.yaml"]
+
+
+def test_a_project_may_have_no_recipes(project: Project) -> None:
+    (project.recipes / "chat.yaml").unlink()
+    project.recipes.rmdir()
+    assert recipes_check.check(project, ()) == ()
+
+
+def test_a_file_that_is_no_text_is_one_problem(project: Project) -> None:
+    (project.recipes / "r.yaml").write_bytes(b"name: x\n\xff\n")
+    (checked,) = recipes_check.check(project, ("r",))
+    assert [str(problem) for problem in checked.problems] == ["recipes/r.yaml:2:1: not UTF-8 text"]
+
+
+def test_a_path_that_is_nothing_is_refused_with_the_nearest(project: Project) -> None:
+    with pytest.raises(UsageError, match="chatt: no such file, folder or recipe") as caught:
+        recipes_check.check(project, ("chatt",))
+    assert caught.value.hint == "did you mean chat?"
+
+
+def test_every_shipped_recipe_is_well() -> None:
+    checked = recipes_check.check(Project(projects.REPOSITORY_ROOT), ())
+    assert [problem for one in checked for problem in one.problems] == []
+    assert checked

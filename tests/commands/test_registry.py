@@ -1,0 +1,352 @@
+"""push, pull, and a rollback to what is no longer here: a real registry, and one that fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.definitions import image as definitions
+from builder.distribution.registry import Place, state
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint, environment
+from builder.engine.registry import manifests as engine_registry
+from builder.lock import reading
+from builder.lock.model import ImageName, NumberedImage
+from builder.project import Project
+from tests import projects, registries
+from tests.conftest import Command, command, remove_all
+from tests.registries import Front, Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture
+def pushed(small: Project, builder: Command, repository: str, registry: Registry) -> Registry:
+    """A registry with number 1 of ``small``, which is built, current and paired."""
+    registries.configure(small, registry=registry.address)
+    builder("build", "chat")
+    builder("push", f"{repository}:1")
+    return registry
+
+
+def recorded(project: Project, repository: str, number: int = 1) -> NumberedImage:
+    found = reading.read(project.lock).image(ImageName(repository, number))
+    assert found
+    return found
+
+
+def row(builder: Command, number: int = 1) -> dict[str, object]:
+    rows = json.loads(builder("list", "--json").stdout)["images"]
+    found: dict[str, object] = next(one for one in rows if one["number"] == number)
+    return found
+
+
+def test_push_gives_number_and_latest_and_records_the_digest(
+    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+) -> None:
+    digest = recorded(small, repository).digest
+    for tag in ("1", "latest"):
+        assert engine_registry.digest(endpoint, f"{pushed.address}/{repository}:{tag}") == digest
+    assert row(builder)["digest"] == digest
+    assert "pushed" in builder("list").stdout
+    # The engine calls the image by no further name than before.
+    assert set(images.tags(endpoint, [f"{pushed.address}/{repository}"])) == set()
+
+    before = small.lock.read_bytes()
+    assert "is there already" in builder("push", f"{repository}:1").stdout
+    assert small.lock.read_bytes() == before
+
+
+def test_only_the_current_number_becomes_latest(
+    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+) -> None:
+    registries.grow(small, 1, "two")
+    builder("build", "chat", "--no-promote")
+    said = builder("push", f"{repository}:2", "small:1").stdout
+    assert "2 pushed:" in said
+    assert (
+        engine_registry.digest(endpoint, f"{pushed.address}/{repository}:latest") == recorded(small, repository).digest
+    )
+
+
+@pytest.fixture
+def other(small: Project, builder: Command, repository: str, tmp_path: Path, endpoint: Endpoint) -> Project:
+    """Another project whose number 1 has the same name and other content; that of ``small`` is called MINE."""
+    builder("build", "chat")
+    images.tag(endpoint, f"{repository}:1", f"{repository}:mine")
+    for tag in ("1", "latest"):
+        images.remove(endpoint, f"{repository}:{tag}")
+    made = projects.make(tmp_path / "other", repository)
+    registries.grow(made, 1, "other")
+    run(made, "build", "chat")
+    images.tag(endpoint, f"{repository}:1", f"{repository}:other")
+    return made
+
+
+def run(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(project, *arguments), capture_output=True, text=True)
+
+
+def test_a_number_that_the_registry_has_with_other_content_is_not_overwritten(
+    small: Project, builder: Command, repository: str, other: Project, registry: Registry, endpoint: Endpoint
+) -> None:
+    for project in (small, other):
+        registries.configure(project, registry=registry.address)
+    images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+    builder("push", f"{repository}:1")
+    images.tag(endpoint, f"{repository}:other", f"{repository}:1")
+    before = other.lock.read_bytes()
+    done = run(other, "push", f"{repository}:1")
+    assert done.returncode == 1
+    assert "not overwritten" in done.stderr
+    digest = recorded(small, repository).digest
+    assert engine_registry.digest(endpoint, f"{registry.address}/{repository}:1") == digest
+    assert other.lock.read_bytes() == before
+    image = recorded(other, repository)
+    assert state(endpoint, Place(registry.address), ImageName(repository, 1), image) == "moved"
+
+
+def test_a_number_that_somebody_pushes_while_its_layers_move_is_not_overwritten(
+    small: Project, builder: Command, repository: str, other: Project, registry: Registry, endpoint: Endpoint
+) -> None:
+    winner: list[subprocess.CompletedProcess[str]] = []
+
+    def push_the_other() -> None:
+        images.tag(endpoint, f"{repository}:other", f"{repository}:1")
+        winner.append(run(other, "push", f"{repository}:1"))
+        images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+
+    with registries.before(registry) as front:
+        registries.configure(small, registry=front.address)
+        registries.configure(other, registry=registry.address)
+        images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+        front.before_tag["arriving"] = push_the_other
+        before = small.lock.read_bytes()
+        assert "not overwritten" in builder("push", f"{repository}:1", code=1).stderr
+    assert small.lock.read_bytes() == before
+    assert [one.returncode for one in winner] == [0], winner
+    there = engine_registry.digest(endpoint, f"{registry.address}/{repository}:1")
+    assert there == recorded(other, repository).digest
+
+
+@dataclass
+class Race:
+    """Two pushes of one number with different content, of which ``theirs`` has looked at it and waits to set it."""
+
+    mine: Front
+    theirs: subprocess.Popen[str]
+    go: threading.Event
+
+    def let_them(self) -> None:
+        self.go.set()
+        assert self.theirs.wait(60) == 0
+
+
+@pytest.fixture
+def race(small: Project, repository: str, other: Project, registry: Registry, endpoint: Endpoint) -> Iterator[Race]:
+    looked, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        looked.set()
+        go.wait(60)
+
+    with registries.before(registry) as mine, registries.before(registry) as theirs:
+        registries.configure(small, registry=mine.address)
+        registries.configure(other, registry=theirs.address)
+        theirs.before_tag["1"] = wait
+        images.tag(endpoint, f"{repository}:other", f"{repository}:1")
+        process = subprocess.Popen(
+            command(other, "push", f"{repository}:1"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        with process:
+            try:
+                assert looked.wait(60), process.communicate(timeout=10)
+                images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+                yield Race(mine, process, go)
+            finally:
+                go.set()
+                process.communicate(timeout=60)
+
+
+def test_whoever_is_overwritten_before_the_last_look_is_told(
+    small: Project,
+    builder: Command,
+    repository: str,
+    other: Project,
+    race: Race,
+    registry: Registry,
+    endpoint: Endpoint,
+) -> None:
+    race.mine.after_tag["1"] = race.let_them
+    before = small.lock.read_bytes()
+    assert "somebody else pushed" in builder("push", f"{repository}:1", code=1).stderr
+    assert small.lock.read_bytes() == before
+    there = engine_registry.digest(endpoint, f"{registry.address}/{repository}:1")
+    assert there == recorded(other, repository).digest
+
+
+def test_whoever_is_overwritten_after_it_is_told_by_verify(builder: Command, repository: str, race: Race) -> None:
+    """What a registry has no way to prevent: both looked before either had set the number."""
+    builder("push", f"{repository}:1")
+    race.let_them()
+    assert f"{repository}:1: the registry has other content there" in builder("verify", "--registry", code=7).stdout
+
+
+def test_a_registry_in_which_no_tag_can_be_moved_takes_numbers(
+    small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
+) -> None:
+    builder("build", "chat")
+    with registries.before(registry) as front:
+        registries.configure(small, registry=front.address)
+        front.immutable = frozenset({"arriving"})
+        builder("push", f"{repository}:1")
+        assert engine_registry.digest(endpoint, f"{front.address}/{repository}:1") == recorded(small, repository).digest
+
+
+def test_the_same_content_packed_differently_is_the_same(
+    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    name, image = ImageName(repository, 1), recorded(small, repository)
+    reference = f"{pushed.address}/{repository}:1"
+    output = f"type=image,name={reference},push=true,compression=gzip,force-compression=true"
+    projects.write(tmp_path / "repack/Dockerfile", f"FROM {name}\n")
+    argv = [*endpoint.buildx, "build", "--provenance=false", "--output", output, str(tmp_path / "repack")]
+    import os
+
+    subprocess.run(argv, check=True, capture_output=True, env={**os.environ, **environment(endpoint)})
+    images.remove(endpoint, reference)
+    found = engine_registry.digest(endpoint, reference)
+    assert found not in {None, image.digest}
+    assert state(endpoint, Place(pushed.address), name, image) == "present"
+    builder("push", str(name))
+    assert recorded(small, repository).digest == found
+
+
+def test_what_was_deleted_comes_back_by_its_digest(
+    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+) -> None:
+    fingerprint = recorded(small, repository).fingerprint
+    registries.grow(small, 1, "two")
+    builder("build", "chat")
+    images.remove(endpoint, f"{repository}:1")
+    assert row(builder)["state"] == "missing"
+    assert "in registry" in builder("list").stdout
+    # The digest counts: what the number's tag means by now does not.
+    builder("push", f"{repository}:2")
+    assert f"{repository}:2 → {repository}:1" in builder("rollback", "chat").stdout
+    details = images.inspect(endpoint, f"{repository}:1")
+    assert details
+    assert images.fingerprint(details) == fingerprint
+    assert set(details.tags) == {f"{repository}:1", f"{repository}:latest"}
+    assert row(builder)["state"] == "present"
+
+
+def test_without_the_registry_a_rollback_says_what_would_help(
+    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+) -> None:
+    registries.grow(small, 1, "two")
+    builder("build", "chat")
+    images.remove(endpoint, f"{repository}:1")
+    before = small.lock.read_bytes()
+    (small.root / "builder.yaml").unlink()
+    assert "registry:" in builder("rollback", "chat", code=7).stderr
+    registries.configure(small, registry=pushed.address)
+    pushed.kill()
+    assert "not pulled" in builder("rollback", "chat", code=1).stderr
+    assert small.lock.read_bytes() == before
+
+
+def test_pull_takes_a_recipe_and_leaves_what_is_here(
+    builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+) -> None:
+    assert "is here already" in builder("pull", "chat").stdout
+    for tag in ("1", "latest"):
+        images.remove(endpoint, f"{repository}:{tag}")
+    assert f"{repository}:1 pulled" in builder("pull", "recipes/chat.yaml").stdout
+    # The current number is latest again.
+    assert images.inspect(endpoint, f"{repository}:latest") == images.inspect(endpoint, f"{repository}:1")
+
+
+def test_what_is_not_what_was_recorded_gets_no_number(
+    small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
+) -> None:
+    image = recorded(small, repository)
+    for tag in ("1", "latest"):
+        images.remove(endpoint, f"{repository}:{tag}")
+    text = small.lock.read_text(encoding="utf-8").replace(image.fingerprint, f"sha256:{'1' * 64}")
+    small.lock.write_text(text, encoding="utf-8")
+    assert "not the image that images.lock records" in builder("pull", "small:1", code=7).stderr
+    assert images.tags(endpoint, [repository, f"{pushed.address}/{repository}"]) == {}
+    assert images.inspect(endpoint, f"{pushed.address}/{repository}@{image.digest}") is None
+
+
+def test_a_registry_that_wants_a_login_gets_dockers_own(
+    small: Project, builder: Command, repository: str, tmp_path: Path, endpoint: Endpoint
+) -> None:
+    builder("build", "chat")
+    with registries.registry(tmp_path / "registry", users=registries.HTPASSWD) as closed:
+        registries.configure(small, registry=closed.address)
+        config = tmp_path / "docker/config.json"
+        projects.write(config, "{}")
+        environ = {"DOCKER_CONFIG": str(config.parent)}
+        assert "docker login" in builder("push", "small:1", code=1, environ=environ).stderr
+        login = {"auths": {closed.address: {"auth": "dGVzdGVyOnNlY3JldA=="}}}
+        projects.write(config, json.dumps(login))
+        builder("push", "small:1", environ=environ)
+        assert recorded(small, repository).digest
+
+
+def test_push_needs_a_registry_and_an_image_that_is_here(
+    small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint
+) -> None:
+    builder("build", "chat")
+    assert "no registry is set" in builder("push", "small:1", code=2).stderr
+    registries.configure(small, registry=registry.address)
+    assert "has no number 7" in builder("push", "small:7", code=2).stderr
+    images.remove(endpoint, f"{repository}:1")
+    assert "is missing" in builder("push", "small:1", code=7).stderr
+    assert definitions.repository_of(small, "small") == repository
+    remove_all(endpoint, repository)
+
+
+@pytest.mark.parametrize("fault", ["500", "cut"])
+def test_a_push_that_broke_off_leaves_no_tag_and_goes_on_later(
+    small: Project, builder: Command, repository: str, registry: Registry, endpoint: Endpoint, fault: str
+) -> None:
+    registries.grow(small, 3000, "one")
+    builder("build", "chat")
+    with registries.before(registry) as front:
+        registries.configure(small, registry=front.address)
+        if fault == "500":
+            front.fault = fault
+        else:
+            registry.kill()
+        assert "error: " in builder("push", "small:1", code=1).stderr
+        assert recorded(small, repository).digest is None
+        front.heal()
+        if fault != "500":
+            registry.start()
+        assert engine_registry.digest(endpoint, f"{front.address}/{repository}:1") is None
+        builder("push", "small:1")
+
+
+def test_verify_asks_the_registry_where_it_is_told_to(
+    small: Project, builder: Command, repository: str, pushed: Registry, tmp_path: Path
+) -> None:
+    assert "all is as images.lock has it" in builder("verify", "--registry").stdout
+    registries.configure(small, registry=f"{pushed.address}/elsewhere")
+    missing = builder("verify", "--registry", code=7).stdout
+    assert f"missing  {pushed.address}/elsewhere/{repository}:1: the registry does not have it" in missing
+    assert f"builder push {repository}:1" in missing
+    registries.configure(small, registry="127.0.0.1:9")
+    assert builder("verify", "--registry", code=5).stdout.startswith("unknown  127.0.0.1:9: ")
+    assert builder("verify").stdout == "all is as images.lock has it\n"

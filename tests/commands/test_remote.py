@@ -1,0 +1,158 @@
+"""Building with a buildx instance that is not the engine's own and sees none of its images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine import images
+from builder.engine.buildkit import attestations
+from builder.engine.client.endpoint import Endpoint
+from builder.engine.registry import manifests as engine_registry
+from builder.lock import reading
+from builder.project import Project
+from tests import buildkits, locks, projects, registries, scanners
+from tests.conftest import BASE, Command
+from tests.registries import Node, Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.engine, pytest.mark.full]
+FILLER = 4000  # kilobytes of a layer that two numbers share
+
+
+@pytest.fixture(scope="module")
+def node(endpoint: Endpoint) -> Iterator[Node]:
+    with registries.node("builder-node3", "10.218.0.1/24") as found:
+        yield found
+
+
+@pytest.fixture
+def elsewhere(node: Node, endpoint: Endpoint) -> Iterator[str]:
+    with buildkits.instance(node, endpoint.buildx) as name:
+        yield name
+
+
+@pytest.fixture
+def registry(tmp_path: Path, endpoint: Endpoint) -> Iterator[Registry]:
+    """A registry with the base image."""
+    with registries.registry(tmp_path / "registry") as found:
+        registries.push_base(endpoint, f"{found.address}/base:1")
+        yield found
+
+
+def base_from(project: Project, reference: str) -> None:
+    definition = project.dockerfiles / "small/image.yaml"
+    projects.write(definition, definition.read_text(encoding="utf-8").replace(BASE, reference))
+
+
+def test_what_is_built_elsewhere_is_loaded_and_the_same_as_from_here(
+    small: Project, builder: Command, repository: str, registry: Registry, elsewhere: str, endpoint: Endpoint
+) -> None:
+    base_from(small, f"{registry.address}/base:1")
+    builder("build", "chat", "--builder", elsewhere)
+    assert "already built" in builder("build", "chat", "--builder", elsewhere).stdout
+    builder("build", "chat", "--force")
+    held = reading.read(small.lock).images[repository].numbers
+    assert (held[1].builder, held[2].builder) == (elsewhere, None)
+    assert held[1].input_hash == held[2].input_hash
+    assert (held[1].mods, held[1].versions) == (held[2].mods, held[2].versions)
+    details = images.inspect(endpoint, f"{repository}:1")
+    assert details
+    assert images.fingerprint(details) == held[1].fingerprint
+
+
+def test_a_chain_is_built_elsewhere_and_recorded_as_from_here(
+    small: Project, builder: Command, top: str, registry: Registry, elsewhere: str
+) -> None:
+    base_from(small, f"{registry.address}/base:1")
+    builder("build", "top", "--builder", elsewhere)
+    builder("build", "top", "--force")
+    lock = reading.read(small.lock)
+    there, here = lock.images[top].numbers[1], lock.images[top].numbers[2]
+    assert locks.without_circumstances(there) == locks.without_circumstances(here)
+
+
+def test_through_the_registry_only_what_lacks_moves_and_the_number_is_there(
+    small: Project, builder: Command, repository: str, registry: Registry, elsewhere: str, endpoint: Endpoint
+) -> None:
+    """Another BuildKit pushes what it built by its digest; the engine gets it from there, checks it and numbers it."""
+    base_from(small, f"{registry.address}/base:1")
+    registries.grow(small, FILLER, "one")
+    with registries.before(registry) as front:
+        projects.write(small.root / "builder.yaml", f"registry: {front.address}\n")
+        builder("build", "chat", "--builder", elsewhere, "--push")
+        first = front.sent
+        projects.add_mod(small.root, "small", "echo more > /more\n", {})
+        said = builder("build", "chat", "--mod", "small", "--builder", elsewhere, "--push").stdout
+        assert front.sent - first < FILLER * 10 < FILLER * 1000 < first
+        held = reading.read(small.lock).images[repository].numbers
+        assert f"{repository}:2 pushed, now latest: {front.address}/{repository}:2@{held[2].digest}" in said
+        for number in (1, 2):
+            assert held[number].builder == elsewhere
+            assert engine_registry.digest(endpoint, f"{front.address}/{repository}:{number}") == held[number].digest
+            details = images.inspect(endpoint, f"{repository}:{number}")
+            assert details
+            assert images.fingerprint(details) == held[number].fingerprint
+        assert not [tag for tag in images.tags(endpoint) if front.address in tag]
+
+
+def test_what_fails_its_checks_gets_no_tag_there(
+    small: Project, builder: Command, repository: str, registry: Registry, elsewhere: str, endpoint: Endpoint
+) -> None:
+    base_from(small, f"{registry.address}/base:1")
+    projects.write(small.root / "builder.yaml", f"registry: {registry.address}\n")
+    yaml = "description: fails\nrun: run.sh\ncheck: [{file: chat.jinja, contains: nothing of the kind}]\n"
+    projects.write(small.root / "mods/template/mod.yaml", yaml)
+    builder("build", "chat", "--builder", elsewhere, "--push", code=6)
+    assert not small.lock.exists()
+    kept = registry.folder / f"data/docker/registry/v2/repositories/{repository}/_manifests"
+    assert (kept / "revisions").is_dir()
+    assert not (kept / "tags").exists()
+
+
+def test_what_was_built_elsewhere_is_attested_there(
+    small: Project,
+    builder: Command,
+    repository: str,
+    registry: Registry,
+    elsewhere: str,
+    endpoint: Endpoint,
+    tmp_path: Path,
+) -> None:
+    base_from(small, f"{registry.address}/base:1")
+    scanners.push(endpoint, tmp_path / "scanner", f"{registry.address}/scanner:1")
+    config = f"registry: {registry.address}\nscanner: {registry.address}/scanner:1\n"
+    projects.write(small.root / "builder.yaml", config)
+    builder("build", "chat", "--builder", elsewhere)
+    before = reading.read(small.lock).images[repository].numbers[1]
+    builder("push", f"{repository}:1", "--sbom", "--provenance")
+    reference = f"{registry.address}/{repository}:1"
+    assert attestations.found(endpoint, reference) == {"sbom", "provenance"}
+    assert engine_registry.fingerprint(endpoint, reference, before.platform) == before.fingerprint
+
+
+def test_builder_yaml_names_it_and_the_cache_goes_to_the_registry(
+    small: Project, builder: Command, repository: str, registry: Registry, elsewhere: str, endpoint: Endpoint
+) -> None:
+    base_from(small, f"{registry.address}/base:1")
+    text = f"registry: {registry.address}\nbuilder: {elsewhere}\ncache: true\n"
+    projects.write(small.root / "builder.yaml", text)
+    builder("build", "chat")
+    assert reading.read(small.lock).images[repository].numbers[1].builder == elsewhere
+    assert (registry.folder / "data/docker/registry/v2/repositories/small/_manifests/tags/buildcache").is_dir()
+
+
+def test_a_base_that_only_this_engine_has_is_refused(small: Project, builder: Command, elsewhere: str) -> None:
+    said = builder("build", "chat", "--builder", elsewhere, code=2).stderr
+    assert f"cannot see {BASE}" in said
+    assert not small.lock.exists()
+
+
+def test_an_instance_that_does_not_exist_is_named(small: Project, builder: Command, registry: Registry) -> None:
+    base_from(small, f"{registry.address}/base:1")
+    assert "no-such-builder" in builder("build", "chat", "--builder", "no-such-builder", code=6).stderr
+    assert not small.lock.exists()

@@ -1,0 +1,397 @@
+"""Serving, with a stand-in for vLLM: the engine and all around it are real."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.definitions.recipes.container import LABEL
+from builder.engine import containers, images, services
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.project import Project
+from tests.commands import serving
+from tests.commands.serving import MODEL, Kitchen, free_port
+from tests.conftest import command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.engine
+
+Builder = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def builder(kitchen: Kitchen) -> Builder:
+    def run(*arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command(kitchen.project, *arguments),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **kitchen.environ, **environ},
+        )
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run
+
+
+def inspect(endpoint: Endpoint, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = api.request(endpoint, "GET", f"/containers/{name}/json")
+    return found
+
+
+def status(builder: Builder, what: str) -> dict[str, Any]:
+    (found,) = json.loads(builder("status", what, "--json").stdout)["services"]
+    return dict(found)
+
+
+def get(kitchen: Kitchen, path: str) -> None:
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}{path}", timeout=10).close()
+    except (urllib.error.URLError, ConnectionError):
+        assert path == "/die"
+
+
+def test_from_run_to_stop(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    done = builder("run", "chat")
+    serves = f"{kitchen.name} serves from {kitchen.repository}:2"
+    address = f"http://127.0.0.1:{kitchen.port}/v1"
+    assert re.fullmatch(rf"{serves}, ready after \d+\.\d s: {address}\n", done.stdout)
+    assert "loading weights" in done.stderr
+    get(kitchen, "/health")
+
+    again = builder("run", MODEL)
+    assert again.stdout == f"{serves} already: {address}\n"
+
+    said = status(builder, MODEL)
+    assert (said["state"], said["image"], said["restarts"]) == ("healthy", f"{kitchen.repository}:2", 0)
+    assert (said["requests_running"], said["requests_waiting"], said["prompt_tokens"]) == (2, 1, 1200)
+    assert 300 < said["generated_tokens_per_second"] < 3000
+    assert (said["draft_tokens"], said["accepted_tokens"], said["acceptance"]) == (2000, 1760, 0.88)
+    for_people = builder("status", kitchen.name).stdout
+    assert for_people.startswith(f"{kitchen.name}: healthy\n")
+    assert "88.0% accepted: 1760 of 2000 drafted tokens" in for_people
+    assert max(map(len, for_people.splitlines())) <= 80
+
+    stopped = builder("stop", "chat")
+    assert stopped.stdout.startswith(f"{kitchen.name} stopped after ")
+    assert stopped.stderr == ""
+    assert services.find(endpoint, kitchen.name) is None
+    builder("stop", "chat", code=2)
+
+
+def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builder) -> None:
+    builder("run", "chat")
+    get(kitchen, "/die")
+    end = time.monotonic() + 60
+    said = status(builder, "chat")
+    while (said["state"], said["restarts"]) != ("healthy", 1) and time.monotonic() < end:
+        time.sleep(0.2)
+        said = status(builder, "chat")
+    assert (said["state"], said["restarts"]) == ("healthy", 1)
+    log = builder("logs", "chat").stdout
+    assert log.count("Application startup complete") == 2
+    assert builder("logs", "chat", "--tail", "1").stdout == "INFO:     Application startup complete.\n"
+
+
+def test_what_hangs_is_told_though_its_health_check_is_made_seldom(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    builder("run", "chat")
+    end = time.monotonic() + 60
+    while inspect(endpoint, kitchen.name)["State"]["Health"]["Status"] != "healthy" and time.monotonic() < end:
+        time.sleep(0.2)
+    containers.execute(endpoint, kitchen.name, ["sh", "-c", "kill -STOP -1"], 10)
+    assert status(builder, "chat")["state"] == "unhealthy"
+    assert "is up and does not answer" in builder("run", "chat", code=1).stderr
+    containers.execute(endpoint, kitchen.name, ["sh", "-c", "kill -CONT -1"], 10)
+    assert status(builder, "chat")["state"] == "healthy"
+    assert " already: " in builder("run", "chat").stdout
+
+
+def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_for(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    port = free_port()
+    builder("run", "chat", "--port", str(port), "--", "--extra", "a b")
+    before = inspect(endpoint, kitchen.name)["Config"]["Cmd"]
+    builder("rollback", MODEL)
+    asked = builder("run", "chat", "--port", str(port), "--", "--extra", "a b", code=1)
+    expected = (
+        f"is being served already, from {kitchen.repository}:2, and would now be served from {kitchen.repository}:1"
+    )
+    assert expected in asked.stderr
+
+    done = builder("restart", kitchen.name)
+    assert f"{kitchen.name} serves from {kitchen.repository}:1, ready after " in done.stdout
+    after = inspect(endpoint, kitchen.name)
+    assert after["Config"]["Cmd"] == before
+    assert after["Config"]["Image"] == f"{kitchen.repository}:1"
+
+    other = free_port()
+    builder("restart", MODEL, "--port", str(other))
+    now = inspect(endpoint, kitchen.name)["Config"]["Cmd"]
+    assert now == [str(other) if word == str(port) else word for word in before]
+
+
+def test_other_options_are_not_taken_for_the_same(kitchen: Kitchen, builder: Builder) -> None:
+    kitchen.recipe("--slow 60")
+    builder("run", "chat", "--detach")
+    asked = builder("run", "chat", "--max-model-len", "4096", code=1)
+    assert "is being served already, with other options" in asked.stderr
+    assert f"builder restart {kitchen.name}" in asked.stderr
+    assert "is starting already" in builder("run", "chat", "--detach").stdout
+
+
+def test_a_model_without_a_pairing_gets_the_current_image_and_is_told(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    kitchen.recipe(file="new", model="Org/New")
+    done = builder("run", "new", "--detach")
+    assert f"Org/New is paired with no image; {kitchen.repository}:2 is the current one" in done.stderr
+    assert inspect(endpoint, kitchen.name)["Config"]["Image"] == f"{kitchen.repository}:2"
+
+
+HOSTILE = ["it's", 'a "b"', "$(touch /tmp/x)", "a b", "`id`", "; rm -rf /", "zeile\nzwei", "grün 🙂", "-- -x", "{port}"]
+
+
+def test_whatever_is_written_reaches_the_server_as_that_very_argument(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    model = '/models/$(id)\'s "model"\nof\u2028two'
+    name = f"{kitchen.name} 'of' $(id)\n\"two\""
+    kitchen.recipe("--greeting {greeting} -q '{quoted}'", name=name, served=model, greeting="", quoted=HOSTILE[0])
+    builder("run", "chat", "--set", f"greeting={HOSTILE[1]}", "--", *HOSTILE)
+    expected = ["vllm", "serve", model, "--port", str(kitchen.port), "--host", "127.0.0.1"]
+    expected += ["--greeting", HOSTILE[1], "-q", HOSTILE[0], *HOSTILE]
+    service = f"{kitchen.name}-of-id-two"
+    assert inspect(endpoint, service)["Config"]["Cmd"] == expected
+    said = builder("logs", service).stdout.splitlines()[0]
+    assert json.loads(said.removeprefix("arguments "))[1:] == expected[1:]
+    # What was asked for is kept in a label, and is the same when it comes back.
+    builder("restart", service)
+    assert inspect(endpoint, service)["Config"]["Cmd"] == expected
+
+
+def test_the_token_is_in_no_label_and_no_log(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    token = "hf_very-secret"
+    done = builder("run", "chat", HF_TOKEN=token)
+    assert f"token {len(token)}\n" in builder("logs", "chat").stdout
+    found = inspect(endpoint, kitchen.name)
+    assert f"HF_TOKEN={token}" in found["Config"].pop("Env")
+    said = [
+        json.dumps(found),
+        done.stdout,
+        done.stderr,
+        builder("status", "--json").stdout,
+        builder("logs", "chat").stdout,
+    ]
+    assert not [text for text in said if token in text]
+
+
+def test_the_container_is_as_the_definition_and_the_recipe_say(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    kitchen.recipe(more="env: {NOTE: 'a b', EMPTY: }\n")
+    builder("run", "chat", "--detach")
+    found = inspect(endpoint, kitchen.name)
+    config, host = found["Config"], found["HostConfig"]
+    assert {"NOTE=a b", "EMPTY="} <= set(config["Env"])
+    assert (host["NetworkMode"], host["IpcMode"], host["ShmSize"]) == ("host", "private", 64 << 20)
+    assert (host["RestartPolicy"]["Name"], host["Init"], host["DeviceRequests"]) == ("unless-stopped", True, [])
+    assert (config["StopSignal"], config["StopTimeout"]) == ("SIGTERM", 60)
+    home = kitchen.environ["HOME"]
+    mounts = {mount["Target"]: mount["Source"] for mount in host["Mounts"]}
+    assert mounts["/root/.cache/huggingface"] == f"{home}/.cache/huggingface"
+    compiled = f"{home}/.cache/builder/compile/{kitchen.repository}/2"
+    assert mounts["/root/.cache/vllm"] == f"{compiled}/vllm"
+    assert config["Labels"][f"{LABEL}.image"] == f"{kitchen.repository}:2"
+
+
+def test_gpus_are_asked_for_and_missed_in_words(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    file = kitchen.project.dockerfiles / "served/image.yaml"
+    file.write_text(file.read_text().replace("gpus: none", "gpus: all"))
+    done = builder("run", "chat", code=1)
+    assert f"{kitchen.name} cannot be started: could not select device driver" in done.stderr
+    assert "builder doctor" in done.stderr
+    assert services.find(endpoint, kitchen.name) is None
+
+
+def test_a_crash_loop_ends_with_the_log_and_the_way_back(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    done = builder("run", "chat", "--", "--crash", code=1)
+    cause = "ValueError: Free memory on device is less than desired"
+    assert re.search(rf"{kitchen.name} ended \d times before it answered: {cause}\n", done.stderr)
+    assert "  RuntimeError: Engine core initialization failed" in done.stderr
+    assert f"`builder rollback {MODEL}` goes back to {kitchen.repository}:1" in done.stderr
+    log = kitchen.project.root / f".builder/serve-logs/{kitchen.name}.log"
+    assert f"the whole log: {kitchen.project.relative(log)}" in done.stderr
+    assert log.read_text().count(cause) >= 2
+    assert services.find(endpoint, kitchen.name) is None
+
+
+def test_one_crash_is_forgiven(kitchen: Kitchen, builder: Builder) -> None:
+    done = builder("run", "chat", "--", "--crash-once")
+    assert "it ended by itself after" in done.stderr
+    assert " serves from " in done.stdout
+
+
+def test_a_program_that_is_not_in_the_image(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    file = kitchen.project.recipes / "chat.yaml"
+    file.write_text(file.read_text().replace("vllm serve", "vlm serve"))
+    said = builder("run", "chat", code=1).stderr
+    assert f"{kitchen.name} ended " in said
+    assert "exec vlm failed: No such file or directory" in said
+    assert services.find(endpoint, kitchen.name) is None
+
+
+@pytest.mark.parametrize("why", ["moved", "missing"])
+def test_an_image_that_is_not_the_recorded_one_is_refused(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, why: str
+) -> None:
+    lock = reading.read(kitchen.project.lock)
+    name = lock.models[MODEL].pairing.image
+    kept = images.inspect(endpoint, str(name))
+    assert kept is not None
+    images.tag(endpoint, str(name), f"{name.repository}:kept")
+    try:
+        if why == "moved":
+            images.tag(endpoint, f"{name.repository}:1", str(name))
+        else:
+            images.untag(endpoint, str(name))
+        done = builder("run", "chat", code=7)
+    finally:
+        images.tag(endpoint, kept.id, str(name))
+        images.untag(endpoint, f"{name.repository}:kept")
+    assert f"{name} is " in done.stderr
+    assert "nothing was started" in done.stderr
+    assert f"`builder rebuild {name}`" in done.stderr
+    assert services.find(endpoint, kitchen.name) is None
+
+
+def test_a_port_in_use_is_told_before_anything_starts(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    with socket.create_server(("127.0.0.1", kitchen.port)):
+        done = builder("run", "chat", code=1)
+    assert f"port {kitchen.port} is in use on this machine" in done.stderr
+    assert services.find(endpoint, kitchen.name) is None
+
+    builder("run", "chat", "--detach")
+    kitchen.recipe(file="other", name=f"{kitchen.name}-b", model="Org/Other")
+    done = builder("run", "other", code=1)
+    assert f"port {kitchen.port} is in use: {kitchen.name} serves there from {kitchen.repository}:2" in done.stderr
+
+
+def test_a_name_that_somebody_else_has(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    body = {"Image": f"{kitchen.repository}:1", "Cmd": ["true"]}
+    api.request(endpoint, "POST", "/containers/create", query={"name": kitchen.name}, body=body)
+    try:
+        done = builder("run", "chat", code=1)
+    finally:
+        api.request(endpoint, "DELETE", f"/containers/{kitchen.name}")
+    assert f"a container that is not builder's is called {kitchen.name}" in done.stderr
+
+
+def test_what_was_stopped_by_hand_is_started_again(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    builder("run", "chat")
+    api.request(endpoint, "POST", f"/containers/{kitchen.name}/stop")
+    assert status(builder, "chat")["state"] == "stopped"
+    assert ", ready after " in builder("run", "chat").stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_while_it_starts_nothing_is_left(
+    kitchen: Kitchen, endpoint: Endpoint, number: signal.Signals
+) -> None:
+    argv = command(kitchen.project, "run", "chat", "--", "--slow", "60")
+    environ = {**os.environ, **kitchen.environ}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as child:
+        assert child.stderr
+        assert "loading weights" in child.stderr.readline()
+        child.send_signal(number)
+        _, said = child.communicate(timeout=60)
+    assert child.returncode == 130
+    stopping = f"stopping {kitchen.name}; with `--detach` it starts without anybody waiting"
+    assert said.splitlines()[-3:] == [stopping, "", "interrupted"]
+    assert services.find(endpoint, kitchen.name) is None
+
+
+def test_while_it_starts_status_says_the_phase(kitchen: Kitchen, builder: Builder) -> None:
+    done = builder("run", "chat", "--detach", "--", "--slow", "60")
+    assert done.stdout == f"{kitchen.name} starts from {kitchen.repository}:2; `builder status` says how far it is\n"
+    end = time.monotonic() + 30
+    while (said := status(builder, "chat"))["phase"] is None and time.monotonic() < end:
+        time.sleep(0.1)
+    assert (said["state"], said["phase"], said["requests_running"]) == ("starting", "loading weights", None)
+
+
+def test_what_does_not_end_in_time_is_killed(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    builder("run", "chat", "--", "--stubborn")
+    done = builder("stop", kitchen.name, "--time", "1")
+    assert f"{kitchen.name} was killed: it had not ended in 1 seconds" in done.stderr
+    assert services.find(endpoint, kitchen.name) is None
+
+
+def test_logs_are_followed_across_a_restart_until_it_is_stopped(kitchen: Kitchen, builder: Builder) -> None:
+    builder("run", "chat")
+    argv = command(kitchen.project, "logs", "chat", "--follow", "--tail", "1")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout
+        assert child.stdout.readline() == "INFO:     Application startup complete.\n"
+        get(kitchen, "/die")
+        rest = iter(child.stdout.readline, "")
+        assert next(rest).startswith("arguments ")
+        assert next(line for line in rest if "complete" in line)
+        builder("stop", "chat")
+        assert child.wait(timeout=30) == 0
+
+
+def test_status_is_watched(kitchen: Kitchen, builder: Builder) -> None:
+    # What is not being served is started by `restart`, too.
+    assert " serves from " in builder("restart", "chat").stdout
+    argv = command(kitchen.project, "status", "chat", "--watch", "--json")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout
+        first, second = (json.loads(child.stdout.readline())["services"][0] for _ in range(2))
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert second["generated_tokens"] > first["generated_tokens"]
+    assert second["up_seconds"] > first["up_seconds"]
+
+
+def test_what_another_project_serves_is_meant_by_its_own_name_alone(
+    kitchen: Kitchen, builder: Builder, built: tuple[Project, str], tmp_path: Path, endpoint: Endpoint
+) -> None:
+    other = serving.kitchen(built[0], tmp_path / "other", built[1])
+    environ = {**os.environ, **other.environ}
+    subprocess.run(command(other.project, "run", "chat", "--detach"), env=environ, capture_output=True, check=True)
+    try:
+        builder("run", "chat", "--detach")
+        assert builder("stop", "chat").stdout.startswith(f"{kitchen.name} stopped")
+        for what in (["chat"], [MODEL], []):
+            builder("stop", *what, code=2)
+        assert builder("stop", other.name).stdout.startswith(f"{other.name} stopped")
+    finally:
+        containers.remove_labelled(endpoint, f"{LABEL}={other.name}")
+
+
+def test_nothing_served_by_that_name(kitchen: Kitchen, builder: Builder) -> None:
+    for verb in (["stop", "nonesuch"], ["logs", "nonesuch"], ["status", "nonesuch"]):
+        assert "`nonesuch` is not being served" in builder(*verb, code=2).stderr

@@ -1,0 +1,188 @@
+"""One model served by two machines: two engines, and the exact containers that are made in each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from builder.definitions.recipes.container import LABEL
+from builder.engine import images, services
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint
+from builder.project import Project
+from tests import projects
+from tests.commands import second_engine
+from tests.commands.serving import MODEL, Kitchen
+from tests.conftest import command
+
+pytestmark = pytest.mark.engine
+
+Builder = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def second(
+    tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, built: tuple[Project, str]
+) -> Iterator[Endpoint]:
+    """Another engine that has both numbers."""
+    with second_engine.running(tmp_path_factory.mktemp("engine"), "builder-test1", "10.213.1.1/24") as environ:
+        second_engine.load(endpoint.host, environ, f"{built[1]}:1", f"{built[1]}:2")
+        yield replace(endpoint, host=environ["DOCKER_HOST"])
+
+
+@pytest.fixture
+def cluster(kitchen: Kitchen, endpoint: Endpoint, second: Endpoint) -> Iterator[Kitchen]:
+    """A project with two nodes."""
+    nodes = {
+        "one": {"engine": endpoint.host, "address": "127.0.0.1"},
+        "two": {"engine": second.host, "address": "127.0.0.2", "models": str(kitchen.project.root / "models")},
+    }
+    projects.write(kitchen.project.root / "builder.yaml", json.dumps({"nodes": nodes}))
+    yield kitchen
+    for service in services.labelled(second, LABEL):
+        services.stop(second, service.id, 0)
+
+
+@pytest.fixture
+def builder(kitchen: Kitchen) -> Builder:
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        environ = {**os.environ, **kitchen.environ}
+        done = subprocess.run(command(kitchen.project, *arguments), capture_output=True, text=True, env=environ)
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run
+
+
+def facts(endpoint: Endpoint, name: str) -> dict[str, Any]:
+    found = api.request(endpoint, "GET", f"/containers/{name}/json")
+    config, host = found["Config"], found["HostConfig"]
+    return {
+        "argv": config["Cmd"],
+        "address": [entry for entry in config["Env"] if entry.startswith("VLLM_HOST_IP")],
+        "network": host["NetworkMode"],
+        "asked": config["Healthcheck"]["Test"] != ["NONE"],
+        "rank": config["Labels"][f"{LABEL}.rank"],
+        "nodes": config["Labels"][f"{LABEL}.nodes"],
+        "models": next(m["Source"] for m in host["Mounts"] if m["Target"] == "/root/.cache/huggingface"),
+    }
+
+
+def test_every_node_runs_the_command_with_its_place_in_it(
+    cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
+) -> None:
+    cluster.recipe("--tensor-parallel-size 2", more="cluster_only: true\n")
+    done = builder("run", "chat")
+    name = f"{cluster.name}@one,two"
+    assert f"{name} serves from {cluster.repository}:2, ready after " in done.stdout
+
+    serve = ["vllm", "serve", MODEL, "--port", str(cluster.port), "--host", "127.0.0.1", "--tensor-parallel-size", "2"]
+    place = ["--nnodes", "2", "--node-rank", "{}", "--master-addr", "127.0.0.1"]
+    home = cluster.environ["HOME"]
+    assert facts(endpoint, cluster.name) == {
+        "argv": [*serve, *(word.format(0) for word in place)],
+        "address": ["VLLM_HOST_IP=127.0.0.1"],
+        "network": "host",
+        "asked": True,
+        "rank": "0",
+        "nodes": "one,two",
+        "models": f"{home}/.cache/huggingface",
+    }
+    assert facts(second, cluster.name) == {
+        "argv": [*serve, *(word.format(1) for word in place), "--headless"],
+        "address": ["VLLM_HOST_IP=127.0.0.2"],
+        "network": "host",
+        "asked": False,
+        "rank": "1",
+        "nodes": "one,two",
+        "models": str(cluster.project.root / "models"),
+    }
+
+    (said,) = json.loads(builder("status", MODEL, "--json").stdout)["services"]
+    assert (said["state"], said["nodes"], said["requests_running"]) == ("healthy", ["one", "two"], 2)
+    assert '"--headless"' in builder("logs", "chat", "--node", "two").stdout
+    assert "Application startup complete" in builder("logs", "chat").stdout
+    assert " already: " in builder("run", "chat").stdout
+
+    builder("rollback", MODEL)
+    assert f"serves from {cluster.repository}:1" in builder("restart", "chat").stdout
+    serving = [services.find(one, cluster.name) for one in (endpoint, second)]
+    assert [service and service.image for service in serving] == [f"{cluster.repository}:1"] * 2
+
+    services.stop(second, cluster.name, 0)
+    (said,) = json.loads(builder("status", MODEL, "--json").stdout)["services"]
+    assert (said["state"], said["missing_nodes"]) == ("incomplete", ["two"])
+    builder("stop", "chat")
+    assert services.find(endpoint, cluster.name) is None
+
+
+def test_ray_where_the_command_says_so(
+    cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
+) -> None:
+    cluster.recipe("--distributed-executor-backend ray")
+    builder("run", "chat", "--node", "two", "--node", "one", "--detach")
+    serve = ["vllm", "serve", MODEL, "--port", str(cluster.port), "--host", "127.0.0.1"]
+    head = facts(second, cluster.name)
+    assert head["argv"][:2] == ["bash", "-c"]
+    assert head["argv"][3:] == ["bash", "6379", "127.0.0.2", *serve, "--distributed-executor-backend", "ray"]
+    worker = facts(endpoint, cluster.name)
+    joins = ["--address=127.0.0.2:6379", "--node-ip-address=127.0.0.1", "--disable-usage-stats"]
+    assert worker["argv"][3:] == ["bash", "ray", "start", "--block", *joins]
+    assert (head["rank"], worker["rank"], worker["nodes"]) == ("0", "1", "two,one")
+
+
+@pytest.mark.parametrize("why", ["moved", "missing"])
+def test_every_node_has_the_same_content_or_nothing_is_started(
+    cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint, why: str
+) -> None:
+    name = f"{cluster.repository}:2"
+    images.tag(second, name, f"{cluster.repository}:kept")
+    try:
+        if why == "moved":
+            images.tag(second, f"{cluster.repository}:1", name)
+        else:
+            images.untag(second, name)
+        done = builder("run", "chat", "--node", "one", "--node", "two", code=7)
+    finally:
+        images.tag(second, f"{cluster.repository}:kept", name)
+    said = "its tag was moved in node two" if why == "moved" else "is missing from node two"
+    assert said in done.stderr
+    assert "nothing was started" in done.stderr
+    assert services.find(endpoint, cluster.name) is None
+    assert services.find(second, cluster.name) is None
+
+
+def test_a_crash_loop_of_any_node_ends_it(
+    cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
+) -> None:
+    # The one that answers takes its time: the other has none to wait for it.
+    cluster.recipe("--slow-head 60 --crash-further")
+    done = builder("run", "chat", "--node", "one", "--node", "two", code=1)
+    assert f"{cluster.name} on node two ended " in done.stderr
+    assert f"the whole log: .builder/serve-logs/{cluster.name}@two.log" in done.stderr
+    assert services.find(endpoint, cluster.name) is None
+    assert services.find(second, cluster.name) is None
+
+
+def test_one_node_serves_alone(cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint) -> None:
+    done = builder("run", "chat", "--node", "two")
+    assert f"{cluster.name}@two serves from " in done.stdout
+    assert services.find(endpoint, cluster.name) is None
+    found = services.find(second, cluster.name)
+    assert found is not None
+    assert found.status == "running"
+    assert builder("stop", "chat").stdout.startswith(f"{cluster.name}@two stopped after ")
+
+
+def test_a_node_that_does_not_answer_is_named(cluster: Kitchen, builder: Builder) -> None:
+    nodes = {"gone": {"engine": "unix:///nonexistent/docker.sock"}}
+    projects.write(cluster.project.root / "builder.yaml", json.dumps({"nodes": nodes}))
+    assert "no answer from node gone: no Docker engine answers at" in builder("status").stderr
+    done = builder("stop", "chat", code=2)
+    assert "`chat` is not being served; gone: no Docker engine answers" in done.stderr

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.commands import doctor
+from builder.engine import images
+from builder.engine.client import endpoint as endpoints
+from builder.engine.client import versions
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.project import Project
+from tests import projects
+from tests.conftest import Command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.engine
+
+
+def test_show_tells_all_that_is_in_an_image(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    image = reading.read(small.lock).images[repository].numbers[1]
+    shown = json.loads(builder("show", f"{repository}:1", "--json").stdout)
+    assert shown["fingerprint"] == image.fingerprint
+    assert shown["input_hash"] == image.input_hash
+    assert shown["base"]["image"] == "debian:bookworm-slim"
+    assert shown["mod_hashes"] == image.mods
+    assert shown["build_directory"] == f"builds/{repository}/1"
+    said = dict(line.split(maxsplit=1) for line in builder("show", "small").stdout.splitlines())
+    assert said["image"] == f"{repository}:1"
+    assert said["state"] == "present, current"
+    assert said["models"] == "Org/Model-1B"
+
+
+def test_show_of_an_unknown_number_names_those_there_are(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    done = builder("show", f"{repository}:9", code=2)
+    assert f"{repository} has no number 9" in done.stderr
+    assert "its numbers: 1" in done.stderr
+
+
+def test_pin_and_unpin_say_what_they_changed(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    assert builder("pin", "small:1").stdout == f"{repository}:1 is pinned\n"
+    assert builder("pin", "small:1").stdout == f"{repository}:1 was pinned already\n"
+    assert reading.read(small.lock).images[repository].numbers[1].pinned
+    assert builder("unpin", "small").stdout == f"{repository}:1 is not pinned\n"
+    assert not reading.read(small.lock).images[repository].numbers[1].pinned
+
+
+def test_doctor_finds_nothing_wrong_where_nothing_is(small: Project, builder: Command, tmp_path: Path) -> None:
+    # But for the disk, which may be full without any fault of ours.
+    short = any(
+        one.verdict == "error" for one in doctor.run(small, os.environ, tmp_path / "none") if one.subject == "disk"
+    )
+    findings = json.loads(builder("doctor", "--json", code=int(short)).stdout)["findings"]
+    verdicts = {finding["subject"]: finding["verdict"] for finding in findings}
+    assert {verdicts[subject] for subject in ("engine", "buildx", "definitions", "recipes", "images.lock")} == {"ok"}
+
+
+def test_doctor_names_every_thing_that_is_wrong(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
+) -> None:
+    builder("build", "chat")
+    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:1")
+    projects.write(small.root / "recipes/broken.yaml", "name: x\n")
+    projects.write(small.root / "recipes/lost.yaml", f"name: x\ncontainer: {repository}\nmods: [lost]\ncommand: x\n")
+    file = small.root / "dockerfiles/small/image.yaml"
+    projects.write(file, f"{file.read_text(encoding='utf-8')}mods: [gone]\n")
+    said = builder("doctor", code=1).stdout
+    assert f"warning  image:         {repository}:1 is moved" in said
+    assert "error    recipes:       recipes/broken.yaml:1:1: the key `command` is missing" in said
+    assert "recipes/lost.yaml:3:8: no mod `lost` in mods/; there are: template" in said
+    assert "error    definitions:   dockerfiles/small/image.yaml:6:8: no mod `gone` in mods/; there" in said
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
+    assert "error    engine:" in builder("doctor", code=1, environ=nowhere).stdout
+    small.lock.write_text("<<<<<<< ours\n", encoding="utf-8")
+    assert "error    images.lock:   images.lock:1:" in builder("doctor", code=1).stdout
+
+
+def test_doctor_looks_at_gpu_logs_and_proxies(small: Project, tmp_path: Path) -> None:
+    """A machine with an NVIDIA GPU is one with the driver's file; no engine of a test has the GPU's runtime."""
+    driver = tmp_path / "driver-version"
+    log = small.state / "logs/20261120-100000-x.log"
+    projects.write(log, "compiling\n[output clipped, log limit 2MiB reached]\n")
+    environ = {**os.environ, "HTTPS_PROXY": "http://127.0.0.1:3128", "HTTP_PROXY": "10.0.0.1:3128"}
+    found = {finding.subject: finding for finding in doctor.run(small, environ, driver)}
+    assert "GPU" not in found
+    assert "10.0.0.1" not in found["proxy"].said
+    assert "HTTPS_PROXY is 127.0.0.1" in found["proxy"].said
+    assert ".builder/logs/20261120-100000-x.log" in found["build logs"].said
+    driver.touch()
+    gpu = next(finding for finding in doctor.run(small, environ, driver) if finding.subject == "GPU")
+    engine = versions.usable(endpoints.find(os.environ))
+    assert gpu.verdict == ("ok" if engine.nvidia else "error")
+    assert engine.nvidia or "nvidia-ctk runtime configure" in gpu.remedy

@@ -1,0 +1,192 @@
+"""images.lock against the engine, the build directories and the files, each put wrong in turn."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.lock.pins import GitPin, PullPin
+from builder.lock.text import dump
+from builder.project import Project
+from tests import projects
+from tests.conftest import Command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.engine
+
+
+def found(builder: Command, code: int) -> list[tuple[str, str]]:
+    """The kind and subject of each finding of a ``verify`` that ends with ``code``."""
+    findings = json.loads(builder("verify", "--json", code=code).stdout)["findings"]
+    return [(finding["kind"], finding["subject"]) for finding in findings]
+
+
+def test_a_lost_lock_is_no_lock_where_all_is_well(small: Project, builder: Command) -> None:
+    assert found(builder, 0) == []
+    builder("build", "chat")
+    small.lock.unlink()
+    assert found(builder, 7) == [("missing", "images.lock")]
+    builder("lock", "--recover")
+    assert found(builder, 0) == []
+
+
+def test_an_image_that_is_gone_or_another_one_fails(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "chat")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    builder("build", "chat")
+    assert builder("verify").stdout == "all is as images.lock has it\n"
+
+    images.tag(endpoint, f"{repository}:1", f"{repository}:latest")
+    assert found(builder, 7) == [("moved", f"{repository}:latest")]
+    said = builder("verify", code=7).stdout
+    assert said == (
+        f"moved    {repository}:latest: does not stand for {repository}:2 → `builder promote {repository}:2`\n"
+    )
+    # The remedy mends it, also where the number is marked bad by now, and where the tag is gone.
+    builder("mark", f"{repository}:2", "bad")
+    builder("promote", f"{repository}:2")
+    assert found(builder, 0) == []
+    images.untag(endpoint, f"{repository}:latest")
+    assert found(builder, 7) == [("moved", f"{repository}:latest")]
+    builder("promote", f"{repository}:2")
+    builder("mark", f"{repository}:2", "untested")
+
+    images.remove(endpoint, f"{repository}:1")
+    assert found(builder, 7) == [("missing", f"{repository}:1")]
+    lock = reading.read(small.lock)
+    held = lock.images[repository]
+    pruned = held.with_number(1, replace(held.numbers[1], pruned="2026-11-22T08:00:00Z"))
+    recorded = small.lock.read_bytes()
+    small.lock.write_text(dump(lock.with_repository(repository, pruned)), encoding="utf-8")
+    assert found(builder, 0) == []
+    small.lock.write_bytes(recorded)
+    images.tag(endpoint, f"{repository}:2", f"{repository}:1")
+    assert found(builder, 7) == [("moved", f"{repository}:1")]
+    images.untag(endpoint, f"{repository}:1")
+    builder("rebuild", f"{repository}:1")
+    assert found(builder, 0) == []
+
+
+def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    folder = small.builds / repository / "1"
+    mod = folder / "mods/template/chat.jinja"
+    projects.write(mod, "edited\n")
+    said = builder("verify", code=1).stdout
+    assert said == (
+        f"edited   {repository}:1: builds/{repository}/1: mods/template was edited"
+        f" → `git checkout -- builds/{repository}/1`\n"
+    )
+    shutil.rmtree(folder)
+    assert found(builder, 1) == [("edited", f"{repository}:1")]
+    images_gone = builder("verify", code=1).stdout
+    assert f"the build directory of {repository}:1 is gone" in images_gone
+
+
+def test_what_changed_since_is_news_and_no_fault(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    said = builder("verify").stdout
+    assert said == (
+        f"changed  {repository}:1: a build makes another image today: mod template: changed"
+        " → `builder build recipes/chat.yaml`\n"
+    )
+    image = small.root / "dockerfiles/small/image.yaml"
+    projects.write(image, image.read_text(encoding="utf-8").replace("bookworm-slim", "trixie-slim"))
+    assert "cannot be built today: images.lock does not cover base of small" in builder("verify").stdout
+    (small.root / "recipes/chat.yaml").unlink()
+    assert "cannot be built today: `recipes/chat.yaml` is no image definition" in builder("verify").stdout
+
+
+def test_a_mod_that_was_asked_for_beside_the_recipe_is_in_the_remedy(
+    small: Project, builder: Command, repository: str, endpoint: Endpoint
+) -> None:
+    for name, after in (("extra", "after: [more]\n"), ("more", "")):
+        yaml = f"description: {name}\nrun: run.sh\n{after}"
+        projects.add_mod(small.root, name, f'echo {name} > "$WORKSPACE_DIR/{name}"\n', {}, yaml)
+    builder("build", "chat", "--mod", "extra", "--mod", "mods/more")
+    command = "builder build recipes/chat.yaml --mod more --mod extra"
+    assert builder("verify").stdout == (
+        f"changed  {repository}:1: recipes/chat.yaml does not ask for all of its mods: a build of it alone makes"
+        f" another image → `{command}`\n"
+    )
+    assert builder(*command.split()[1:]).stdout.startswith(f"already built as {repository}:1\n")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    assert builder("verify").stdout == (
+        f"changed  {repository}:1: a build makes another image today: mod template: changed → `{command}`\n"
+    )
+    images.untag(endpoint, f"{repository}:1")
+    projects.write(small.builds / repository / "1/mods/extra/run.sh", "edited\n")
+    missing, edited, changed = json.loads(builder("verify", "--json", code=7).stdout)["findings"]
+    rebuild = f"builder rebuild {repository}:1"
+    assert missing["remedy"] == f"`{rebuild}`, once its build directory is what it was (see there)"
+    assert (edited["kind"], changed["remedy"]) == ("edited", f"`{command}`")
+    projects.write(small.builds / repository / "1/mods/extra/run.sh", 'set -eu\necho extra > "$WORKSPACE_DIR/extra"\n')
+    builder(*rebuild.split()[1:])
+    assert [kind for kind, _ in found(builder, 0)] == ["changed"]
+    # One that is nowhere any more cannot be asked for.
+    shutil.rmtree(small.mods / "extra")
+    (news,) = json.loads(builder("verify", "--json").stdout)["findings"]
+    assert "mod extra: gone" in news["said"]
+    assert news["remedy"] == "`builder build recipes/chat.yaml --mod more`"
+
+
+def test_the_platform_that_it_was_built_for_is_in_the_remedy(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "small")
+    platform = reading.read(small.lock).images[repository].numbers[1].platform
+    other = "linux/amd64" if platform == "linux/arm64" else "linux/arm64"
+    definition = small.root / "dockerfiles/small/image.yaml"
+    text = definition.read_text(encoding="utf-8").replace("platform: host", f"platform: {other}")
+    projects.write(definition, text)
+    assert builder("verify").stdout == "all is as images.lock has it\n"
+    projects.write(definition, text.replace("greeting: hello", "greeting: good day"))
+    (news,) = json.loads(builder("verify", "--json").stdout)["findings"]
+    assert news["remedy"] == f"`builder build small --platform {platform}`"
+
+
+def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
+    builder("build", "chat")
+    pull = PullPin(7, "c" * 40, "d" * 64)
+    pin = GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19", "2026-11-19T10:00:00Z", (pull,))
+    lock = reading.read(small.lock)
+    ((platform, pins),) = lock.pins["small"].items()
+    small.lock.write_text(dump(lock.with_pins("small", platform, replace(pins, sources={"vllm": pin}))))
+    file = f"dockerfiles/small/pulls/vllm-7-{'d' * 12}.patch"
+    assert (
+        f"edited   small: {file}, the frozen diff of pull request 7, cannot be read" in builder("verify", code=1).stdout
+    )
+    projects.write(small.root / file, "another diff\n")
+    assert f"edited   small: {file} was edited" in builder("verify", code=1).stdout
+
+
+def test_without_an_engine_the_files_are_still_compared(
+    small: Project, builder: Command, repository: str, tmp_path: Path
+) -> None:
+    builder("build", "chat")
+    nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
+    said = builder("verify", code=5, environ=nowhere).stdout
+    assert said.startswith("unknown  engine: ")
+    projects.write(small.builds / repository / "1/Dockerfile", "FROM scratch\n")
+    assert f"edited   {repository}:1" in builder("verify", code=5, environ=nowhere).stdout
+
+
+def test_what_did_not_change_is_not_locked_again(small: Project, builder: Command) -> None:
+    builder("lock", "small")
+    before = small.lock.read_bytes(), small.lock.stat().st_ino
+    assert builder("lock", "small").stdout == "nothing moved\n"
+    assert (small.lock.read_bytes(), small.lock.stat().st_ino) == before
+
+
+def test_a_project_without_images_is_as_its_lock_has_it(small: Project, builder: Command) -> None:
+    assert builder("verify").stdout == "all is as images.lock has it\n"

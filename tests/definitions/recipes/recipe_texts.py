@@ -1,0 +1,31 @@
+"""Recipes for tests, read from text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes import recipe
+from builder.definitions.recipes.recipe import Recipe
+from builder.project import Project
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(folder: Path, text: str) -> recipe.Read:
+    """A recipe of this text, called ``r.yaml``, with its problems."""
+    (folder / "r.yaml").write_text(text, encoding="utf-8")
+    return recipe.read(Project(folder), folder / "r.yaml")
+
+
+def said(folder: Path, text: str) -> list[str]:
+    """The problems of a recipe, as lines."""
+    return [str(problem) for problem in read(folder, text).problems]
+
+
+def make(folder: Path, command: str, head: str = "") -> Recipe:
+    """A recipe with this command, further keys before it."""
+    indented = "".join(f"  {line}\n" if line else "\n" for line in command.split("\n"))
+    found = read(folder, f"name: x\ncontainer: small\n{head}command: |\n{indented}")
+    assert found.recipe is not None, found.problems
+    return found.recipe

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builder.definitions.recipes import placeholders
+from builder.definitions.recipes.placeholders import Literal, Placeholder, Value
+
+VALUES: dict[str, Value] = {"port": 8000, "max-num-seqs": 16, "share": 0.5, "name": "a b"}
+FRAGMENTS = st.sampled_from(
+    ["{port}", "{max-num-seqs}", "{share:.2f}", "{name!r}", "{name:>6}", "{{", "}}", "{", "}", "x", " ", "'", '"', "\\"]
+)
+
+
+def rendered(template: str) -> str:
+    pieces, _ = placeholders.parse(template)
+    return "".join(
+        piece.text if isinstance(piece, Literal) else placeholders.text_of(piece, VALUES[piece.key]) for piece in pieces
+    )
+
+
+@given(st.lists(FRAGMENTS, max_size=12).map("".join))
+def test_it_is_python_format_and_refuses_what_python_refuses(template: str) -> None:
+    try:
+        expected: str | None = template.format(**VALUES)
+    except (ValueError, KeyError, IndexError):
+        expected = None
+    _, wrong = placeholders.parse(template)
+    if expected is None:
+        assert wrong
+    elif not wrong:
+        assert rendered(template) == expected
+
+
+def test_every_piece_knows_where_it_stands() -> None:
+    pieces, wrong = placeholders.parse("a {port} {{b}} {max-num-seqs}")
+    assert not wrong
+    assert pieces == (
+        Literal("a ", 0),
+        Placeholder("port", "{port}", 2),
+        Literal(" ", 8),
+        Literal("{", 9),
+        Literal("b", 11),
+        Literal("}", 12),
+        Literal(" ", 14),
+        Placeholder("max-num-seqs", "{max-num-seqs}", 15),
+    )
+    assert placeholders.keys(pieces) == ("port", "max-num-seqs")
+
+
+@pytest.mark.parametrize(
+    ("template", "offset", "said"),
+    [
+        ("x {port.real}", 2, "`{port.real}`: a placeholder is a plain key, without `.` or `[…]`"),
+        ("{env[HOME]}", 0, "`{env[HOME]}`: a placeholder is a plain key, without `.` or `[…]`"),
+        (
+            "{port.__class__.__mro__}",
+            0,
+            "`{port.__class__.__mro__}`: a placeholder is a plain key, without `.` or `[…]`",
+        ),
+        ("x {}", 2, "`{}`: a placeholder names a key, such as {port}"),
+        ("x {0}", 2, "`{0}`: a placeholder names a key, such as {port}"),
+        ('x {"a": 1}', 2, '`{"a": 1}` is no placeholder; braces that are meant as such are doubled: {{ and }}'),
+        ("x {port", 2, "`{` is no placeholder; braces that are meant as such are doubled: {{ and }}"),
+        ("x} y", 1, "`}` is no placeholder; braces that are meant as such are doubled: {{ and }}"),
+        ("a\0b", 1, "a NUL character"),
+    ],
+)
+def test_what_is_no_placeholder_is_refused_with_the_reason(template: str, offset: int, said: str) -> None:
+    _, wrong = placeholders.parse(template)
+    assert [(one.offset, one.message) for one in wrong] == [(offset, said)]
+
+
+def test_everything_wrong_is_told_at_once() -> None:
+    _, wrong = placeholders.parse('{} {a.b} {"n": 3}')
+    assert [one.offset for one in wrong] == [0, 3, 9]
+
+
+def test_a_format_takes_the_number_that_text_spells() -> None:
+    (piece,), _ = placeholders.parse("{share:.2f}")
+    assert isinstance(piece, Placeholder)
+    assert placeholders.text_of(piece, "0.755") == "0.76"
+    assert placeholders.text_of(piece, None) == ""
+    with pytest.raises(ValueError, match="format code 'f'"):
+        placeholders.text_of(piece, "half")

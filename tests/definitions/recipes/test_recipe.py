@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.definitions import target
+from builder.definitions.recipes import command, recipe
+from builder.errors import FileProblemsError, UsageError
+from builder.project import Project
+from tests import projects
+from tests.definitions.recipes import recipe_texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_recipe_of_the_community_loads_unchanged(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.write(
+        tmp_path / "recipes/shared.yaml",
+        """\
+# Recipe as people share it
+recipe_version: "1"
+name: Qwen3.5-122B
+description: vLLM serving Qwen3.5-122B
+model: Intel/Qwen3.5-122B-A10B-int4-AutoRound
+solo_only: true
+container: small
+build_args:
+  - --tf5
+mods:
+  - mods/template
+defaults:
+  port: 8000
+  max-num-seqs: 16
+  speculative_config: '{"method": "mtp", "num_speculative_tokens": 3}'
+env:
+  VLLM_MARLIN_USE_ATOMIC_ADD: 1
+command: |
+  vllm serve Intel/Qwen3.5-122B-A10B-int4-AutoRound \\
+  --max-num-seqs {max-num-seqs}
+
+#  --language-model-only
+""",
+    )
+    found = recipe.load(project, tmp_path / "recipes/shared.yaml")
+    assert found.file == "recipes/shared.yaml"
+    assert found.model == "Intel/Qwen3.5-122B-A10B-int4-AutoRound"
+    assert found.mods == ("mods/template",)
+    assert found.ignored_build_args == ("--tf5",)
+    assert found.defaults["max-num-seqs"] == 16
+
+
+def test_lists_and_mappings_may_be_empty(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.write(tmp_path / "recipes/r.yaml", "name: x\ncontainer: small\ncommand: vllm serve x\nmods:\nenv:\n")
+    assert recipe.load(project, tmp_path / "recipes/r.yaml").mods == ()
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    text = (
+        "recipe_version: 1\nname: x\ndescription: d\nmodel: Org/M\nmodel_revision: abc\ndraft_model: Org/D\n"
+        "container: small\nbuild_args: [--a, 1]\nmods: [mods/m]\ndefaults: {a: 1, b: 0.5, c: true, d: }\n"
+        "env: {E: 1}\ncommand: x\nsolo_only: false\ncluster_only: true\n"
+    )
+    found = recipe_texts.read(tmp_path, text).recipe
+    assert found is not None
+    assert (found.name, found.description, found.model, found.revision) == ("x", "d", "Org/M", "abc")
+    assert (found.draft_model, found.container, found.ignored_build_args) == ("Org/D", "small", ("--a", "1"))
+    assert (found.mods, found.defaults) == (("mods/m",), {"a": 1, "b": 0.5, "c": True, "d": None})
+    assert (found.env, found.command, found.solo_only, found.cluster_only) == ({"E": 1}, "x", False, True)
+    assert str(found.place("defaults", "c")) == "r.yaml:10:26"
+
+
+@pytest.mark.parametrize(
+    ("container", "repository", "number"),
+    [("small", "small", None), ("small:7", "small", 7), ("host:5000/small", "host:5000/small", None)],
+)
+def test_a_container_may_be_a_number(tmp_path: Path, container: str, repository: str, number: int | None) -> None:
+    found = recipe_texts.read(tmp_path, f"name: x\ncontainer: {container}\ncommand: x\n").recipe
+    assert found is not None
+    assert (found.repository, found.number) == (repository, number)
+
+
+PASTED = """\
+name: Model
+container: small
+mods:
+
+  • mods/template
+
+defaults:
+port: 8000
+max-seqs: 1
+env:
+HF_HUB_OFFLINE: 1
+command: |
+vllm serve Org/M
+\u2013port {port}
+\u2013speculative-config \u2018{{“n”: 1}}\u2019
+\u2013max-num-seqs {max-seqs}
+recipe_version: \u20181\u2019
+solo: true
+"""
+
+
+def test_a_pasted_recipe_gives_every_problem_at_once(tmp_path: Path) -> None:
+    found = recipe_texts.read(tmp_path, PASTED)
+    assert [str(problem) for problem in found.problems] == [
+        "r.yaml:5:3: `•` (U+2022, bullet): an item of a list begins with `- `",
+        "r.yaml:8:1: `port`, `max-seqs`: the indentation is lost; they belong to `defaults` (line 7), two spaces in",
+        "r.yaml:11:1: `HF_HUB_OFFLINE`: the indentation is lost; it belongs to `env` (line 10), two spaces in",
+        "r.yaml:13:1: the indentation of lines 13 to 16 is lost; they belong to `command` (line 12), two spaces in",
+        "r.yaml:14:1: `\u2013` (U+2013, en dash): `--port` is meant",
+        "r.yaml:15:1: `\u2013` (U+2013, en dash): `--speculative-config` is meant",
+        "r.yaml:15:21: `\u2018` (U+2018, left single quotation mark): the straight ' is meant",
+        'r.yaml:15:24: `“` (U+201C, left double quotation mark): the straight " is meant',
+        'r.yaml:15:26: `”` (U+201D, right double quotation mark): the straight " is meant',
+        "r.yaml:15:32: `\u2019` (U+2019, right single quotation mark): the straight ' is meant",
+        "r.yaml:16:1: `\u2013` (U+2013, en dash): `--max-num-seqs` is meant",
+        "r.yaml:17:17: `\u2018` (U+2018, left single quotation mark): the straight ' is meant",
+        "r.yaml:17:19: `\u2019` (U+2019, right single quotation mark): the straight ' is meant",
+        "r.yaml:18:1: unknown key `solo`; did you mean `solo_only`?",
+    ]
+    assert found.recipe is None
+
+
+def test_what_is_wrong_beside_typography_is_told_too(tmp_path: Path) -> None:
+    found = recipe_texts.read(tmp_path, PASTED.replace("solo: true\n", "").replace("{port}", "“{prt}”"))
+    assert found.recipe is not None
+    assert [str(problem) for problem in found.written(command.problems(found.recipe))] == [
+        "r.yaml:14:1: the line before this option lacks the backslash at its end; further lines like it: 2",
+        "r.yaml:14:8: no value for {prt}; there are: max-seqs, port",
+    ]
+
+
+def test_a_recipe_with_problems_does_not_load(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.write(tmp_path / "recipes/r.yaml", "name: x\ncontainer: small\ndefaults:\nport: 1\ncommand: x\n")
+    with pytest.raises(FileProblemsError, match=r"r\.yaml:4:1: `port`: the indentation is lost"):
+        recipe.load(project, tmp_path / "recipes/r.yaml")
+
+
+def test_text_that_is_no_recipe_at_all(tmp_path: Path) -> None:
+    assert recipe_texts.said(tmp_path, "just text\n") == [
+        'r.yaml:1:1: "just text" is not a mapping (`key: value` lines)'
+    ]
+    (problem,) = recipe_texts.said(tmp_path, "name: [\n")
+    assert problem.startswith("r.yaml:2:1: ")
+
+
+@pytest.mark.parametrize("name", ["small", "chat", "recipes/chat.yaml"])
+def test_a_target_is_a_definition_or_a_recipe(tmp_path: Path, name: str) -> None:
+    found = target.find(projects.make(tmp_path), name)
+    assert found.definition == "small"
+    assert (found.recipe is None) == (name == "small")
+
+
+def test_a_target_may_be_a_repository(tmp_path: Path) -> None:
+    assert target.find(projects.make(tmp_path, "vllm-node-small"), "vllm-node-small").definition == "small"
+
+
+def test_an_unknown_target_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        target.find(projects.make(tmp_path), "recipes/chatt.yaml")
+    assert caught.value.hint == "did you mean chat?"
+
+
+def test_a_recipe_for_an_unknown_image_is_refused(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.add_recipe(tmp_path, "other", "vllm-node-none", "Org/M", [])
+    with pytest.raises(FileProblemsError, match=r"recipes/other\.yaml:4:1: container: no image definition makes"):
+        target.find(project, "other")
+
+
+def test_the_shipped_recipes_load() -> None:
+    project = Project(projects.REPOSITORY_ROOT)
+    for name in recipe.names(project):
+        assert target.find(project, name).recipe is not None
+    assert recipe.names(project)

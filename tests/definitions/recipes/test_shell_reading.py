@@ -1,0 +1,166 @@
+"""What bash makes of a text is the measure: the same text goes to a real one."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builder.definitions.recipes import filling, placeholders, shell_reading
+from builder.definitions.recipes.filling import Filling
+from builder.definitions.recipes.shell import Context, Scanned
+
+SHOW = "show() { [ $# = 0 ] || printf '%s\\0' \"$@\"; }\n"
+
+
+def scan(text: str) -> Scanned:
+    pieces, wrong = placeholders.parse(text)
+    assert not wrong
+    return shell_reading.scan(pieces)
+
+
+def words(text: str) -> list[str]:
+    return list(filling.words(scan(text), Filling({})))
+
+
+def bash(script: str) -> list[str]:
+    """The arguments that `show` gets in ``script``."""
+    done = subprocess.run(["bash", "-c", SHOW + script], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\0")[:-1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "show a  b\tc",
+        "show 'a b' \"c d\" e'f'\"g\"",
+        "show '' \"\"",
+        r"show a\ b \'x\' \"y\" \\",
+        r'show "a\"b\\c\n"',
+        "show 'a\\b'",
+        "show a \\\n  b \\\n  c",
+        "show a#b # the rest",
+        "show --x=1 --y '{{\"a\": [1, 2]}}'",
+        "show 'two\nlines'",
+        "show x^2 @y %z é",
+    ],
+)
+def test_plain_words_are_those_of_bash(text: str) -> None:
+    found = scan(text)
+    assert not found.needs_shell
+    assert not found.wrong
+    assert words(text)[1:] == bash(text.replace("{{", "{").replace("}}", "}"))
+
+
+SAFE_CHARACTERS = st.text(alphabet="ab -='\"\\\n\t#é", max_size=14)
+
+
+@settings(max_examples=120, deadline=None)
+@given(SAFE_CHARACTERS)
+def test_whatever_counts_as_plain_reads_as_in_bash(text: str) -> None:
+    found = scan(f"show {text}")
+    if not found.needs_shell and not found.wrong and "#" not in text and not text.rstrip().endswith("\\"):
+        assert words(f"show {text}")[1:] == bash(f"show {text}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a | b",
+        "a && b",
+        "a; b",
+        "a &",
+        "a > log",
+        "a 2>&1",
+        "a <<< x",
+        "a\nb",
+        "a $HOME",
+        "a ${{HOME}}",
+        'a "$HOME"',
+        "a $(b)",
+        'a "$(b)"',
+        "a `b`",
+        "a *.txt",
+        "a ~/x",
+        "a --x=~/y",
+        "a {{b,c}}",
+        "a $'b'",
+        "X=1 a",
+        "export X=1",
+        "exec a",
+        "cd /x",
+        "if a; then b; fi",
+        "a <<EOF\nx\nEOF",
+    ],
+)
+def test_what_only_a_shell_can_run_is_told_apart(text: str) -> None:
+    assert scan(text).needs_shell
+
+
+@pytest.mark.parametrize(
+    "text", ["vllm serve a~b", "vllm serve x --n 5$", "vllm serve {{}}", "vllm 'a $HOME | b'", "a\n\n"]
+)
+def test_what_looks_like_a_script_and_is_none(text: str) -> None:
+    assert not scan(text).needs_shell
+
+
+def test_the_backslash_of_the_last_line_has_nothing_to_join() -> None:
+    assert words("vllm serve x \\\n  --a 1 \\\n") == ["vllm", "serve", "x", "--a", "1"]
+    assert words("vllm serve x \\") == ["vllm", "serve", "x"]
+
+
+def test_options_switched_off_between_continued_lines_are_left_out() -> None:
+    text = "vllm serve x \\\n  --a 1 \\\n  # --b 2 \\\n#--c 3\n  --d 4 \\\n  # --e 5"
+    found = scan(text)
+    assert words(text) == ["vllm", "serve", "x", "--a", "1", "--d", "4"]
+    assert not found.wrong
+    assert not found.needs_shell
+
+
+def test_a_comment_that_no_option_follows_ends_the_command_as_in_bash() -> None:
+    found = scan("show a \\\n  # done\nshow b")
+    assert len(found.commands) == 2
+
+
+def test_what_cannot_be_meant_is_named_with_its_place() -> None:
+    text = "vllm serve x\n  --a 1 \\ \n  --b 'c"
+    found = scan(text)
+    assert [(one.offset, one.message) for one in found.wrong] == [
+        (
+            text.index("\\"),
+            "blanks follow the backslash: only as the last character of its line does it continue the command",
+        ),
+        (text.index("'"), "the quote ' that opens here is never closed"),
+        (
+            text.index("--a"),
+            "the line before this option lacks the backslash at its end; further lines like it: 1",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "context"),
+    [
+        ("a {x}", Context.PLAIN),
+        ("a '{x}'", Context.SINGLE),
+        ('a "{x}"', Context.DOUBLE),
+        ("a $(b {x})", Context.OPAQUE),
+        ('a "$(b {x})"', Context.OPAQUE),
+        ("a `b {x}`", Context.OPAQUE),
+        ("a ${{y:-{x}}}", Context.OPAQUE),
+        ("a $'{x}'", Context.OPAQUE),
+        ("a <<EOF\n{x}\nEOF", Context.OPAQUE),
+        ("case a in b) {x};; esac", Context.OPAQUE),
+        ("a $(b) {x}", Context.PLAIN),
+        ('a "$(b "c)" d)" {x}', Context.PLAIN),
+        ("a $((1 + (2))) {x}", Context.PLAIN),
+        ("a `b` '{x}'", Context.SINGLE),
+        ("a # {x}", Context.COMMENT),
+    ],
+)
+def test_the_context_of_a_placeholder(text: str, context: Context) -> None:
+    (token,) = [token for token in scan(text).tokens if token.placeholder]
+    assert token.context is context

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from builder.engine.buildkit import build_cache
+from builder.engine.client.endpoint import Endpoint
+from builder.project import Project
+from tests import projects
+from tests.conftest import Command
+
+
+@pytest.mark.parametrize(
+    ("description", "step"),
+    [
+        ("mount / from exec /bin/sh -c # mod x\nset -eu\ncp a b\n", "# mod x\nset -eu\ncp a b"),
+        ('cached mount /root/.cache/uv from exec /bin/sh -c # y\nuv "z"\n with id "/uv-tf5-amd64"', '# y\nuv "z"'),
+        ("[stage-0 4/5] WORKDIR /workspace/vllm", "WORKDIR /workspace/vllm"),
+        ("local source for context", ""),
+        ("git snapshot for https://example.org/a.git#0123", ""),
+        ("", ""),
+    ],
+)
+def test_which_step_a_record_is_of(description: str, step: str) -> None:
+    assert build_cache._step(description) == step
+
+
+@pytest.mark.engine
+def test_a_record_goes_by_its_id_alone(small: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
+    from builder.engine import images
+
+    mark = f"echo {repository}"
+    projects.write(small.root / "mods/template/run.sh", f"{mark} > /mark\n")
+    projects.write(
+        small.root / "dockerfiles/small/Dockerfile.j2",
+        f"FROM {{{{ base }}}}\nRUN {mark}-1 > /one\nRUN {mark}-2 > /two\n",
+    )
+    builder("build", "small")
+    found = {record.step: record for record in build_cache.records(endpoint) if repository in record.step}
+    assert {step: record.shared for step, record in found.items()} == {
+        f"{mark}-1 > /one": True,
+        f"{mark}-2 > /two": True,
+    }
+    for tag in ("1", "latest"):
+        images.remove(endpoint, f"{repository}:{tag}")
+    below, top = (found[f"{mark}-{n} > /{name}"] for n, name in ((1, "one"), (2, "two")))
+    assert build_cache.remove(endpoint, []) == 0
+    assert build_cache.remove(endpoint, [below.id]) == 0, "another record stands on it"
+    assert build_cache.remove(endpoint, [top.id]) == top.size
+    assert build_cache.remove(endpoint, [below.id, "no-such-record"]) == below.size
+    assert not [record for record in build_cache.records(endpoint) if repository in record.step]

@@ -1,0 +1,282 @@
+"""Talking to an engine: what goes wrong, against small servers on real sockets; and the real engine, every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine.client import api, errors
+from builder.engine.client.endpoint import Endpoint
+from builder.errors import EngineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Serve = Callable[[socket.socket], None]
+
+
+@contextmanager
+def serving(path: Path, serve: Serve) -> Iterator[Endpoint]:
+    """A server that takes one connection after the other and lets ``serve`` answer."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen()
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                serve(connection)
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield Endpoint(f"unix://{path}", ("docker", "buildx"), "a test")
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(timeout=5)
+
+
+def answering(answer: bytes, asked: list[bytes] | None = None) -> Serve:
+    def serve(connection: socket.socket) -> None:
+        data = connection.recv(65536)
+        if asked is not None:
+            asked.append(data)
+        connection.sendall(answer)
+
+    return serve
+
+
+def test_a_request_as_it_is_sent(tmp_path: Path) -> None:
+    asked: list[bytes] = []
+    with serving(tmp_path / "s", answering(b'HTTP/1.0 200 OK\r\nX: y\r\n\r\n{"a": [1]}\n', asked)) as endpoint:
+        found = api.request(endpoint, "POST", "/x/json", query={"all": 1, "filters": '{"a b"}'}, body={"k": "ü"})
+    assert found == {"a": [1]}
+    head, _, body = asked[0].partition(b"\r\n\r\n")
+    assert head.split(b"\r\n")[0] == b"POST /x/json?all=1&filters=%7B%22a+b%22%7D HTTP/1.0"
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert json.loads(body) == {"k": "ü"}
+
+
+def test_an_answer_without_a_body(tmp_path: Path) -> None:
+    with serving(tmp_path / "s", answering(b"HTTP/1.0 204 No Content\r\n\r\n")) as endpoint:
+        assert api.request(endpoint, "DELETE", "/x") is None
+
+
+def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
+    answer = b'HTTP/1.0 404 Not Found\r\n\r\n{"message":"No such image: x"}\n'
+    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(errors.RefusedError) as caught:
+        api.request(endpoint, "GET", "/images/x/json")
+    assert (caught.value.status, caught.value.said) == (404, "No such image: x")
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    ("body", "said"), [(b"plain text", "plain text"), (b"", "status 500 for GET /x"), (b"[]", "500")]
+)
+def test_a_refusal_in_another_form(tmp_path: Path, body: bytes, said: str) -> None:
+    answer = b"HTTP/1.0 500 Oops\r\n\r\n" + body
+    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(errors.RefusedError, match=said):
+        api.request(endpoint, "GET", "/x")
+
+
+def test_no_socket(tmp_path: Path) -> None:
+    endpoint = Endpoint(f"unix://{tmp_path}/none", ("docker", "buildx"), "DOCKER_HOST")
+    with pytest.raises(
+        EngineError, match=r"no Docker engine answers at .* \(from DOCKER_HOST\): No such file"
+    ) as caught:
+        api.request(endpoint, "GET", "/_ping")
+    assert "make engine" in caught.value.hint
+
+
+def test_a_socket_whose_engine_is_gone(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "s"))
+    with pytest.raises(EngineError, match="Connection refused"):
+        api.request(Endpoint(f"unix://{tmp_path}/s", (), "a test"), "GET", "/_ping")
+
+
+def test_no_permission_says_what_to_do() -> None:
+    error = errors.unreachable(Endpoint("unix:///x", (), "a test"), PermissionError(13, "Permission denied"))
+    assert "no permission" in error.message
+    assert "usermod -aG docker" in error.hint
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.0\r\n\r\n", b"HTTP/1.0 abc\r\n\r\n"])
+def test_something_else_answers(tmp_path: Path, answer: bytes) -> None:
+    with (
+        serving(tmp_path / "s", answering(answer)) as endpoint,
+        pytest.raises(EngineError, match="not a Docker engine"),
+    ):
+        api.request(endpoint, "GET", "/_ping")
+
+
+def test_an_answer_that_breaks_off(tmp_path: Path) -> None:
+    answer = b'HTTP/1.0 200 OK\r\n\r\n[{"Id": "sha2'
+    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(EngineError, match="broke off"):
+        api.request(endpoint, "GET", "/images/json")
+
+
+def test_silence_ends(tmp_path: Path) -> None:
+    silent = threading.Event()
+
+    def say_nothing(_: socket.socket) -> None:
+        silent.wait(30)
+
+    with serving(tmp_path / "s", say_nothing) as endpoint:
+        began = time.monotonic()
+        with pytest.raises(errors.SlowError, match=r"0\.3 seconds"):
+            api.request(endpoint, "GET", "/x", timeout=0.3)
+        assert time.monotonic() - began < 5
+        silent.set()
+
+
+def test_the_time_limit_is_for_the_whole_answer(tmp_path: Path) -> None:
+    def drip(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+        for _ in range(100):
+            try:
+                connection.sendall(b"x")
+            except OSError:
+                return
+            time.sleep(0.05)
+
+    with serving(tmp_path / "s", drip) as endpoint:
+        with pytest.raises(errors.SlowError) as caught:
+            api.raw(endpoint, "GET", "/x", timeout=0.5)
+        assert 2 <= len(caught.value.partial) <= 12
+
+
+@pytest.mark.parametrize(
+    ("reference", "path"),
+    [
+        ("a:1", "a:1"),
+        ("localhost:5000/a/b:1", "localhost:5000/a/b:1"),
+        ("a@sha256:0", "a@sha256:0"),
+        ("a b?", "a%20b%3F"),
+    ],
+)
+def test_a_reference_in_a_path(reference: str, path: str) -> None:
+    assert api.quoted(reference) == path
+
+
+def test_another_address_without_an_engine() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = Endpoint(f"tcp://127.0.0.1:{taken.getsockname()[1]}", (), "DOCKER_HOST")
+        with pytest.raises(EngineError, match="no Docker engine answers at tcp://127"):
+            api.request(endpoint, "GET", "/_ping", timeout=5)
+
+
+@pytest.mark.engine
+def test_the_real_engine(endpoint: Endpoint) -> None:
+    assert api.raw(endpoint, "GET", "/_ping") == b"OK"
+    assert "ApiVersion" in api.request(endpoint, "GET", "/version")
+    with pytest.raises(errors.RefusedError) as caught:
+        api.request(endpoint, "GET", "/images/builder-test-none:1/json")
+    assert caught.value.status == 404
+
+
+@pytest.mark.engine
+def test_the_real_engine_over_tcp(endpoint: Endpoint, tcp: str) -> None:
+    remote = replace(endpoint, host=tcp)
+    assert api.raw(remote, "GET", "/_ping") == b"OK"
+    assert api.request(remote, "GET", "/version") == api.request(endpoint, "GET", "/version")
+    with pytest.raises(errors.RefusedError, match="builder-test-none") as caught:
+        api.request(remote, "GET", "/images/builder-test-none:1/json")
+    assert caught.value.status == 404
+
+
+@pytest.mark.engine
+def test_the_real_engine_over_ssh(endpoint: Endpoint, ssh: str) -> None:
+    remote = replace(endpoint, host=ssh)
+    assert api.request(remote, "GET", "/version") == api.request(endpoint, "GET", "/version")
+
+
+def test_ssh_that_cannot_log_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ssh"
+    program.write_text('#!/bin/sh\necho "$@" >&2\necho "Permission denied (publickey)." >&2\nexit 255\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    endpoint = Endpoint("ssh://me@spark:2222", (), "DOCKER_HOST")
+    with pytest.raises(EngineError, match=r"Permission denied \(publickey\)") as caught:
+        api.request(endpoint, "GET", "/_ping", timeout=10)
+    assert "-T -l me -p 2222 -- spark docker system dial-stdio" in caught.value.message
+
+
+def test_no_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineError, match="no Docker engine answers at ssh://spark"):
+        api.request(Endpoint("ssh://spark", (), "DOCKER_HOST"), "GET", "/_ping", timeout=10)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """A folder with ca.pem, cert.pem and key.pem, for a server on 127.0.0.1 and for its client at once."""
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run([*make.split(), *files], check=True, capture_output=True)
+    (folder / "ca.pem").write_bytes((folder / "cert.pem").read_bytes())
+    return folder
+
+
+@contextmanager
+def serving_tls(folder: Path) -> Iterator[str]:
+    """A server that only takes clients with a certificate, and answers each once."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
+                    secured.recv(65536)
+                    secured.sendall(b"HTTP/1.0 200 OK\r\n\r\nOK")
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_tls(certificates: Path) -> None:
+    with serving_tls(certificates) as host:
+        endpoint = Endpoint(host, (), "DOCKER_HOST", str(certificates))
+        assert api.raw(endpoint, "GET", "/_ping", timeout=10) == b"OK"
+
+
+def test_tls_with_a_stranger(certificates: Path, tmp_path: Path) -> None:
+    with serving_tls(certificates) as host:
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(EngineError, match=r"certificate verify failed|CERTIFICATE_VERIFY_FAILED"):
+            api.raw(Endpoint(host, (), "DOCKER_HOST", str(tmp_path / "empty")), "GET", "/_ping", timeout=10)
+        careless = Endpoint(host, (), "DOCKER_HOST", str(certificates), tls_verify=False)
+        assert api.raw(careless, "GET", "/_ping", timeout=10) == b"OK"
+
+
+@pytest.mark.parametrize("host", ["npipe:////./pipe/docker", "http://x", "tcp://", "nonsense"])
+def test_an_address_that_is_none(host: str) -> None:
+    with pytest.raises(EngineError, match="no address of an engine"):
+        api.request(Endpoint(host, (), "DOCKER_HOST"), "GET", "/_ping")

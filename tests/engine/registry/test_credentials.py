@@ -1,0 +1,32 @@
+"""The logins that engines are given for registries."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine.registry import credentials
+from builder.errors import SourceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_login_comes_from_dockers_own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    login = base64.b64encode(b"somebody:secret").decode()
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {"registry.example": {"auth": login}}}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    header = credentials.headers("registry.example/vllm:1")["X-Registry-Auth"]
+    said = json.loads(base64.urlsafe_b64decode(header))
+    assert (said["username"], said["password"]) == ("somebody", "secret")
+    assert credentials.headers("debian:bookworm-slim") == {}
+
+
+def test_a_login_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"credsStore": "no-such-helper"}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with pytest.raises(SourceError, match="the login for the registry of .* cannot be read"):
+        credentials.headers("registry.example/vllm:1")

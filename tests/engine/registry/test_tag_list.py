@@ -1,0 +1,114 @@
+"""The tags of a repository in a registry: a real one, and servers that ask for a token or answer in pages."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.engine.registry import tag_list, transfer
+from builder.errors import TransferError
+from tests import projects, registries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.engine
+
+SCOPE = "repository:a/b:pull"
+LOGIN = base64.b64encode(b"tester:secret").decode()
+
+
+def test_tags_are_those_of_the_repository(endpoint: Endpoint, tmp_path: Path) -> None:
+    with registries.registry(tmp_path) as found:
+        names = [f"{found.address}/tags/of:{tag}" for tag in ("1", "22", "latest")]
+        for name in names:
+            images.tag(endpoint, "debian:bookworm-slim", name)
+            try:
+                transfer.push(endpoint, name, {}, lambda _: None)
+            finally:
+                images.untag(endpoint, name)
+        assert sorted(tag_list.tags(endpoint, f"{found.address}/tags/of")) == ["1", "22", "latest"]
+        assert tag_list.tags(endpoint, f"{found.address}/none") == ()
+    with pytest.raises(TransferError, match="was asked for the tags"):
+        tag_list.tags(endpoint, f"{found.address}/tags/of")
+
+
+def test_a_registry_that_wants_a_login_gets_dockers_own(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registries.registry(tmp_path / "registry", users=registries.HTPASSWD) as closed:
+        monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+        projects.write(tmp_path / "config.json", "{}")
+        with pytest.raises(TransferError, match="401"):
+            tag_list.tags(endpoint, f"{closed.address}/none")
+        projects.write(tmp_path / "config.json", json.dumps({"auths": {closed.address: {"auth": LOGIN}}}))
+        assert tag_list.tags(endpoint, f"{closed.address}/none") == ()
+
+
+@contextmanager
+def serving(answer: Callable[[str, str, str], tuple[int, dict[str, str], bytes]]) -> Iterator[str]:
+    """A server whose ``answer`` gets the path, the Authorization and the Host of each question."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            status, headers, body = answer(self.path, self.headers.get("Authorization", ""), self.headers["Host"])
+            self.send_response(status)
+            for key, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(key, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def wants_token(path: str, authorization: str, host: str) -> tuple[int, dict[str, str], bytes]:
+    """A registry that wants a bearer token, gives one to whoever logs in as tester, and answers in pages of two."""
+    place = urlsplit(path)
+    asked = parse_qs(place.query)
+    if place.path == "/token":
+        said = {"token": asked["scope"][0]} if authorization == f"Basic {LOGIN}" else {}
+        return 200, {}, json.dumps(said).encode()
+    if authorization != f"Bearer {SCOPE}":
+        return 401, {"WWW-Authenticate": f'Bearer realm="http://{host}/token",service="s",scope="{SCOPE}"'}, b"{}"
+    if "last" in asked:
+        return 200, {}, b'{"tags": ["3"]}'
+    return 200, {"Link": '</v2/a/b/tags/list?last=2&n=2>; rel="next"'}, b'{"tags": ["1", "2"]}'
+
+
+def test_a_token_is_fetched_with_the_login_and_all_pages_are_read(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with serving(wants_token) as address:
+        projects.write(tmp_path / "config.json", "{}")
+        with pytest.raises(TransferError, match="gave no token"):
+            tag_list.tags(endpoint, f"{address}/a/b")
+        projects.write(tmp_path / "config.json", json.dumps({"auths": {address: {"auth": LOGIN}}}))
+        assert tag_list.tags(endpoint, f"{address}/a/b") == ("1", "2", "3")
+
+
+def test_what_is_no_registry_is_said(endpoint: Endpoint) -> None:
+    with (
+        serving(lambda *_: (200, {}, b"<html>")) as address,
+        pytest.raises(TransferError, match="is no registry"),
+    ):
+        tag_list.tags(endpoint, f"{address}/a/b")

@@ -1,0 +1,45 @@
+"""The file of remembered things: never in the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine import cache_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_sections_live_side_by_side(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "engine.json"
+    assert cache_file.load(path) == {}
+    cache_file.store(path, "tags", {"a": "b"})
+    cache_file.store(path, "fingerprints", {"c": "d"})
+    cache_file.store(path, "tags", {"e": "f"})
+    assert cache_file.load(path) == {"tags": {"e": "f"}, "fingerprints": {"c": "d"}}
+    assert [child.name for child in path.parent.iterdir()] == ["engine.json"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"version": 2, "tags": {"a": "b"}}', b'{"tags": {}}']
+)
+def test_a_damaged_file_is_empty_and_is_written_anew(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "engine.json"
+    path.write_bytes(content)
+    assert cache_file.load(path) == {}
+    cache_file.store(path, "tags", {"a": "b"})
+    assert cache_file.load(path) == {"tags": {"a": "b"}}
+
+
+def test_a_damaged_section_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "engine.json"
+    path.write_text('{"version": 1, "tags": 7, "fingerprints": {"a": "b"}}')
+    assert cache_file.load(path) == {"fingerprints": {"a": "b"}}
+
+
+def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cache_file.store(tmp_path / "file" / "engine.json", "tags", {"a": "b"})
+    assert cache_file.load(tmp_path / "file" / "engine.json") == {}

@@ -1,0 +1,177 @@
+"""Remembered tags are always those that a full listing would give."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine import cache_file, containers, events, images, tag_cache
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint
+from builder.engine.events import Happened, Marker
+from tests.engine.conftest import Build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+A, B = ("sha256:" + letter * 64 for letter in "ab")
+
+
+def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> Happened:
+    return Happened(Marker(1, id_), kind, action, name)
+
+
+@pytest.mark.parametrize(
+    ("happened", "touched"),
+    [
+        ([], set()),
+        ([event("start", kind="container"), event("connect", kind="network"), event("prune", kind="builder")], set()),
+        ([event("tag", "r:2", B)], {"r:2"}),
+        ([event("untag", "r:1")], {"r:1", "r:latest"}),
+        # As the classic image store says it.
+        ([event("untag", A, A), event("delete", A, A)], {"r:1", "r:latest", A}),
+        ([event("create", B, B), event("push", "r:1"), event("save", A)], set()),
+        ([event("tag", "r:2", B), event("pull", "debian:1", "debian:1")], None),
+        ([event("load", A)], None),
+        ([event("commit", "c", kind="container")], None),
+        ([event("something new", "r:1")], None),
+    ],
+)
+def test_what_may_have_changed(happened: list[Happened], touched: set[str] | None) -> None:
+    assert tag_cache._touched(happened, {"r:1": A, "r:latest": A, "r:0": B}) == touched
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "matches"),
+    [
+        ("r:1", [], True),
+        ("r:1", ["r"], True),
+        ("r:1", ["r:1"], True),
+        ("r:1", ["r:2", "s"], False),
+        ("rest:1", ["r*"], True),
+        ("h/rest:1", ["r*"], False),
+        ("h:5000/rest:1", ["h:5000/r*"], True),
+        (A, [], False),
+    ],
+)
+def test_which_names_are_listed(name: str, wanted: list[str], matches: bool) -> None:
+    assert tag_cache._matches(name, wanted) == matches
+
+
+@contextmanager
+def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Notes the listings that are asked of the engine within the block, and passes them on."""
+    asked: list[str] = []
+    real = api.request
+
+    def request(
+        endpoint: Endpoint, method: str, path: str, query: Mapping[str, str | int] | None = None, timeout: float = 60
+    ) -> object:
+        if path == "/images/json":
+            asked.append(json.dumps(query))
+        return real(endpoint, method, path, query=query, timeout=timeout)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(images, "request", request)
+        yield asked
+
+
+@pytest.mark.engine
+def test_every_change_is_seen(endpoint: Endpoint, repository: str, build: Build, tmp_path: Path) -> None:
+    cache = tmp_path / "engine.json"
+    wanted = [repository, "builder-test-another"]
+
+    def check() -> dict[str, str]:
+        found = tag_cache.tags(endpoint, wanted, cache)
+        assert found == images.tags(endpoint, wanted)
+        return found
+
+    assert check() == {}
+    build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\nLABEL n=1\n")
+    assert list(check()) == [f"{repository}:1"]
+    build(f"{repository}:2", "FROM scratch\nCOPY Dockerfile /\nLABEL n=2\n")
+    images.tag(endpoint, f"{repository}:1", f"{repository}:latest")
+    assert len(check()) == 3
+    images.tag(endpoint, f"{repository}:2", f"{repository}:latest")
+    moved = check()
+    assert moved[f"{repository}:latest"] == moved[f"{repository}:2"]
+    images.untag(endpoint, f"{repository}:latest")
+    check()
+    build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\nLABEL n=3\n")
+    rebuilt = check()
+    assert rebuilt[f"{repository}:1"] != moved[f"{repository}:1"]
+    images.remove(endpoint, rebuilt[f"{repository}:2"])
+    assert list(check()) == [f"{repository}:1"]
+    images.tag(endpoint, f"{repository}:1", f"{repository}-2:1")
+    try:
+        assert list(check()) == [f"{repository}:1"]
+    finally:
+        images.untag(endpoint, f"{repository}-2:1")
+
+
+@pytest.mark.engine
+def test_what_has_not_changed_is_not_asked_for(
+    endpoint: Endpoint, repository: str, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "engine.json"
+    image = build(f"{repository}:1", "FROM debian:bookworm-slim\nLABEL n=1\n").id
+    first = tag_cache.tags(endpoint, [repository], cache)
+    with unasked(monkeypatch) as asked:
+        assert tag_cache.tags(endpoint, [repository], cache) == first
+        with containers.running(endpoint, image, labels={repository: ""}):
+            assert tag_cache.tags(endpoint, [repository], cache) == first
+        assert asked == []
+        images.tag(endpoint, image, f"{repository}:2")
+        assert len(tag_cache.tags(endpoint, [repository], cache)) == 2
+        assert len(asked) == 1
+        assert f"{repository}:2" in asked[0]
+        tag_cache.tags(endpoint, [f"{repository}:1"], cache)
+        assert len(asked) == 2, "other references are another question"
+
+
+@pytest.mark.engine
+def test_a_record_that_does_not_reach_back_is_not_trusted(
+    endpoint: Endpoint, repository: str, build: Build, tmp_path: Path
+) -> None:
+    cache = tmp_path / "engine.json"
+    build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n")
+    found = tag_cache.tags(endpoint, [repository], cache)
+    section = cache_file.load(cache)["tags"]
+    wrong = {**section, "tags": {f"{repository}:9": A}}
+    for lost in (
+        {"nanoseconds": section["nanoseconds"] - 1},
+        {"actor": "another"},
+        {"host": "unix:///other"},
+        {"tags": 7},
+    ):
+        cache_file.store(cache, "tags", {**wrong, **lost})
+        assert tag_cache.tags(endpoint, [repository], cache) == found
+    cache_file.store(cache, "tags", wrong)
+    assert tag_cache.tags(endpoint, [repository], cache) == wrong["tags"], "the marker is there, so nothing is asked"
+
+
+@pytest.mark.engine
+def test_an_engine_elsewhere_is_asked_each_time(
+    endpoint: Endpoint, repository: str, build: Build, tcp: str, tmp_path: Path
+) -> None:
+    image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
+    assert tag_cache.tags(replace(endpoint, host=tcp), [repository], tmp_path / "c") == {f"{repository}:1": image}
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.engine
+def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build) -> None:
+    image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
+    before = events.latest(events.happened(endpoint, None) or [])
+    assert before is not None
+    images.tag(endpoint, image, f"{repository}:2")
+    recent = events.happened(endpoint, before)
+    assert recent is not None
+    mine = [(one.kind, one.action, one.name, one.id) for one in recent if one.name == f"{repository}:2"]
+    assert mine == [("image", "tag", f"{repository}:2", image)]
+    assert events.happened(endpoint, Marker(before.nanoseconds, "somebody else")) is None

@@ -1,0 +1,55 @@
+"""Which records of BuildKit's cache go with the images that are gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builder.engine.buildkit.build_cache import Record
+from builder.lock.model import ImageName
+from builder.numbered import orphans
+from builder.project import Project
+from tests import projects
+
+SCRIPT = "# the vllm wheel\nset -eu\nbuild ."
+LAYER = Record("layer", "RUN-LINE", 10, True, False)
+STAGE = Record("stage", SCRIPT, 10, False, False)
+
+
+def let_go(before: Record, after: Record, gone: str, kept: str = "") -> set[str]:
+    return orphans.let_go([before], [after], gone, kept)
+
+
+def test_the_copy_of_a_layer_goes_with_the_last_image_that_has_it() -> None:
+    free = replace(LAYER, shared=False)
+    assert let_go(LAYER, free, "FROM x\nRUN RUN-LINE\n", "RUN RUN-LINE") == {"layer"}
+    assert let_go(LAYER, LAYER, "RUN RUN-LINE") == set(), "an image has it still"
+    assert let_go(free, free, "RUN RUN-LINE") == set(), "no image of ours had it"
+    assert let_go(LAYER, free, "RUN another") == set(), "somebody else's image went meanwhile"
+    assert let_go(LAYER, replace(free, in_use=True), "RUN RUN-LINE") == set()
+
+
+def test_another_stage_goes_with_the_last_dockerfile_that_has_it() -> None:
+    dockerfile = f"RUN <<'EOF'\n{SCRIPT}\nEOF\n"
+    assert let_go(STAGE, STAGE, dockerfile) == {"stage"}
+    assert let_go(STAGE, STAGE, dockerfile, dockerfile) == set()
+    assert let_go(STAGE, STAGE, "FROM x") == set()
+    assert let_go(STAGE, replace(STAGE, in_use=True), dockerfile) == set()
+
+
+@pytest.mark.parametrize("step", ["", "make"])
+def test_what_could_be_anybodys_stays(step: str) -> None:
+    record = replace(STAGE, step=step)
+    assert let_go(record, record, "RUN make\n") == set()
+
+
+def test_the_dockerfiles_of_a_chain_are_all_read(tmp_path: object) -> None:
+    from pathlib import Path
+
+    project = Project(Path(str(tmp_path)))
+    projects.write(project.build_directory("a/b", 3) / "Dockerfile", "FROM one\n")
+    projects.write(project.build_directory("a/b", 3) / "below/Dockerfile", "FROM two\n")
+    found = orphans.cached_steps(project, [ImageName("a/b", 3), ImageName("a/b", 4)])
+    assert "FROM one" in found
+    assert "FROM two" in found

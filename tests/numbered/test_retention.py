@@ -1,0 +1,130 @@
+"""Which images stay when others are pruned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builder.engine.images import Details
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
+from builder.numbered import retention
+from builder.numbered.retention import Engine, Wish
+
+REPO, OTHER = "vllm-node-tf5", "vllm-node-dflash"
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+NONE = timedelta(0)
+
+
+def details(*layers: str, id_: str = "") -> Details:
+    return Details(id_ or "-".join(layers), "linux/arm64", 1, "", {}, layers, {}, ())
+
+
+def image(age_days: int = 0) -> NumberedImage:
+    built = f"{NOW - timedelta(days=age_days):%Y-%m-%dT%H:%M:%SZ}"
+    return NumberedImage(built, "tf5", "linux/arm64", "sha256:f", "sha256:i", 1)
+
+
+def stocked(count: int, repository: str = REPO) -> tuple[Lock, dict[ImageName, Details]]:
+    """Numbers 1 to ``count``, the last one current; each a day older than the next."""
+    lock = Lock()
+    for number in range(1, count + 1):
+        lock = lock.with_image(ImageName(repository, number), image(count - number))
+        lock = lock.with_repository(repository, lock.images[repository].with_current(number))
+    return lock, {ImageName(repository, n): details("base", f"own-{n}") for n in range(1, count + 1)}
+
+
+def reasons(
+    lock: Lock, numbered: dict[ImageName, Details], wish: Wish, containers: dict[str, tuple[str, ...]] | None = None
+) -> dict[int, tuple[str, ...]]:
+    engine = Engine(numbered, {}, containers or {})
+    return {name.number: why for name, why in retention.reasons(lock, engine, wish, NOW).items()}
+
+
+def test_current_pinned_paired_and_used_stay() -> None:
+    lock, numbered = stocked(6)
+    held = lock.images[REPO]
+    lock = lock.with_image(ImageName(REPO, 1), replace(held.numbers[1], pinned=True))
+    lock = lock.with_model("Org/M", Model(Pairing(ImageName(REPO, 2)), (Pairing(ImageName(REPO, 3)),)))
+    found = reasons(lock, numbered, Wish(0, NONE), containers={"base-own-4": ("serving",)})
+    assert found == {
+        1: ("pinned",),
+        2: ("serves Org/M",),
+        3: (),
+        4: ("used by container serving",),
+        5: (),
+        6: ("current",),
+    }
+
+
+@pytest.mark.parametrize(("keep", "going"), [(0, [1, 2, 3, 4, 5]), (1, [1, 2, 3, 4, 5]), (3, [1, 2, 3]), (9, [])])
+def test_the_newest_stay(keep: int, going: list[int]) -> None:
+    lock, numbered = stocked(6)
+    assert [number for number, why in reasons(lock, numbered, Wish(keep, NONE)).items() if not why] == going
+
+
+def test_only_what_is_old_enough_goes() -> None:
+    lock, numbered = stocked(6)
+    found = reasons(lock, numbered, Wish(0, timedelta(days=4)))
+    assert [number for number, why in found.items() if not why] == [1, 2]
+    assert found[3] == ("young",)
+
+
+def test_what_an_image_that_stays_was_built_on_stays() -> None:
+    lock, numbered = stocked(3)
+    lock = lock.with_image(ImageName(OTHER, 1), image())
+    lock = lock.with_repository(OTHER, lock.images[OTHER].with_current(1))
+    numbered[ImageName(OTHER, 1)] = details("base", "own-1", "kernels")
+    found = retention.reasons(
+        lock, Engine(numbered, {"mine:1": details("base", "own-2", "more")}, {}), Wish(0, NONE), NOW
+    )
+    assert found[ImageName(REPO, 1)] == (f"{OTHER}:1 stands on it",)
+    assert found[ImageName(REPO, 2)] == ("mine:1 stands on it",)
+
+
+def test_the_same_content_under_another_number_is_no_reason() -> None:
+    lock, numbered = stocked(2)
+    numbered[ImageName(REPO, 1)] = numbered[ImageName(REPO, 2)]
+    assert reasons(lock, numbered, Wish(0, NONE))[1] == ()
+
+
+@given(data=st.data())
+def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
+    """Whatever the lock: after a prune, every pointer and every image that another stands on is still there."""
+    lock = Lock()
+    numbered = {}
+    for repository in (REPO, OTHER):
+        for number in data.draw(st.lists(st.integers(1, 9), max_size=6, unique=True)):
+            name = ImageName(repository, number)
+            aged = replace(image(data.draw(st.integers(0, 60))), pinned=data.draw(st.booleans()))
+            lock = lock.with_image(name, aged)
+            numbered[name] = details(
+                *data.draw(st.lists(st.sampled_from("abc"), min_size=1, max_size=4)), id_=str(name)
+            )
+            if data.draw(st.booleans()):
+                lock = lock.with_repository(repository, lock.images[repository].with_current(number))
+    for model in data.draw(st.lists(st.sampled_from("xyz"), unique=True)) if numbered else []:
+        paired = data.draw(st.lists(st.sampled_from(sorted(numbered)), min_size=1, max_size=3, unique=True))
+        first, *rest = (Pairing(name) for name in paired)
+        lock = lock.with_model(model, Model(first, tuple(rest)))
+    wish = Wish(data.draw(st.integers(0, 3)), timedelta(days=data.draw(st.integers(0, 30))))
+    used = data.draw(st.sets(st.sampled_from(sorted(map(str, numbered))))) if numbered else set()
+    found = retention.reasons(lock, Engine(numbered, {}, dict.fromkeys(used, ("c",))), wish, NOW)
+    going = {name for name, why in found.items() if not why}
+    for repository, held in lock.images.items():
+        assert ImageName(repository, held.current or 0) not in going
+        newest = sorted((name for name in numbered if name.repository == repository), reverse=True)[: wish.keep]
+        assert not going & set(newest)
+    assert not going & {model.pairing.image for model in lock.models.values()}
+    assert not {name for name in going if str(name) in used}
+    for name in going:
+        recorded = lock.image(name)
+        assert recorded
+        assert not recorded.pinned
+        assert NOW - datetime.fromisoformat(recorded.built) >= wish.older_than
+        layers = numbered[name].layers
+        above = [o for o in numbered.keys() - going if numbered[o].layers[: len(layers)] == layers]
+        assert all(numbered[other].layers == layers for other in above)

@@ -1,0 +1,268 @@
+"""Pins that are completed as far as they can be, and sources that are asked once a command; without an engine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.definitions import image, image_chain
+from builder.definitions.image import ImageDefinition
+from builder.engine.client import endpoint as endpoints
+from builder.errors import LockError, SourceError, UsageError
+from builder.lock import reading
+from builder.lock.model import Lock
+from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PythonPin, WheelPin
+from builder.pinning import chain, definition_pins
+from builder.pinning.resolver import Resolver
+from builder.project import Project
+from builder.sources.environment import Settings
+from tests import projects
+from tests.sources.git_server import Vllm, served_vllm
+from tests.sources.wheelhouse import make_index, make_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PLATFORM = "linux/arm64"
+BASE = BasePin("debian:bookworm-slim", "sha256:" + "b" * 64)
+
+
+@pytest.fixture
+def vllm(tmp_path: Path) -> Iterator[Vllm]:
+    with served_vllm(tmp_path / "git") as served:
+        yield served
+
+
+@pytest.fixture
+def project(tmp_path: Path, vllm: Vllm) -> Project:
+    """``one`` and ``two`` take vLLM from the same branch, ``top`` stands on ``one``, ``other`` has no source."""
+    project = Project(tmp_path / "project")
+    source = f'sources: {{vllm: {{git: "{vllm.url}", ref: main}}}}\n'
+    python = 'python: {version: "3.12", packages: [serve]}\n'
+    define(project, "one", f"base: debian:bookworm-slim\n{source}{python}")
+    define(project, "two", f"base: debian:bookworm-slim\n{source}")
+    define(project, "top", 'from: one\npython: {version: "3.12", packages: [kernel]}\n')
+    define(project, "other", "base: debian:bookworm-slim\n")
+    return project
+
+
+def define(project: Project, name: str, text: str) -> None:
+    folder = project.dockerfiles / name
+    projects.write(folder / "image.yaml", f"repository: {name}\ndescription: x\nplatform: {PLATFORM}\n{text}")
+    projects.write(folder / "Dockerfile.j2", "FROM {{ base }}\n")
+
+
+def index(folder: Path, *more: tuple[str, str]) -> Settings:
+    """A package index of ``serve``, ``kernel``, ``uv``, and ``more`` names with versions."""
+    named = [("serve", "1.0"), ("kernel", "1.0"), ("uv", "1.0"), *more]
+    wheels = [make_wheel(folder / "files", name, version) for name, version in named]
+    return Settings(index_url=make_index(folder / "simple", wheels))
+
+
+def resolver(project: Project, settings: Settings) -> Resolver:
+    def no_registry(reference: str, platform: str) -> str:
+        raise SourceError(f"no registry has {reference} for {platform}", hint="look at the network")
+
+    return Resolver(project, settings, no_registry, lambda _: None)
+
+
+def load(project: Project, name: str) -> ImageDefinition:
+    return image.load(project, name, PLATFORM)
+
+
+def faults(completed: definition_pins.Completed) -> list[str]:
+    return [fault.name for fault in completed.faults]
+
+
+def locked(*packages: str, asked: tuple[str, ...] = ("before",)) -> PythonPin:
+    return PythonPin(asked, "2026-01-01T00:00:00Z", tuple(LockedPackage(p, "1.0", ("a" * 64,)) for p in packages))
+
+
+def test_what_resolves_is_there_and_the_rest_is_named(project: Project, tmp_path: Path, vllm: Vllm) -> None:
+    found = definition_pins.complete(load(project, "one"), Pins(), (), resolver(project, index(tmp_path)), {})
+    assert faults(found) == ["base"]
+    assert found.pins.base is None
+    assert found.pins.sources["vllm"].commit == vllm.history.main
+    assert found.pins.python is not None
+    assert [package.name for package in found.pins.python.packages] == ["serve", "uv"]
+    said = definition_pins.error_of(found.faults)
+    assert said.message == f"one base: no registry has debian:bookworm-slim for {PLATFORM}"
+    assert (said.hint, said.exit_code) == ("look at the network", 6)
+
+
+def test_without_a_source_there_is_no_closure(project: Project, tmp_path: Path) -> None:
+    one = project.dockerfiles / "one/image.yaml"
+    projects.write(one, one.read_text(encoding="utf-8").replace("ref: main", "ref: mian"))
+    found = definition_pins.complete(load(project, "one"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
+    assert (faults(found), found.pins) == (["vllm"], Pins(BASE))
+
+
+def test_a_source_does_not_leave_the_closure_that_it_was_pinned_with(
+    project: Project, tmp_path: Path, vllm: Vllm
+) -> None:
+    one = load(project, "one")
+    asking = resolver(project, index(tmp_path))
+    before = replace(definition_pins.complete(one, Pins(), (), asking, {"vllm": vllm.history.v0_19_1}).pins, base=BASE)
+    nothing = replace(asking, settings=Settings(index_url=make_index(tmp_path / "empty", [])))
+    found = definition_pins.complete(one, before, (), nothing, {"vllm": None})
+    assert (faults(found), found.pins) == (["python"], before)
+    moved = definition_pins.complete(one, before, (), asking, {"vllm": None})
+    assert (faults(moved), moved.pins.sources["vllm"].commit) == ([], vllm.history.main)
+
+
+def test_a_source_is_kept_where_there_is_no_closure_yet(project: Project, tmp_path: Path, vllm: Vllm) -> None:
+    nothing = Settings(index_url=make_index(tmp_path / "empty", []))
+    found = definition_pins.complete(load(project, "one"), Pins(BASE), (), resolver(project, nothing), {})
+    assert faults(found) == ["python"]
+    assert found.pins.sources["vllm"].commit == vllm.history.main
+    assert found.pins.python is None
+
+
+def test_the_tree_of_a_pinned_commit_is_kept(project: Project, tmp_path: Path, vllm: Vllm) -> None:
+    from builder.sources.git import trees
+
+    definition_pins.complete(load(project, "two"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
+    trees.check_out(project.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
+    assert (tmp_path / "tree/VERSION").read_text(encoding="utf-8") == "0.19.1\n"
+
+
+def test_what_stands_on_an_image_is_stale_when_the_packages_below_are_others(project: Project) -> None:
+    top = load(project, "top")
+    below = locked("serve", "uv").packages
+    asked = ("python 3.12, glibc 2.39", "on one: 2 packages, sha256 ", "kernel")
+    found = definition_pins.complete(top, Pins(), below, resolver(project, index(project.root)), {})
+    assert found.pins.python is not None
+    assert [line[: len(start)] for line, start in zip(found.pins.python.asked, asked, strict=True)] == list(asked)
+    assert [package.name for package in found.pins.python.packages] == ["kernel"]
+    assert definition_pins.uncovered(top, found.pins, below) == ()
+    others = (replace(below[0], version="2.0"), below[1])
+    assert definition_pins.uncovered(top, found.pins, others) == ("python",)
+    assert definition_pins.uncovered(top, found.pins, None) == ("python",)
+
+
+def complete(
+    project: Project, lock: Lock, names: list[str], update: chain.Update, environ: dict[str, str]
+) -> dict[str, definition_pins.Completed]:
+    chains = [image_chain.load(project, name, PLATFORM) for name in names]
+    return chain.complete(project, endpoints.find(os.environ), lock, chains, update, environ, lambda _: None)
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"PIP_INDEX_URL": index(tmp_path / "index").index_url, "PIP_FIND_LINKS": ""}
+
+
+@pytest.fixture
+def lock(project: Project, environ: dict[str, str]) -> Lock:
+    """Bases that are pinned, so that no engine is asked for them."""
+    found = Lock()
+    for name in ("one", "two", "other"):
+        found = found.with_pins(name, PLATFORM, Pins(BASE))
+    return found
+
+
+def test_two_targets_ask_their_common_source_once_and_get_the_same(
+    project: Project, lock: Lock, environ: dict[str, str], vllm: Vllm
+) -> None:
+    found = complete(project, lock, ["one", "two", "top"], {}, environ)
+    assert [faults(one) for one in found.values()] == [[], [], []]
+    for name, one in found.items():
+        lock = lock.with_pins(name, PLATFORM, one.pins)
+    upstream = vllm.history.repository
+    new = upstream.commit("refs/heads/main", "New", {"new.py": "1"})
+    before = len(vllm.server.requests)
+    found = complete(project, lock, ["one", "two", "top"], {"vllm": None}, environ)
+    requests_for_all = len(vllm.server.requests) - before
+    assert {found[name].pins.sources["vllm"].commit for name in ("one", "two")} == {new}
+    newer = upstream.commit("refs/heads/main", "Newer", {"new.py": "2"})
+    before = len(vllm.server.requests)
+    assert complete(project, lock, ["two"], {"vllm": None}, environ)["two"].pins.sources["vllm"].commit == newer
+    assert requests_for_all == len(vllm.server.requests) - before
+
+
+def test_what_stands_on_a_definition_that_fails_is_named_too(
+    project: Project, lock: Lock, environ: dict[str, str], vllm: Vllm
+) -> None:
+    one = project.dockerfiles / "one/image.yaml"
+    projects.write(one, one.read_text(encoding="utf-8").replace("ref: main", "ref: mian"))
+    found = complete(project, lock, ["top", "two"], {}, environ)
+    assert {name: faults(completed) for name, completed in found.items()} == {
+        "one": ["vllm"],
+        "top": ["python"],
+        "two": [],
+    }
+    said = definition_pins.error_of(
+        [fault for completed in found.values() for fault in completed.faults]
+    ).message.splitlines()
+    assert said[0].startswith(f"one vllm: {vllm.url} has no branch or tag `mian`")
+    assert said[1] == "top python: one, which it stands on, is not pinned whole"
+
+
+def test_an_update_goes_to_the_highest_that_has_such_a_source(
+    project: Project, lock: Lock, environ: dict[str, str]
+) -> None:
+    assert complete(project, lock, ["other", "two"], {"vllm": None}, environ)["other"].pins == Pins(BASE)
+    with pytest.raises(UsageError, match="other has no source `vllm`"):
+        complete(project, lock, ["other"], {"vllm": None}, environ)
+
+
+def test_what_is_not_covered_is_refused_where_nothing_may_be_resolved(project: Project, lock: Lock) -> None:
+    chain.require_covered(lock, image_chain.load(project, "other", PLATFORM))
+    with pytest.raises(LockError, match=f"images.lock does not cover python, vllm of one on {PLATFORM}"):
+        chain.require_covered(lock, image_chain.load(project, "top", PLATFORM))
+    assert set(chain.uncovered(lock, image_chain.load(project, "top", PLATFORM))) == {"one", "top"}
+
+
+def test_a_wheel_moves_when_its_source_is_updated_and_nothing_else_does(project: Project, tmp_path: Path) -> None:
+    wheel = 'sources: {vllm: {wheel: vllm}}\npython: {version: "3.12", packages: [serve]}\n'
+    define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
+    definition = load(project, "wheel")
+    first = resolver(project, index(tmp_path, ("vllm", "0.19.0")))
+    pins = definition_pins.complete(definition, Pins(BASE), (), first, {}).pins
+    later = resolver(project, index(tmp_path, ("vllm", "0.19.0"), ("vllm", "0.19.1"), ("serve", "2.0")))
+    assert definition_pins.complete(definition, pins, (), later, {}).pins == pins
+    moved = definition_pins.complete(definition, pins, (), later, {"vllm": None}).pins
+    assert moved.sources == {"vllm": WheelPin("vllm", "0.19.1")}
+    assert moved.python is not None
+    versions = {package.name: package.version for package in moved.python.packages}
+    assert versions == {"serve": "1.0", "uv": "1.0", "vllm": "0.19.1"}
+
+
+def test_a_pin_of_another_kind_does_not_cover(project: Project, vllm: Vllm) -> None:
+    two = load(project, "two")
+    pin = GitPin(vllm.url, "main", "a" * 40, "1", "2026-01-01T00:00:00Z")
+    assert definition_pins.uncovered(two, Pins(BASE, {"vllm": pin}), ()) == ()
+    assert definition_pins.uncovered(two, Pins(BASE, {"vllm": replace(pin, asked="v1")}), ()) == ("vllm",)
+    assert definition_pins.uncovered(two, Pins(BASE, {"vllm": WheelPin("main", "1")}), ()) == ("vllm",)
+
+
+@pytest.mark.parametrize(("name", "platform"), [("cpu", "linux/amd64"), ("tf5-wheel", "linux/arm64")])
+def test_images_lock_covers_the_packages_of_what_is_shipped(name: str, platform: str) -> None:
+    shipped = Project(projects.REPOSITORY_ROOT)
+    missing = chain.uncovered(reading.read(shipped.lock), image_chain.load(shipped, name, platform))
+    assert set(missing.get(name, ())) <= {"base"}
+
+
+def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_path: Path, vllm: Vllm) -> None:
+    """Not even a better index is asked, since the commit that says what is needed stays."""
+    one = load(project, "one")
+    before = definition_pins.complete(one, Pins(BASE), (), resolver(project, index(tmp_path)), {}).pins
+    pull = 40898
+    source = replace(one.git_sources["vllm"], pulls=(pull,))
+    wants = replace(one, sources={**one.sources, "vllm": source})
+    nothing = resolver(project, Settings(index_url=make_index(tmp_path / "empty", [])))
+    found = definition_pins.complete(wants, before, (), nothing, {})
+    assert faults(found) == []
+    assert found.pins.python == before.python
+    pin = found.pins.sources["vllm"]
+    assert isinstance(pin, GitPin)
+    assert [one.number for one in pin.pulls] == [pull]
+    assert pin.commit == before.sources["vllm"].commit
+    moved = definition_pins.complete(
+        replace(wants, sources={**one.sources, "vllm": replace(source, ref="v0.19.1")}), before, (), nothing, {}
+    )
+    assert faults(moved) == ["python"]

@@ -1,0 +1,73 @@
+"""What git says, and what it means: messages as git, curl and ssh print them."""
+
+from __future__ import annotations
+
+import pytest
+
+from builder.sources.git import errors
+
+URL = "https://host/a.git"
+AGAIN = [
+    "fatal: unable to access 'https://host/a.git/': Could not resolve host: host",
+    "fatal: unable to access 'https://host/a.git/': Failed to connect to host port 443 after 2 ms: Connection refused",
+    "fatal: unable to access 'https://host/a.git/': Recv failure: Connection reset by peer",
+    "fatal: unable to access 'https://host/a.git/': The requested URL returned error: 502",
+    "fatal: unable to access 'https://host/a.git/': Operation too slow. Less than 1 bytes/sec transferred",
+    "error: RPC failed; HTTP 500 curl 22 The requested URL returned error: 500\nfatal: expected flush",
+    "error: RPC failed; curl 18 transfer closed with outstanding read data remaining\nfatal: early EOF\n"
+    "fatal: fetch-pack: invalid index-pack output",
+    "error: RPC failed; curl 56 GnuTLS recv error (-110): The TLS connection was non-properly terminated.",
+    "ssh: connect to host host port 22: Connection timed out\nfatal: Could not read from remote repository.",
+    "kex_exchange_identification: Connection closed by remote host\nfatal: Could not read from remote repository.",
+]
+REFUSED = [
+    "remote: Invalid username or token.\nfatal: Authentication failed for 'https://host/a.git/'",
+    "fatal: could not read Username for 'https://host': terminal prompts disabled",
+    "fatal: unable to access 'https://host/a.git/': The requested URL returned error: 403",
+    "error: RPC failed; HTTP 403 curl 22 The requested URL returned error: 403\n"
+    "fatal: the remote end hung up unexpectedly",
+    "git@host: Permission denied (publickey).\nfatal: Could not read from remote repository.",
+    "remote: Repository not found.\nfatal: repository 'https://host/a.git/' not found",
+    "fatal: '/a/b' does not appear to be a git repository\nfatal: Could not read from remote repository.",
+    "fatal: unable to access 'https://host/a.git/': SSL certificate problem: self-signed certificate",
+    "fatal: unable to access 'https://host/a.git/': server certificate verification failed. CAfile: none CRLfile: none",
+    "git: 'remote-foo' is not a git command. See 'git --help'.\nfatal: remote helper for 'foo' is missing",
+]
+MISSING = [
+    "fatal: remote error: upload-pack: not our ref dddddddddddddddddddddddddddddddddddddddd",
+    "fatal: couldn't find remote ref refs/pull/5/head",
+    "error: Server does not allow request for unadvertised object dddddddddddddddddddddddddddddddddddddddd",
+]
+LOCAL = [
+    "error: file write error: No space left on device\nfatal: early EOF\nfatal: fetch-pack: invalid index-pack output",
+    "error: cannot open objects/pack/tmp_pack_x: Permission denied\nfatal: early EOF",
+]
+DAMAGED = [
+    "fatal: bad object refs/tags/v0.19.1",
+    "fatal: unterminated line in ./packed-refs: 8d2413dbb",
+    "error: packfile ./objects/pack/pack-1.pack does not match index",
+    "fatal: not a git repository: '/a/b.git'",
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        *((said, "again") for said in AGAIN),
+        *((said, "refused") for said in REFUSED),
+        *((said, "missing") for said in MISSING),
+        *((said, "local") for said in LOCAL),
+        *((said, "damaged") for said in DAMAGED),
+        ("fatal: something new", "other"),
+    ],
+)
+def test_a_message_is_understood(said: str, kind: str) -> None:
+    verdict = errors.judge(said, URL)
+    assert verdict.kind == kind
+    assert verdict.error.exit_code == 6
+    assert URL in verdict.error.message
+
+
+def test_the_telling_lines_are_kept_and_what_controls_a_terminal_is_not() -> None:
+    said = "hint: advice\nremote: \x1b[31mgo away\nfatal: no\n"
+    assert errors.shortened(said) == "remote: ?[31mgo away; no"

@@ -1,0 +1,172 @@
+"""Patches tried by the real git on the files that they touch: the three outcomes, and what is said of each."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.errors import SourceError
+from builder.sources.git import patch_dry_run
+from builder.sources.git.apply import Shift
+from builder.sources.git.patch_dry_run import Outcome, Patch, Tree
+from tests.sources.git_server import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+INC = "vllm/layers/inc.py"
+OLD = {INC: lines(1, 60), "vllm/b.py": "b\n"}
+
+
+def tree(files: dict[str, str], before: tuple[Patch, ...] = ()) -> Tree:
+    def read(paths: Collection[str]) -> dict[str, bytes]:
+        return {path: files[path].encode() for path in paths if path in files}
+
+    return Tree("vllm", read, before)
+
+
+def patch(new: dict[str, str], old: dict[str, str] | None = None, name: str = "a.patch") -> Patch:
+    """The change from ``old`` to ``new``; a file that one of the two lacks is added or removed."""
+    text = ""
+    before = OLD if old is None else old
+    for path in sorted({*new, *before}):
+        ours, theirs = before.get(path), new.get(path)
+        names = (f"a/{path}" if ours is not None else "/dev/null", f"b/{path}" if theirs is not None else "/dev/null")
+        changes = difflib.unified_diff((ours or "").splitlines(True), (theirs or "").splitlines(True), *names)
+        text += "".join(changes)
+    return Patch(name, text.encode())
+
+
+def tried(files: dict[str, str], *patches: Patch, before: tuple[Patch, ...] = ()) -> tuple[Outcome, ...]:
+    return patch_dry_run.attempt(tree(files, before), patches)
+
+
+CHANGE = patch({**OLD, INC: lines(1, 60, line10="ten", line40="forty")})
+
+
+def test_one_that_fits_applies() -> None:
+    assert tried(OLD, CHANGE) == (Outcome("applies"),)
+
+
+def test_one_that_is_in_already_is_in_place() -> None:
+    done = {INC: lines(1, 60, line10="ten", line40="forty")}
+    assert tried(done, CHANGE) == (Outcome("in place"),)
+    assert tried({INC: "new\n" + done[INC]}, CHANGE) == (Outcome("in place"),)
+
+
+def test_hunks_elsewhere_are_counted_in_lines() -> None:
+    (outcome,) = tried({INC: "new\nnew\n" + lines(1, 60)}, CHANGE)
+    assert outcome == Outcome("applies", (Shift(INC, 1, 2, 9, 2), Shift(INC, 2, 2, 39, 2)))
+    assert str(outcome.shifts[1]) == f"{INC}, hunk 2 of 2: 2 lines further down"
+    (outcome,) = tried({INC: lines(2, 60)}, CHANGE)
+    assert str(outcome.shifts[0]) == f"{INC}, hunk 1 of 2: 1 line further up"
+
+
+def test_part_of_the_context_is_enough_and_said() -> None:
+    (outcome,) = tried({INC: lines(1, 60, line37="changed")}, CHANGE)
+    assert outcome.state == "applies"
+    assert [(shift.hunk, shift.context) for shift in outcome.shifts] == [(2, (2, 2))]
+    assert "hunk 2 of 2: at line 3" in str(outcome.shifts[0])
+    assert str(outcome.shifts[0]).endswith("where 2 lines before and 2 after fit")
+
+
+def test_no_context_at_all_is_not_enough() -> None:
+    (outcome,) = tried({INC: lines(1, 60, line9="x", line11="y")}, CHANGE)
+    assert outcome.state == "fails"
+
+
+def test_what_does_not_apply_is_named_by_file_and_hunk() -> None:
+    (outcome,) = tried({INC: lines(1, 60, line40="other")}, CHANGE)
+    assert outcome == Outcome("fails", problem=f"{INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)")
+
+
+def test_half_in_place_is_neither() -> None:
+    assert [one.state for one in tried({INC: lines(1, 60, line10="ten")}, CHANGE)] == ["fails"]
+
+
+def test_every_file_that_fails_is_named() -> None:
+    both = patch({INC: lines(1, 60, line10="ten"), "vllm/b.py": "B\n"})
+    (outcome,) = tried({"vllm/b.py": "other\n"}, both)
+    assert outcome.problem == f"vllm/b.py, hunk 1 of 1 (@@ -1 +1 @@); {INC} does not exist"
+
+
+def test_a_new_file_must_not_be_there_but_as_it_would_be() -> None:
+    new = patch({**OLD, "vllm/new.py": "new\n"})
+    assert [one.state for one in tried(OLD, new)] == ["applies"]
+    assert [one.state for one in tried({**OLD, "vllm/new.py": "new\n"}, new)] == ["in place"]
+    (outcome,) = tried({**OLD, "vllm/new.py": "another\n"}, new)
+    assert outcome.problem == "vllm/new.py already exists"
+
+
+def test_a_removed_file_stays_removed() -> None:
+    gone = patch({INC: OLD[INC]})
+    assert [one.state for one in tried(OLD, gone)] == ["applies"]
+    assert [one.state for one in tried({INC: OLD[INC]}, gone)] == ["in place"]
+
+
+def test_each_is_tried_after_those_before_it() -> None:
+    second = patch({INC: lines(1, 60, line10="TEN")}, {INC: lines(1, 60, line10="ten")}, "b.patch")
+    assert [one.state for one in tried(OLD, CHANGE, second)] == ["applies", "applies"]
+    assert [one.state for one in tried(OLD, second, CHANGE)] == ["fails", "applies"]
+    assert [one.state for one in tried(OLD, CHANGE, CHANGE)] == ["applies", "in place"]
+
+
+def test_what_the_source_is_built_with_is_there_first() -> None:
+    pull = patch({INC: lines(1, 60, line10="TEN"), "vllm/b.py": "B\n"}, name="pull request 1")
+    on_it = patch({INC: lines(1, 60, line10="ten")}, {INC: lines(1, 60, line10="TEN")})
+    assert [one.state for one in tried(OLD, on_it)] == ["fails"]
+    assert [one.state for one in tried(OLD, on_it, before=(pull,))] == ["applies"]
+    with pytest.raises(SourceError, match="pull request 1 does not apply to its own source: vllm/b.py, hunk 1"):
+        tried({**OLD, "vllm/b.py": "x\n"}, patch({**OLD, "vllm/b.py": "x\n"}), before=(pull,))
+
+
+def test_only_files_of_the_package_are_there() -> None:
+    outside = patch({"tests/a.py": "b\n"}, {"tests/a.py": "a\n"})
+    (outcome,) = tried({"tests/a.py": "a\n"}, outside)
+    assert outcome == Outcome("fails", problem="tests/a.py does not exist")
+
+
+def test_folders_are_taken_off_as_said() -> None:
+    deep = Patch("deep", CHANGE.diff.replace(b" a/", b" x/a/").replace(b" b/", b" x/b/"), strip=2)
+    plain = Patch("plain", CHANGE.diff.replace(b" a/", b" ").replace(b" b/", b" "), strip=0)
+    for one in (deep, plain):
+        assert tried(OLD, one) == (Outcome("applies"),)
+        (outcome,) = tried({INC: lines(1, 60, line40="other")}, one)
+        assert outcome.problem == f"{INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)"
+
+
+def test_a_renamed_file_is_needed_under_its_old_name() -> None:
+    head = b"diff --git a/vllm/b.py b/vllm/c.py\nsimilarity index 100%\nrename from vllm/b.py\nrename to vllm/c.py\n"
+    renaming = Patch("renaming", head)
+    assert renaming.touched == {"vllm/b.py", "vllm/c.py"}
+    assert tried(OLD, renaming) == (Outcome("applies"),)
+    assert tried({"vllm/c.py": "b\n"}, renaming) == (Outcome("in place"),)
+
+
+def test_a_patch_cannot_write_outside_the_folder() -> None:
+    escaping = Patch("escaping", b"--- /dev/null\n+++ b/../../escaped\n@@ -0,0 +1 @@\n+x\n")
+    (outcome,) = tried(OLD, escaping)
+    assert outcome.state == "fails"
+    assert "invalid path '../../escaped'" in outcome.problem
+
+
+def test_what_is_no_patch_does_not_apply() -> None:
+    nothing, cut, whole = tried(OLD, Patch("nothing", b"hello\n"), Patch("cut", CHANGE.diff[:-30]), CHANGE)
+    assert (nothing.state, cut.state, whole.state) == ("fails", "fails", "applies")
+    assert "No valid patches" in nothing.problem
+    assert "corrupt patch" in cut.problem
+
+
+def test_files_fetched_for_several_are_fetched_once() -> None:
+    asked: list[set[str]] = []
+
+    def read(paths: Collection[str]) -> dict[str, bytes]:
+        asked.append(set(paths))
+        return {path: OLD[path].encode() for path in paths}
+
+    second = patch({**OLD, "vllm/b.py": "B\n"})
+    both = patch_dry_run.fetched(Tree("vllm", read), (CHANGE, second))
+    assert [patch_dry_run.attempt(both, (one,))[0].state for one in (CHANGE, second)] == ["applies", "applies"]
+    assert asked == [{INC, "vllm/b.py"}]

@@ -1,0 +1,157 @@
+"""One holder at a time, whoever waits is told, and a holder that is killed lets go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.errors import LockBusyError, LockError
+from builder.storage.file_lock import held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Fork = Callable[[Callable[[], object]], int]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / ".images.lock.writer"
+
+
+def hold(file: Path, seconds: float, ready: int) -> Callable[[], None]:
+    """Holds ``file`` that long, after one byte to the descriptor ``ready``."""
+
+    def run() -> None:
+        with held(file, wait_seconds=5, on_wait=None):
+            os.write(ready, b".")
+            time.sleep(seconds)
+
+    return run
+
+
+def start(fork: Fork, file: Path, seconds: float) -> int:
+    """A process that holds ``file`` by now."""
+    reader, writer = os.pipe()
+    child = fork(hold(file, seconds, writer))
+    os.read(reader, 1)
+    os.close(reader)
+    os.close(writer)
+    return child
+
+
+def test_whoever_waits_too_long_learns_who_holds_it(file: Path, fork: Fork) -> None:
+    child = start(fork, file, 30)
+    told: list[float] = []
+    began = time.monotonic()
+    with (
+        pytest.raises(LockBusyError) as raised,
+        held(file, wait_seconds=0.6, on_wait=lambda: told.append(time.monotonic())),
+    ):
+        pytest.fail("held twice")
+    assert 0.6 <= time.monotonic() - began < 3
+    assert len(told) == 1
+    assert told[0] - began >= 0.3
+    assert raised.value.message == f"process {child} is writing images.lock, for more than 0.6 s now"
+    assert raised.value.exit_code == 4
+    assert "wait for it" in raised.value.hint
+
+
+def test_it_can_be_asked_without_waiting(file: Path, fork: Fork) -> None:
+    start(fork, file, 30)
+    with pytest.raises(LockBusyError), held(file, wait_seconds=0, on_wait=None):
+        pytest.fail("held twice")
+
+
+def test_it_goes_on_as_soon_as_it_is_free(file: Path, fork: Fork) -> None:
+    start(fork, file, 0.5)
+    told: list[str] = []
+    with held(file, wait_seconds=30, on_wait=lambda: told.append("waiting")):
+        assert file.read_text() == f"{os.getpid()}\n"
+    assert told == ["waiting"]
+
+
+def test_nobody_is_told_of_a_moment(file: Path, fork: Fork) -> None:
+    start(fork, file, 0.05)
+    with held(file, wait_seconds=30, on_wait=lambda: pytest.fail("told")):
+        pass
+
+
+def test_a_killed_holder_lets_go(file: Path, fork: Fork) -> None:
+    child = start(fork, file, 30)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with held(file, wait_seconds=1, on_wait=lambda: pytest.fail("told")):
+        pass
+
+
+def test_programs_that_were_started_meanwhile_hold_nothing(file: Path) -> None:
+    with held(file, wait_seconds=0, on_wait=None):
+        sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    try:
+        with held(file, wait_seconds=0, on_wait=None):
+            pass
+    finally:
+        sleeper.communicate(b"\n")
+
+
+def test_it_is_let_go_when_the_block_fails(file: Path) -> None:
+    with pytest.raises(KeyError), held(file, wait_seconds=0, on_wait=None) as taken:
+        raise KeyError
+    assert taken.ended
+    assert file.read_text() == ""
+    with held(file, wait_seconds=0, on_wait=None) as again:
+        assert not again.ended
+
+
+def test_a_file_of_another_user_can_be_held(public_folder: Path, fork: Fork) -> None:
+    file = public_folder / ".images.lock.writer"
+    file.touch(0o444)
+
+    def run() -> None:
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        with held(file, wait_seconds=0, on_wait=None):
+            pass
+
+    assert os.waitpid(fork(run), 0)[1] == 0
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with (
+        pytest.raises(LockError, match=r"cannot be opened: No such file") as raised,
+        held(tmp_path / "none" / "x", wait_seconds=0, on_wait=None),
+    ):
+        pytest.fail("held")
+    assert str(tmp_path / "none") in raised.value.hint
+
+
+def test_a_folder_of_another_user(public_folder: Path, fork: Fork) -> None:
+    public_folder.chmod(0o555)
+
+    def run() -> None:
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        with (
+            pytest.raises(LockError, match="cannot be opened: Permission denied"),
+            held(public_folder / ".images.lock.writer", wait_seconds=0, on_wait=None),
+        ):
+            pytest.fail("held")
+
+    status = os.waitpid(fork(run), 0)[1]
+    public_folder.chmod(0o755)
+    assert status == 0
+
+
+def test_a_link_is_not_followed(tmp_path: Path, file: Path) -> None:
+    file.symlink_to(tmp_path / "other")
+    with pytest.raises(LockError), held(file, wait_seconds=0, on_wait=None):
+        pytest.fail("held")
+    assert not Path(tmp_path / "other").exists()

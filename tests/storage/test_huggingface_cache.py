@@ -1,0 +1,95 @@
+"""The cache is read where Hugging Face's own variables say, and never beyond a model's folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.storage import huggingface_cache
+from builder.storage.huggingface_cache import Held
+from tests import hubcache
+from tests.hubcache import COMMIT, OTHER
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODEL = "Org/Model-1B"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"HOME": "/home/ann"},
+        {"HOME": "/home/ann", "XDG_CACHE_HOME": "/var/cache/ann"},
+        {"HOME": "/home/ann", "HF_HOME": "/data/hf"},
+        {"HOME": "/home/ann", "HF_HOME": "~/hf"},
+        {"HOME": "/home/ann", "HF_HOME": "/data/hf", "HF_HUB_CACHE": "/data/models"},
+        {"HOME": "/home/ann", "HF_HUB_CACHE": "~/models"},
+        {"HOME": "/home/ann", "HUGGINGFACE_HUB_CACHE": "/data/old"},
+    ],
+)
+def test_it_is_where_huggingface_hub_looks(environ: dict[str, str]) -> None:
+    script = "from huggingface_hub import constants as c; print(c.HF_HOME, c.HF_HUB_CACHE)"
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(huggingface_cache.home(environ)), str(huggingface_cache.hub(environ))]
+
+
+def test_the_revision_of_a_name(tmp_path: Path) -> None:
+    environ = {"HF_HOME": str(tmp_path)}
+    assert huggingface_cache.revision(environ, MODEL) is None
+    hubcache.add(tmp_path, MODEL)
+    folder = hubcache.add(tmp_path, MODEL, OTHER, ref="refs/pr/5")
+    assert huggingface_cache.revision(environ, MODEL) == COMMIT
+    assert huggingface_cache.revision(environ, MODEL, "refs/pr/5") == OTHER
+    assert huggingface_cache.revision(environ, MODEL, OTHER) == OTHER
+    assert huggingface_cache.revision(environ, MODEL, "3" * 40) is None
+    assert huggingface_cache.revision(environ, MODEL, "v1") is None
+    # A name whose files were removed, and one that holds something else.
+    (folder / "refs/gone").write_text("4" * 40)
+    (folder / "refs/odd").write_bytes(b"\xff../..")
+    assert huggingface_cache.revision(environ, MODEL, "gone") is None
+    assert huggingface_cache.revision(environ, MODEL, "odd") is None
+    assert huggingface_cache.revision(environ, MODEL, "refs") is None
+
+
+def test_names_do_not_lead_out_of_the_cache(tmp_path: Path) -> None:
+    environ = {"HF_HOME": str(tmp_path)}
+    hubcache.add(tmp_path, MODEL)
+    (tmp_path / "main").write_text(COMMIT)
+    assert huggingface_cache.revision(environ, MODEL, "../../../main") is None
+    assert huggingface_cache.revision(environ, MODEL, str(tmp_path / "main")) is None
+    assert huggingface_cache.revision(environ, "../Model") is None
+    assert huggingface_cache.held(environ, f"{tmp_path}/hub") is None
+
+
+@pytest.mark.parametrize("text", ["gpt2", "Qwen/Qwen3-0.6B", "a/b_c.d"])
+def test_names_of_models(text: str) -> None:
+    assert huggingface_cache.is_id(text)
+
+
+@pytest.mark.parametrize("text", ["", "/models/mine", "./mine", "a/b/c", "a--b", "a/..", "a b", "a/b\n", "x" * 97])
+def test_what_is_no_name_of_a_model(text: str) -> None:
+    assert not huggingface_cache.is_id(text)
+
+
+def test_what_is_held(tmp_path: Path) -> None:
+    environ = {"HF_HOME": str(tmp_path)}
+    assert huggingface_cache.held(environ, MODEL) is None
+    folder = hubcache.add(tmp_path, MODEL, content=b"12345")
+    assert huggingface_cache.held(environ, MODEL) == Held(5, COMMIT, incomplete=False)
+    # As huggingface_hub 2 keeps what several models share, and what it leaves behind when it is killed.
+    shared = tmp_path / "hub/blobs/ab/abc"
+    shared.parent.mkdir(parents=True)
+    shared.write_bytes(b"1234567")
+    (folder / "blobs/f00").symlink_to("../../blobs/ab/abc")
+    (folder / "blobs/f00.0badf00d.incomplete").write_bytes(b"1")
+    assert huggingface_cache.held(environ, MODEL) == Held(13, COMMIT, incomplete=False)
+    (folder / "blobs/f01.incomplete").write_bytes(b"12")
+    assert huggingface_cache.held(environ, MODEL) == Held(15, COMMIT, incomplete=True)
+    shared.unlink()
+    assert huggingface_cache.held(environ, MODEL) == Held(8, COMMIT, incomplete=True)
+    (folder / "refs/main").unlink()
+    assert huggingface_cache.held(environ, MODEL) == Held(8, None, incomplete=True)

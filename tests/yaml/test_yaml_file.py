@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from builder.errors import FileProblemsError, Place
+from builder.yaml import yaml_file
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)
+)
+CHAIN = "".join(f"a{n}: &a{n} {'[' * 30}{f'*a{n - 1}' if n else 1}{']' * 30}\n" for n in range(60))
+TEXT = "a: 1\nb:\n  - x\n  - {c: y}\n7: z\n"
+
+
+def test_keys_stay_text_and_dates_too() -> None:
+    assert yaml_file.load("7: 2026-11-20\n", "f") == {"7": "2026-11-20"}
+
+
+def test_aliases_and_merges_mean_what_they_stand_for() -> None:
+    text = "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]\nd: !!str 1\n"
+    both = {"x": 1, "y": 2}
+    assert yaml_file.load(text, "f") == {"a": both, "b": {"x": 1, "y": 3}, "c": [both, both], "d": "1"}
+    assert yaml_file.load("", "f") is None
+
+
+def test_every_value_has_a_place() -> None:
+    assert yaml_file.places(TEXT, "f") == {
+        (): Place("f", 1, 1),
+        ("a",): Place("f", 1, 1),
+        ("b",): Place("f", 2, 1),
+        ("b", 0): Place("f", 3, 5),
+        ("b", 1): Place("f", 4, 5),
+        ("b", 1, "c"): Place("f", 4, 6),
+        ("7",): Place("f", 5, 1),
+    }
+
+
+def test_what_has_no_place_has_that_of_what_is_around_it() -> None:
+    known = yaml_file.places(TEXT, "f")
+    assert yaml_file.place_of(("b", 1, "gone"), known, "f") == Place("f", 4, 5)
+    assert yaml_file.place_of((), {}, "f") == Place("f", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\n  b: 2\n", "f:2:4: mapping values are not allowed in this context"),
+        ("a: 1\na: 2\n", "f:2:1: the key `a` stands twice"),
+        ("? [1]\n: 2\n", "f:1:3: a key must be plain text"),
+        ("a: 1\nb: ä\x00\n", "f:2:5: control characters are not allowed"),
+        ("[" * 100_000, "f:1:64: blocks within blocks, too deep"),
+        ("a: &a [1]\nb: &b [*a]\nc: [*b, *b]\nd: &d [*d]\n", "f:4:4: an alias to what it stands in"),
+        ("a: &a {<<: *a}\n", "f:1:8: an alias to what it stands in"),
+        (BOMB, "f:1:35: aliases of aliases, which stand for too much"),
+        (CHAIN, "f:1:13: blocks within blocks, too deep"),
+        ("a: {<<: [1]}\n", "f:1:5: `<<` takes in a mapping, or a list of them"),
+        ("a: {<<: {? [b] : c}}\n", "f:1:12: a key must be plain text"),
+        (
+            "a: !!python/object/apply:os.system [id]\n",
+            "f:1:4: the tag `!!python/object/apply:os.system` has no place here",
+        ),
+        ("a: !!binary aGVsbG8=\n", "f:1:4: the tag `!!binary` has no place here"),
+        ("a: !!int ''\n", "f:1:4: the tag `!!int` has no place here; quote what is meant as text"),
+        ("a: !!bool x\n", "f:1:4: the tag `!!bool` has no place here"),
+        ("a: !!timestamp x\n", "f:1:4: the tag `!!timestamp` has no place here"),
+        ("a: !!set {b}\n", "f:1:4: the tag `!!set` has no place here"),
+        ("a: =\n", "f:1:4: the tag `!!value` has no place here"),
+        (f"a: {'9' * 5000}\n", "f:1:4: a number of so many digits"),
+    ],
+)
+def test_what_is_not_yaml_is_refused_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(FileProblemsError) as caught:
+        yaml_file.load(text, "f")
+    assert str(caught.value).startswith(said)
