@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from builder.child_process import tied_to_parent
 from builder.engine.buildkit.failure import failure
 from builder.engine.buildkit.log import Log
 from builder.engine.buildkit.progress import Event, Progress
@@ -42,7 +43,7 @@ def run(
     with log_path.open("w", encoding="utf-8", errors="replace") as file:
         log = Log(file)
         process = subprocess.Popen(
-            [*dying_with_us(), _program(endpoint), *endpoint.buildx[1:], *arguments],
+            [*tied_to_parent(), _program(endpoint), *endpoint.buildx[1:], *arguments],
             cwd=directory,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
@@ -77,17 +78,6 @@ def _program(endpoint: Endpoint) -> str:
     if found := which(endpoint.buildx[0]):
         return found
     raise EngineError(f"there is no {endpoint.buildx[0]}, which builds images", hint=START_HINT)
-
-
-def dying_with_us() -> list[str]:
-    """A prefix that makes the kernel end a process such as buildx when this one is killed.
-
-    Otherwise buildx would go on until it next writes to the closed pipe: at the end of a step that may take an hour.
-    setpriv is part of util-linux, which Debian and Ubuntu always have.
-    """
-    from shutil import which
-
-    return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
 
 
 def _object(line: str) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from builder.engine.buildkit.buildx import dying_with_us
+from builder.child_process import tied_to_parent
 from builder.engine.client import ssh
 from builder.errors import TransferError
 
@@ -54,7 +54,7 @@ def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
 
     options = [*_OPTIONS, "-R", f"127.0.0.1:0:127.0.0.1:{port}"]
     process = subprocess.Popen(
-        [*dying_with_us(), *ssh.argv(endpoint.host, options, [])],
+        [*tied_to_parent(), *ssh.argv(endpoint.host, options, [])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

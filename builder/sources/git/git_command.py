@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.child_process import tied_to_parent
 from builder.errors import SourceError
 from builder.sources.git import credentials, errors, git_environment
 
@@ -129,12 +130,11 @@ def _run(place: Place, command: list[str], given: bytes, environ: Mapping[str, s
         raise SourceError("git is not installed", hint="install it: apt-get install git")
     from git.cmd import Git
 
-    ends_with_us = ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
     with tempfile.TemporaryFile() as stdin:
         stdin.write(given)
         stdin.seek(0)
         status, output, said = Git(place.path.parent).execute(
-            [*ends_with_us, *command],
+            [*tied_to_parent(), *command],
             istream=stdin,
             with_extended_output=True,
             with_exceptions=False,
