@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     Problems: TypeAlias = list[tuple[Path, str]]
     Check: TypeAlias = Callable[[Any], Any]
 
+RENAMED = {"turn": "sequence"}
+"""Keys that had another name before the first release, by that name."""
+
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
@@ -76,7 +79,7 @@ def optional(check: Check) -> Check:
     return lambda data: None if data is None else check(data)
 
 
-def sequence(check: Check) -> Check:
+def list_of(check: Check) -> Check:
     """A list of what ``check`` takes, as a tuple."""
 
     def check_all(data: Data) -> tuple[Any, ...]:
@@ -155,5 +158,7 @@ def _described(data: Data) -> str:
 def _nearest(name: str, free: set[str]) -> str:
     import difflib
 
+    if RENAMED.get(name) in free:
+        return f": it is called `{RENAMED[name]}` now"
     near = difflib.get_close_matches(name, sorted(free), n=1)
     return f": did you mean `{near[0]}`?" if near else ""

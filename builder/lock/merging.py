@@ -53,7 +53,7 @@ def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
 
 
 def union(ours: Lock, theirs: Lock) -> Lock:
-    """All that either side records. The turns decide what is current and what serves a model, as they do where git
+    """All that either side records. The sequences decide what is current and what serves a model, as they do where git
     merges. To be called where nothing clashes: of a number that does, ours would be kept."""
     pins = {name: {**theirs.pins.get(name, {}), **ours.pins.get(name, {})} for name in (*ours.pins, *theirs.pins)}
     names = (*ours.images, *theirs.images)
@@ -99,23 +99,23 @@ def _in_both(ours: Lock, theirs: Lock) -> Iterator[tuple[ImageName, NumberedImag
 
 def _repository(ours: Repository | None, theirs: Repository | None) -> Repository:
     one, other = ours or Repository(), theirs or Repository()
-    turns: dict[int, int] = {}
+    sequences: dict[int, int] = {}
     for held in (one, other):
         order = (*([held.current] if held.current else []), *held.previous)
-        for turn, number in enumerate(reversed(order), start=1):
-            turns[number] = max(turn, turns.get(number, 0))
-    order = tuple(sorted(turns, key=lambda number: (turns[number], number), reverse=True))
+        for sequence, number in enumerate(reversed(order), start=1):
+            sequences[number] = max(sequence, sequences.get(number, 0))
+    order = tuple(sorted(sequences, key=lambda number: (sequences[number], number), reverse=True))
     numbers = {**other.numbers, **one.numbers}
     return Repository(max(one.next, other.next), order[0] if order else None, order[1:], numbers)
 
 
 def _model(ours: Model | None, theirs: Model | None) -> Model:
     found = {}
-    turns: dict[ImageName, int] = {}
+    sequences: dict[ImageName, int] = {}
     for held in (theirs, ours):
         pairings = (held.pairing, *held.previous) if held else ()
-        for turn, pairing in enumerate(reversed(pairings), start=1):
+        for sequence, pairing in enumerate(reversed(pairings), start=1):
             found[pairing.image] = pairing
-            turns[pairing.image] = max(turn, turns.get(pairing.image, 0))
-    first, *rest = sorted(turns, key=lambda image: (turns[image], image), reverse=True)
+            sequences[pairing.image] = max(sequence, sequences.get(pairing.image, 0))
+    first, *rest = sorted(sequences, key=lambda image: (sequences[image], image), reverse=True)
     return Model(found[first], tuple(found[image] for image in rest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from builder.lock.checks import flag, mapping, matching, optional, record, sequence, text, whole
+from builder.lock.checks import flag, list_of, mapping, matching, optional, record, text, whole
 from builder.lock.model import VERSION, ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
 
@@ -35,10 +35,11 @@ def _packages(data: Data) -> tuple[LockedPackage, ...]:
 
 
 class _Numbered(NamedTuple):
-    """One number's block: its record, its turn among what was current, and the pairings with it, each with its turn."""
+    """One number's block: its record, its sequence among what was current, and the pairings with it by model, each with
+    its sequence."""
 
     image: NumberedImage
-    turn: int | None
+    sequence: int | None
     models: dict[str, tuple[int, dict[str, Any]]]
 
 
@@ -49,12 +50,12 @@ class _Held(NamedTuple):
     numbers: dict[int, _Numbered]
 
 
-def _numbered(turn: int | None = None, models: Any = None, **rest: Any) -> _Numbered:
-    return _Numbered(NumberedImage(**rest), turn, models or {})
+def _numbered(sequence: int | None = None, models: Any = None, **rest: Any) -> _Numbered:
+    return _Numbered(NumberedImage(**rest), sequence, models or {})
 
 
-def _pairing(turn: int, **rest: Any) -> tuple[int, dict[str, Any]]:
-    return turn, rest
+def _pairing(sequence: int, **rest: Any) -> tuple[int, dict[str, Any]]:
+    return sequence, rest
 
 
 def _held(next: int = 1, numbers: Any = None) -> _Held:  # noqa: A002  # the key in the file
@@ -67,9 +68,9 @@ def _lock(definitions: Any = None, images: Any = None, **_: object) -> Lock:
 
 
 def _repository(held: _Held) -> Repository:
-    """Of two numbers with one turn, given on two branches, the higher one came later."""
-    turns = sorted(((n.turn, number) for number, n in held.numbers.items() if n.turn), reverse=True)
-    order = tuple(number for _, number in turns)
+    """Of two numbers with the same sequence, given on two branches, the higher one came later."""
+    sequences = sorted(((n.sequence, number) for number, n in held.numbers.items() if n.sequence), reverse=True)
+    order = tuple(number for _, number in sequences)
     numbers = {number: one.image for number, one in held.numbers.items()}
     above = max(numbers, default=0) + 1
     return Repository(max(held.next, above), order[0] if order else None, order[1:], numbers)
@@ -80,8 +81,8 @@ def _models(images: dict[str, _Held]) -> dict[str, Model]:
     for repository, held in images.items():
         for number, one in held.numbers.items():
             name = ImageName(repository, number)
-            for model, (turn, said) in one.models.items():
-                found.setdefault(model, []).append((turn, name, Pairing(name, **said)))
+            for model, (sequence, said) in one.models.items():
+                found.setdefault(model, []).append((sequence, name, Pairing(name, **said)))
     models = {}
     for model in sorted(found):
         (_, _, pairing), *before = sorted(found[model], key=lambda one: one[:2], reverse=True)
@@ -105,7 +106,7 @@ _PULL = record(
 _GIT = record(
     GitPin,
     required={"git": text, "asked": text, "commit": _COMMIT, "version": text, "date": _TIME},
-    others={"pulls": sequence(_PULL)},
+    others={"pulls": list_of(_PULL)},
 )
 
 
@@ -114,17 +115,17 @@ def _source(data: Data) -> SourcePin:
     return pin
 
 
-_PYTHON = record(PythonPin, required={"asked": sequence(text), "newest": text, "packages": _packages}, others={})
+_PYTHON = record(PythonPin, required={"asked": list_of(text), "newest": text, "packages": _packages}, others={})
 _PINS = record(
     Pins,
     required={},
     others={"base": _BASE, "sources": mapping(_source), "python": _PYTHON, "build": _PYTHON},
 )
 _VERSION = record(Version, required={"version": text}, others={"commit": _TEXT_OR_NOTHING})
-_TURN = whole(1)
+_SEQUENCE = whole(1)
 _PAIRING = record(
     _pairing,
-    required={"turn": _TURN},
+    required={"sequence": _SEQUENCE},
     others={"recipe": _TEXT_OR_NOTHING, "revision": _TEXT_OR_NOTHING, "status": _STATUS, "note": text},
 )
 _IMAGE = record(
@@ -138,7 +139,7 @@ _IMAGE = record(
         "size": whole(0),
     },
     others={
-        "turn": _TURN,
+        "sequence": _SEQUENCE,
         "status": _STATUS,
         "note": text,
         "pinned": flag,

@@ -5,7 +5,7 @@ different hunks. Git takes two changes for one conflict unless a line that both 
 
 - a number's place is marked by a comment before the number is given, and all that a build adds stands there;
 - what is current, and which image serves a model, is not one line that every build rewrites: each number and each
-  pairing has its ``turn``, and the highest is the one that counts;
+  pairing has its ``sequence``, and the highest is the one that counts;
 - within a number, what may change later stands between lines that never do.
 
 The last line ends the YAML document: a file without it was cut off.
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 HEADER = f"""\
 # images.lock: what every numbered image was built from, and which image serves which model.
 # The program writes it: `builder build`, `lock`, `rollback`, `promote`, `pair`, `mark`, `pin` and `prune` change it.
-# Read it, review it, commit it. The highest `turn` is current, or serves the model. Lines such as `# 8` keep the places
-# of numbers, so that branches merge. The last line, `{END}`, shows that nothing is cut off.
+# Read it, review it, commit it. The highest `sequence` is current, or serves the model. Lines such as `# 8` keep the
+# places of numbers, so that branches merge. The last line, `{END}`, shows that nothing is cut off.
 """
 _AHEAD = 6  # places after the highest number, at least
 _ROUND = 10
 
 Pairings = dict[str, tuple[int, Pairing]]
-"""The pairings of one image: by model, each with its turn."""
+"""The pairings of one image: by model, each with its sequence."""
 
 
 class _Apart(dict[Any, Any]):
@@ -68,8 +68,8 @@ def dump(lock: Lock) -> str:
 def _pairings(lock: Lock) -> dict[ImageName, Pairings]:
     found: dict[ImageName, Pairings] = {}
     for name, model in sorted(lock.models.items()):
-        for turn, pairing in enumerate(reversed((model.pairing, *model.previous)), start=1):
-            found.setdefault(pairing.image, {})[name] = (turn, pairing)
+        for sequence, pairing in enumerate(reversed((model.pairing, *model.previous)), start=1):
+            found.setdefault(pairing.image, {})[name] = (sequence, pairing)
     return found
 
 
@@ -111,18 +111,18 @@ def _repository(name: str, repository: Repository, serving: dict[ImageName, Pair
     if repository.next > max(repository.numbers, default=0) + 1:
         block["next"] = repository.next
     order = (*([repository.current] if repository.current else []), *repository.previous)
-    turns = {number: turn for turn, number in enumerate(reversed(order), start=1)}
+    sequences = {number: sequence for sequence, number in enumerate(reversed(order), start=1)}
     block["numbers"] = _Numbers(
-        (number, _image(image, turns.get(number), serving.get(ImageName(name, number), {})))
+        (number, _image(image, sequences.get(number), serving.get(ImageName(name, number), {})))
         for number, image in sorted(repository.numbers.items())
     )
     return block
 
 
-def _image(image: NumberedImage, turn: int | None, pairings: Pairings) -> dict[str, Any]:
+def _image(image: NumberedImage, sequence: int | None, pairings: Pairings) -> dict[str, Any]:
     block: dict[str, Any] = {
         "built": image.built,
-        "turn": turn,
+        "sequence": sequence,
         "definition": image.definition,
         "platform": image.platform,
         "pinned": image.pinned or None,
@@ -137,7 +137,7 @@ def _image(image: NumberedImage, turn: int | None, pairings: Pairings) -> dict[s
         "builder": image.builder,
         "versions": {name: _version(version) for name, version in sorted(image.versions.items())} or None,
         "mods": dict(sorted(image.mods.items())) or None,
-        "models": {model: _pairing(turn, pairing) for model, (turn, pairing) in pairings.items()} or None,
+        "models": {model: _pairing(sequence, pairing) for model, (sequence, pairing) in pairings.items()} or None,
     }
     return {key: value for key, value in block.items() if value is not None}
 
@@ -146,9 +146,9 @@ def _version(version: Version) -> dict[str, Any]:
     return {"version": version.version, "commit": version.commit}
 
 
-def _pairing(turn: int, pairing: Pairing) -> dict[str, Any]:
+def _pairing(sequence: int, pairing: Pairing) -> dict[str, Any]:
     block: dict[str, Any] = {
-        "turn": turn,
+        "sequence": sequence,
         "recipe": pairing.recipe,
         "revision": pairing.revision,
         "status": pairing.status,

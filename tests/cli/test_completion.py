@@ -23,7 +23,7 @@ images:
 {numbers}
         models:
           Org/Model-1B:
-            turn: 1
+            sequence: 1
 
 ...
 """

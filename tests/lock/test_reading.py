@@ -117,8 +117,8 @@ WRONG = [
     ),
     ("    numbers: {}", "    ▶numbers: []", "`numbers`: expected a block of keys, found a list"),
     ("    next: 4", "    next: 4\n    ▶current: 1", "unknown key `current`"),
-    ("\n        turn: 2\n", "\n        ▶turn: 0\n", f"`turn`: {NUMBER}, found `0`"),
-    ("\n        turn: 2\n", "\n        ▶turn: two\n", f"`turn`: {NUMBER}, found `two`"),
+    ("\n        sequence: 2\n", "\n        ▶sequence: 0\n", f"`sequence`: {NUMBER}, found `0`"),
+    ("\n        sequence: 2\n", "\n        ▶sequence: two\n", f"`sequence`: {NUMBER}, found `two`"),
     (
         "        pruned: 2026-11-22T08:00:00Z",
         "        ▶pruned: true",
@@ -135,11 +135,14 @@ WRONG = [
         f"`numpy`: {HASHES}, found `2.4 sha256:{49 * '0'}…`",
     ),
     (
-        "          Qwen/Qwen3-0.6B:\n            turn: 2\n",
+        "          Qwen/Qwen3-0.6B:\n            sequence: 2\n",
         "          ▶Qwen/Qwen3-0.6B:\n",
-        "`Qwen/Qwen3-0.6B`: lacks `turn`",
+        "`Qwen/Qwen3-0.6B`: lacks `sequence`",
     ),
-    ("            turn: 2\n", "            turn: 2\n            ▶image: x:1\n", "unknown key `image`"),
+    ("            sequence: 2\n", "            sequence: 2\n            ▶image: x:1\n", "unknown key `image`"),
+    ("\n        sequence: 2\n", "\n        ▶turn: 2\n", "unknown key `turn`: it is called `sequence` now"),
+    ("            sequence: 2\n", "            ▶turn: 2\n", "unknown key `turn`: it is called `sequence` now"),
+    ("    next: 4", "    next: 4\n    ▶turn: 2", "unknown key `turn`"),
     ("    next: 4", "    next: 4\n    ▶next: 5", "`next` stands twice, first in images.lock:{line}:5"),
     ("    next: 4", "    next: 4\n    ? ▶[a]\n    : b", "a key must be plain text"),
     ("    next: 4", "    next: &x 4\n    ▶current: *x", "an alias has no place in this file"),
@@ -164,14 +167,14 @@ def test_all_faults_are_reported_at_once(golden: str) -> None:
     assert [line.split(": ")[0] for line in lines] == places_of(text)
 
 
-def test_the_turns_decide_whatever_their_gaps(golden: str, full: Lock) -> None:
-    text = changed(golden, "        turn: 3\n        definition", "        turn: 70\n        definition")
-    assert parse(changed(text, "            turn: 3\n", "            turn: 9\n")) == full
+def test_the_sequences_decide_whatever_their_gaps(golden: str, full: Lock) -> None:
+    text = changed(golden, "        sequence: 3\n        definition", "        sequence: 70\n        definition")
+    assert parse(changed(text, "            sequence: 3\n", "            sequence: 9\n")) == full
 
 
 def test_of_two_branches_that_built_the_higher_number_is_current(golden: str, full: Lock) -> None:
-    text = changed(golden, "        turn: 3\n        definition", "        turn: 2\n        definition")
-    text = changed(text, "            turn: 3\n", "            turn: 2\n")
+    text = changed(golden, "        sequence: 3\n        definition", "        sequence: 2\n        definition")
+    text = changed(text, "            sequence: 3\n", "            sequence: 2\n")
     held = parse(text)
     assert (held.images[CPU].current, held.images[CPU].previous) == (10, (2, 1))
     assert [pairing.image.number for pairing in held.models["Qwen/Qwen3-0.6B"].previous] == [2, 1]
