@@ -47,7 +47,13 @@ class Problem:
 
 
 class NothingToDoError(BuilderError):
-    """The answer is no: nothing to roll back to, a check that does not hold."""
+    """Nothing to do: no image to roll back to, a number that is current already, no image to recover."""
+
+    exit_code = 1
+
+
+class ConflictError(BuilderError):
+    """A conflict with what is there: an image in use or marked bad, a port or name that is taken, an edited file."""
 
     exit_code = 1
 

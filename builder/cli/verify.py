@@ -10,7 +10,7 @@ import click
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import document, put
-from builder.errors import EngineError, ImageStateError, NothingToDoError
+from builder.errors import ConflictError, EngineError, ImageStateError
 
 if TYPE_CHECKING:
     from builder.commands.verify import Finding
@@ -20,7 +20,7 @@ _CODES = {
     "missing": ImageStateError.exit_code,
     "moved": ImageStateError.exit_code,
     "unknown": EngineError.exit_code,
-    "edited": NothingToDoError.exit_code,
+    "edited": ConflictError.exit_code,
     "changed": 0,
 }
 _COLOURS = {"missing": "red", "moved": "red", "unknown": "yellow", "edited": "red", "changed": "cyan"}

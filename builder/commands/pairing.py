@@ -61,7 +61,7 @@ def pair(
     A model's first pairing takes the recipe that is for it and for such images, where there is exactly one. A new
     pairing records the model's revision as a build would (`models.to_record`); one that is taken up again keeps its
     own. Raises
-    NothingToDoError for an image that is marked bad, unless ``force``; ImageStateError where the engine does not have
+    ConflictError for an image that is marked bad, unless ``force``; ImageStateError where the engine does not have
     it; UsageError where images.lock does not.
     """
     lock = reading.of(project)

@@ -29,7 +29,7 @@ class Promoted:
 def run(project: Project, endpoint: Endpoint, text: str, *, force: bool, report: Report) -> Promoted:
     """Makes the image called ``text`` current.
 
-    Raises NothingToDoError for one that is marked bad, unless ``force``; ImageStateError where the engine does not have
+    Raises ConflictError for one that is marked bad, unless ``force``; ImageStateError where the engine does not have
     it; UsageError where images.lock does not.
     """
     name, _ = names.numbered(project, reading.of(project), text)

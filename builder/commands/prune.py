@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from builder.building import work_folder
 from builder.engine import disk, images
 from builder.engine.buildkit import build_cache
-from builder.errors import NothingToDoError
+from builder.errors import ConflictError
 from builder.events import WAITING, Report, Said
 from builder.lock import reading
 from builder.lock.model import ImageName
@@ -140,12 +140,12 @@ def run(project: Project, endpoint: Endpoint, pruning: Pruning, report: Report) 
         try:
             record.prune(project, endpoint, going.name, stamp, lambda: report(WAITING))
             gone.append(going.name)
-        except NothingToDoError as error:
+        except ConflictError as error:
             refused.append(error.message)
     for id_ in pruning.nameless:
         try:
             images.remove(endpoint, id_)
-        except NothingToDoError as error:
+        except ConflictError as error:
             refused.append(error.message)
     emptied, stayed = _remove_compiled(project, endpoint, pruning)
     wheel_cache.remove(pruning.wheels)

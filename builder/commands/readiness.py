@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder.commands import run
 from builder.engine import services
-from builder.errors import NothingToDoError, ServeFailedError
+from builder.errors import ConflictError, ServeFailedError
 from builder.events import Report, Said
 from builder.lock import reading
 from builder.serving import phases
@@ -38,7 +38,7 @@ def wait(project: Project, started: Started, report: Report) -> float:
     # The engine asks seldom once it has answered: what it says may be of ten minutes ago.
     now = running.head.service
     if now.status == "running" and now.health in {"healthy", "unhealthy"} and not answers(running):
-        raise NothingToDoError(
+        raise ConflictError(
             f"{running.name} is up and does not answer",
             hint=f"`builder logs {running.name}` may say why; `builder restart {running.name}` starts it anew",
         )
@@ -94,10 +94,10 @@ def _watch(running: Running, report: Report) -> float:
 
 
 def _state(running: Running, member: Member) -> Service:
-    """How a member is now. Raises NothingToDoError where there is nothing more to wait for."""
+    """How a member is now. Raises ConflictError where there is nothing more to wait for."""
     now = services.find(member.place.endpoint, member.service.id)
     if now is None or not now.is_up:
-        raise NothingToDoError(f"{running.name} was stopped from outside while it started")
+        raise ConflictError(f"{running.name} was stopped from outside while it started")
     return now
 
 

@@ -47,8 +47,8 @@ def run(
     A recipe moves what building it moved, ``latest`` and its model, where both are at the same image. Numbers that are
     marked bad or pruned are passed over. What was pushed and is no longer here is pulled first, where there is a
     registry.
-    Raises NothingToDoError where there is none to go to, and for a ``to`` that is marked bad, unless ``force``;
-    ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing.
+    Raises NothingToDoError where there is none to go to; ConflictError for a ``to`` that is marked bad, unless
+    ``force``; ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing.
     """
     lock = reading.of(project)
     subject = _subject(project, lock, text)

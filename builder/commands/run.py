@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, services
 from builder.engine.client.errors import RefusedError
-from builder.errors import ImageStateError, NothingToDoError, ServeFailedError, UsageError
+from builder.errors import ConflictError, ImageStateError, ServeFailedError, UsageError
 from builder.serving import ports
 from builder.serving.exports import api
 from builder.serving.running import DIGEST, Member, Running
@@ -35,7 +35,7 @@ class Started:
 def start(prepared: Prepared, environ: Mapping[str, str]) -> Started:
     """Starts it and does not wait for it to answer; does nothing where it is up already, just as it would be.
 
-    Raises NothingToDoError where it is up but differently, or its port or name is taken; ServeFailedError where an
+    Raises ConflictError where it is up but differently, or its port or name is taken; ServeFailedError where an
     engine cannot start it. Nothing is left behind then.
     """
     there = tuple(services.find(one.place.endpoint, one.settings.name) for one in prepared.wanted)
@@ -60,7 +60,7 @@ def start(prepared: Prepared, environ: Mapping[str, str]) -> Started:
 
 
 def require_free_port(prepared: Prepared, leaving: Sequence[str] = ()) -> None:
-    """Raises NothingToDoError where the port that it will answer on is in use, by others than those ``leaving``."""
+    """Raises ConflictError where the port that it will answer on is in use, by others than those ``leaving``."""
     settings = prepared.head.settings
     if said := settings.labels.get(f"{LABEL}.port"):
         host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
@@ -78,14 +78,14 @@ def _remove(members: Sequence[Member]) -> None:
 
 
 def _is_up(prepared: Prepared, there: Sequence[Service | None]) -> bool:
-    """Whether all of it is up as it would be started. Raises NothingToDoError where it is up differently, or something
+    """Whether all of it is up as it would be started. Raises ConflictError where it is up differently, or something
     else has its name."""
     same = []
     for one, service in zip(prepared.wanted, there, strict=True):
         if service is None:
             continue
         if LABEL not in service.labels:
-            raise NothingToDoError(
+            raise ConflictError(
                 f"a container that is not builder's is called {service.name}",
                 hint=f"`docker rm -f {service.name}` removes it, or give the recipe another name",
             )
@@ -96,11 +96,11 @@ def _is_up(prepared: Prepared, there: Sequence[Service | None]) -> bool:
     return len(same) == len(prepared.wanted)
 
 
-def _differs(prepared: Prepared, there: Sequence[Service | None]) -> NothingToDoError:
+def _differs(prepared: Prepared, there: Sequence[Service | None]) -> ConflictError:
     name, image = prepared.head.settings.name, str(prepared.found.image)
     now = next(service for service in there if service and service.is_up).labels.get(f"{LABEL}.image")
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
-    return NothingToDoError(
+    return ConflictError(
         f"{name} is being served already, {how}", hint=f"`builder restart {name}` with the same options changes over"
     )
 

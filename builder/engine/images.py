@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.engine.client.api import quoted, request
 from builder.engine.client.errors import RefusedError
-from builder.errors import ImageStateError, NothingToDoError
+from builder.errors import ConflictError, ImageStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -180,7 +180,7 @@ def untag(endpoint: Endpoint, name: str) -> bool:
 def remove(endpoint: Endpoint, name: str) -> bool:
     """Removes a name, and with an image's last name the image; False where no image has the name.
 
-    Raises NothingToDoError where a container uses the image, since it is then not deleted.
+    Raises ConflictError where a container uses the image, since it is then not deleted.
     """
     try:
         request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=600)
@@ -188,7 +188,7 @@ def remove(endpoint: Endpoint, name: str) -> bool:
         if error.status == _NOT_FOUND:
             return False
         if error.status == _CONFLICT:
-            raise NothingToDoError(f"{name} is in use: {error.said}", hint="stop the container first") from None
+            raise ConflictError(f"{name} is in use: {error.said}", hint="stop the container first") from None
         raise
     return True
 

@@ -12,7 +12,7 @@ from builder.engine import containers
 from builder.engine.client import stream_demux
 from builder.engine.client.api import quoted, request, stream
 from builder.engine.client.errors import RefusedError
-from builder.errors import ImageStateError, NothingToDoError
+from builder.errors import ConflictError, ImageStateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -82,7 +82,7 @@ def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Servi
 def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
     """A container that is not started yet; ``body`` is as the engine's API takes it.
 
-    Raises ImageStateError for a missing image, NothingToDoError where another container has the name.
+    Raises ImageStateError for a missing image, ConflictError where another container has the name.
     """
     try:
         made = request(endpoint, "POST", "/containers/create", query={"name": name}, body=body)["Id"]
@@ -90,7 +90,7 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
         if error.status == _NOT_FOUND:
             raise ImageStateError(f"the engine has no image {body['Image']}") from None
         if error.status == _CONFLICT:
-            raise NothingToDoError(
+            raise ConflictError(
                 f"another container is called {name}",
                 hint=f"`docker rm -f {name}` removes it, or give the recipe another name",
             ) from None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.engine import images
-from builder.errors import ImageStateError, NothingToDoError
+from builder.errors import ConflictError, ImageStateError
 from builder.lock.model import ImageName, Lock, Model, Pairing
 from builder.numbered import plan_file
 from builder.plan import explain
@@ -82,7 +82,7 @@ def require_present(endpoint: Endpoint, lock: Lock, wanted: Iterable[Move]) -> N
 
 
 def refuse_bad(lock: Lock, wanted: Iterable[Move]) -> None:
-    """Raises NothingToDoError for a move to an image that is marked bad, for all or for the model that moves."""
+    """Raises ConflictError for a move to an image that is marked bad, for all or for the model that moves."""
     for move in wanted:
         image = lock.image(move.to)
         held = lock.models.get(move.what) if move.is_model else None
@@ -90,7 +90,7 @@ def refuse_bad(lock: Lock, wanted: Iterable[Move]) -> None:
         for what, marked in ((str(move.to), image), (f"{move.what} on {move.to}", pairing)):
             if marked and marked.status == "bad":
                 undo = f"; `builder mark {what} untested` takes the mark away" if marked is image else ""
-                raise NothingToDoError(
+                raise ConflictError(
                     f"{what} is marked bad" + (f": {marked.note}" if marked.note else ""),
                     hint=f"--force does it nevertheless{undo}",
                 )

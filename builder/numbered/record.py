@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.engine import images
-from builder.errors import NothingToDoError
+from builder.errors import ConflictError
 from builder.lock import text, writing
 from builder.lock.model import ImageName, Lock, Repository
 from builder.numbered import reserved_slots
@@ -130,21 +130,21 @@ def move_pointers(
 
 def prune(project: Project, endpoint: Endpoint, name: ImageName, stamp: str, on_wait: Callable[[], None]) -> None:
     """Records a number as pruned at ``stamp`` (RFC 3339 UTC) and removes its image from the engine. Its build directory
-    stays. Raises NothingToDoError, with nothing changed, for a number that must stay or is in use by a container.
+    stays. Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container.
     """
     with writing.writing(project.lock, on_wait=on_wait) as transaction:
         settle(project, endpoint, transaction.lock)
         before = transaction.lock
         image, details = before.image(name), images.inspect(endpoint, str(name))
         if image is None or details is None or images.fingerprint(details) != image.fingerprint:
-            raise NothingToDoError(f"{name} is no longer what it was when this began: it was left alone")
+            raise ConflictError(f"{name} is no longer what it was when this began: it was left alone")
         if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
-            raise NothingToDoError(f"{name} was pinned, paired or made current meanwhile: it was left alone")
+            raise ConflictError(f"{name} was pinned, paired or made current meanwhile: it was left alone")
         _note(project, name, details.id)
         try:
             transaction.commit(before.with_image(name, replace(image, pruned=stamp)))
             images.remove(endpoint, str(name))
-        except NothingToDoError:
+        except ConflictError:
             transaction.commit(before)
             raise
         finally:
@@ -199,7 +199,7 @@ def point_latest(endpoint: Endpoint, repository: str, current: int | None) -> No
 def _remove(endpoint: Endpoint, name: ImageName, engine_id: str) -> None:
     details = images.inspect(endpoint, str(name))
     if details is not None and details.id == engine_id:
-        with contextlib.suppress(NothingToDoError):  # a container uses it by now: it may stay
+        with contextlib.suppress(ConflictError):  # a container uses it by now: it may stay
             images.remove(endpoint, str(name))
 
 

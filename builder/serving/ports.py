@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.recipes.container import LABEL
 from builder.engine import services
-from builder.errors import NothingToDoError
+from builder.errors import ConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def require_free(endpoint: Endpoint, host: str | None, port: int, leaving: Collection[str] = ()) -> None:
-    """Raises NothingToDoError where ``port`` is in use on the engine's machine; by something else than one of this
+    """Raises ConflictError where ``port`` is in use on the engine's machine; by something else than one of this
     program's own containers only where that is this machine. The containers ``leaving``, by name, count for nothing.
     """
     held = tuple(service for service in services.labelled(endpoint, f"{LABEL}.port={port}") if service.is_up)
     for service in held:
         if service.name not in leaving:
             image = service.labels.get(f"{LABEL}.image", service.image)
-            raise NothingToDoError(
+            raise ConflictError(
                 f"port {port} is in use: {service.name} serves there from {image}",
                 hint=f"`builder stop {service.name}` ends it; `--port N` takes another port",
             )
     if not held and endpoint.host.startswith("unix://") and not _can_listen(host, port):
-        raise NothingToDoError(
+        raise ConflictError(
             f"port {port} is in use on this machine",
             hint=f"`ss -ltnp 'sport = :{port}'` shows by what; `--port N` takes another port",
         )

@@ -13,7 +13,7 @@ from builder.definitions.recipes import recipe
 from builder.definitions.recipes.container import LABEL
 from builder.engine import services
 from builder.engine.client.endpoint import Endpoint
-from builder.errors import NothingToDoError
+from builder.errors import ConflictError
 from builder.lock import reading
 from builder.serving.image_selection import of_recipe
 from builder.serving.phases import Phase
@@ -46,14 +46,14 @@ def test_without_a_health_check_the_log_says_when_it_answers(endpoint: Endpoint,
 def test_what_is_up_and_does_not_answer_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
     check = {"Test": ["CMD", "false"], "Interval": 10**8, "Retries": 1}
     sick = started(endpoint, kitchen, "sleep 600", Healthcheck=check)
-    with pytest.raises(NothingToDoError, match=f"{kitchen.name} is up and does not answer"):
+    with pytest.raises(ConflictError, match=f"{kitchen.name} is up and does not answer"):
         readiness.wait(kitchen.project, sick, lambda _: None)
     assert services.find(endpoint, kitchen.name) is not None
 
 
 def test_what_is_stopped_from_outside_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
     ends = started(endpoint, kitchen, "true")
-    with pytest.raises(NothingToDoError, match="was stopped from outside while it started"):
+    with pytest.raises(ConflictError, match="was stopped from outside while it started"):
         readiness.wait(kitchen.project, ends, lambda _: None)
 
 

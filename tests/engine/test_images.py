@@ -14,7 +14,7 @@ from builder.engine import containers, images
 from builder.engine.client import versions
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.engine.images import Details
-from builder.errors import ImageStateError, NothingToDoError
+from builder.errors import ConflictError, ImageStateError
 from tests.engine.conftest import Build
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -192,7 +192,7 @@ def test_a_name_for_nothing(endpoint: Endpoint, repository: str) -> None:
 def test_an_image_in_use_stays(endpoint: Endpoint, repository: str, build: Build) -> None:
     image = build(f"{repository}:1", "FROM debian:bookworm-slim\nLABEL a=b\n").id
     with containers.running(endpoint, image, labels={repository: ""}):
-        with pytest.raises(NothingToDoError, match="in use"):
+        with pytest.raises(ConflictError, match="in use"):
             images.remove(endpoint, f"{repository}:1")
         assert images.inspect(endpoint, f"{repository}:1") is not None
 

@@ -13,7 +13,7 @@ from builder.engine import containers, services
 from builder.engine.client.endpoint import Endpoint
 from builder.engine.client.errors import RefusedError
 from builder.engine.services import Service
-from builder.errors import EngineError, ImageStateError, NothingToDoError
+from builder.errors import ConflictError, EngineError, ImageStateError
 from tests.conftest import BASE
 
 pytestmark = pytest.mark.engine
@@ -97,7 +97,7 @@ def test_the_log_can_be_had_from_any_of_its_lines_on(endpoint: Endpoint, reposit
 
 def test_a_name_is_given_once(endpoint: Endpoint, repository: str) -> None:
     made(endpoint, repository, "true")
-    with pytest.raises(NothingToDoError, match=f"another container is called {repository}"):
+    with pytest.raises(ConflictError, match=f"another container is called {repository}"):
         made(endpoint, repository, "true")
 
 
