@@ -13,7 +13,7 @@ from pathlib import Path
 
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint, environment
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.lock.text import dump
 from builder.project import Project
 
@@ -112,8 +112,7 @@ def stock(
         lock = lock.with_image(name, number(endpoint, repository, one))
         lock = lock.with_repository(repository, lock.images[repository].with_current(one))
         for model in models:
-            known = lock.models.get(model)
-            lock = lock.with_model(model, known.with_pairing(Pairing(name)) if known else Model(Pairing(name)))
+            lock = lock.with_pairing(model, Pairing(name))
         images.tag(endpoint, str(name), f"{repository}:latest")
     project.lock.write_text(dump(lock), encoding="utf-8")
     return lock

@@ -13,7 +13,7 @@ from builder.engine import images
 from builder.engine.client import versions
 from builder.errors import ImageStateError
 from builder.events import WAITING, Report
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.numbered import record
 from builder.pinning import vendored
 
@@ -197,6 +197,5 @@ def _paired(lock: Lock, name: ImageName, prepared: Prepared, models: tuple[str, 
     recipe = prepared.recipe
     for model in models:
         pairing = Pairing(image=name, recipe=recipe.file if recipe else None, revision=prepared.revisions.get(model))
-        known = lock.models.get(model)
-        lock = lock.with_model(model, known.with_pairing(pairing) if known else Model(pairing))
+        lock = lock.with_pairing(model, pairing)
     return lock

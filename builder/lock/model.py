@@ -162,6 +162,11 @@ class Lock:
     def with_model(self, name: str, model: Model) -> Lock:
         return replace(self, models={**self.models, name: model})
 
+    def with_pairing(self, model: str, pairing: Pairing) -> Lock:
+        """The lock with a model on this pairing; the one it leaves becomes the first of the model's previous ones."""
+        paired = self.models.get(model)
+        return self.with_model(model, paired.with_pairing(pairing) if paired else Model(pairing))
+
     def with_definition(self, name: str) -> Lock:
         """The lock with a definition of which nothing is pinned yet."""
         return replace(self, pins={**self.pins, name: {}})

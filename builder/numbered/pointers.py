@@ -38,9 +38,7 @@ def apply(lock: Lock, moves: Iterable[Move]) -> Lock:
         elif move.back:
             lock = lock.with_repository(move.what, lock.images[move.what].stepped_back_to(move.to.number))
         elif move.is_model:
-            held = lock.models.get(move.what)
-            pairing = pairing_with(held, move.to)
-            lock = lock.with_model(move.what, held.with_pairing(pairing) if held else Model(pairing))
+            lock = lock.with_pairing(move.what, pairing_with(lock.models.get(move.what), move.to))
         else:
             lock = lock.with_repository(move.what, lock.images[move.what].with_current(move.to.number))
     return lock

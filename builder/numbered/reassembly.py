@@ -44,6 +44,5 @@ def _built(lock: Lock, one: Found) -> Lock:
         for platform, pins in platforms.items():
             lock = lock.with_pins(definition, platform, pins)
     for model, paired in one.part.models.items():
-        known = lock.models.get(model)
-        lock = lock.with_model(model, known.with_pairing(paired.pairing) if known else paired)
+        lock = lock.with_pairing(model, paired.pairing)
     return lock

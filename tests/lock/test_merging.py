@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builder.errors import LockError
 from builder.lock import merging, sides
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
 from builder.lock.pins import Pins, WheelPin
 from builder.lock.reading import parse
 from builder.lock.text import dump
@@ -70,9 +70,7 @@ def built(lock: Lock, name: ImageName, image: NumberedImage, model: str | None =
     lock = lock.with_repository(name.repository, lock.images[name.repository].with_current(name.number))
     if model is None:
         return lock
-    known = lock.models.get(model)
-    pairing = Pairing(name, recipe="recipes/x.yaml")
-    return lock.with_model(model, known.with_pairing(pairing) if known else Model(pairing))
+    return lock.with_pairing(model, Pairing(name, recipe="recipes/x.yaml"))
 
 
 @pytest.fixture

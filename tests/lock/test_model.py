@@ -35,6 +35,13 @@ def test_a_model_keeps_each_image_it_was_paired_with_once() -> None:
     assert moved.with_pairing(marked) == Model(marked, (first,))
 
 
+def test_a_pairing_is_the_first_of_a_model_or_takes_the_place_of_the_one_before() -> None:
+    first, second = Pairing(ImageName(CPU, 1)), Pairing(ImageName(CPU, 2))
+    lock = Lock().with_pairing("a/small", first).with_pairing("z/large", first)
+    assert lock.models == {"a/small": Model(first), "z/large": Model(first)}
+    assert lock.with_pairing("a/small", second).models == {"a/small": Model(second, (first,)), "z/large": Model(first)}
+
+
 def test_what_is_asked_of_a_lock(full: Lock) -> None:
     assert full.models_on(ImageName(CPU, 2)) == ("Qwen/Qwen3-0.6B",)
     assert full.models_on(ImageName(CPU, 1)) == ()
