@@ -1,4 +1,4 @@
-"""What verbs tell while they work; the command line decides how to show it."""
+"""Events that commands report while they work; the command line decides how to show them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Said:
-    """A line for the person, such as what is being done now or a remark on the plan."""
+class Message:
+    """A line of text for the user: the step that begins now, or a warning about the plan."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Moved:
-    """How far something large has come, in bytes; ``what`` says what moves where."""
+class TransferProgress:
+    """The progress of a large transfer, in bytes; ``what`` names what is moved, and from or to where."""
 
     what: str
     current: int
@@ -24,17 +24,17 @@ class Moved:
 
 
 def after_a_second(report: Report, what: str) -> Callable[[int, int], None]:
-    """Takes how far something has come, and how far it is, in bytes; tells it where it takes longer than a second."""
+    """Returns a callback that takes the bytes done and the bytes in all, and reports them once a second has passed."""
     began = time.monotonic()
 
     def tell(current: int, total: int) -> None:
         if time.monotonic() - began > 1:
-            report(Moved(what, current, total))
+            report(TransferProgress(what, current, total))
 
     return tell
 
 
-WAITING = Said("waiting for another process that writes images.lock")
+WAITING = Message("waiting for another process that writes images.lock")
 
 Report = Callable[[object], None]
-"""Takes a Said, a Moved, or one of the engine's progress events (``builder.engine.buildkit.progress``)."""
+"""Takes a Message, a TransferProgress, or one of the events of a build (``builder.engine.buildkit.progress``)."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from builder.distribution import remote_builder
 from builder.engine.buildkit import bake as engine_bake
 from builder.errors import BuildFailedError, SourceError, TreeGoneError
-from builder.events import Said
+from builder.events import Message
 from builder.plan.bake import TARGET as IMAGE_TARGET
 from builder.sources import environment
 from builder.sources.wheels import local_wheels
@@ -102,7 +102,7 @@ def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Re
         ) from None
     # BuildKit obeys it in a folder, and does not in a repository.
     (folder / ".dockerignore").unlink(missing_ok=True)
-    report(Said(f"{url} did not give {commit[:12]}: its files come from the mirror"))
+    report(Message(f"{url} did not give {commit[:12]}: its files come from the mirror"))
     return str(folder)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
 from builder.errors import BuildFailedError, ImageStateError
-from builder.events import Report, Said
+from builder.events import Message, Report
 from builder.plan.model import WORKSPACE, ImageCheck, Plan
 
 if TYPE_CHECKING:
@@ -67,18 +67,18 @@ def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host
     """
     if not plan.checks and "vllm" not in plan.versions:
         return
-    report(Said("checking the image"))
+    report(Message("checking the image"))
     platform = plan.definition.platform
     with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as box:
         if platform != host_platform and not containers.works(box):
-            report(Said(f"checks not run: this engine is {host_platform}, and does not emulate {platform}"))
+            report(Message(f"checks not run: this engine is {host_platform}, and does not emulate {platform}"))
             return
         if "vllm" in plan.versions:
             _require_version(box, plan.versions["vllm"].version)
             if platform == host_platform:
                 _import_vllm(box)
             else:
-                report(Said(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
+                report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
         failed = {wanted: said for wanted in plan.checks if (said := _failure(box, wanted))}
     if failed:
         owners = ", ".join(dict.fromkeys(f"mods/{wanted.owner}" for wanted in failed))

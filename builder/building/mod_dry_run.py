@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from builder.definitions.mods import mod_reading
 from builder.errors import FileProblemsError, Problem, SourceError
-from builder.events import Said
+from builder.events import Message
 from builder.plan import mod_rules
 from builder.sources.git import patch_dry_run
 from builder.sources.git.patch_dry_run import Outcome
@@ -104,12 +104,12 @@ def require(mods: Sequence[Mod], find: Find, report: Report) -> None:
     for one in tried:
         reduced = [str(shift) for shift in one.outcome.shifts if shift.context]
         if one.outcome.state == "in place":
-            report(Said(f"mod {one.mod.name}: {one.file} is in {one.against} already"))
+            report(Message(f"mod {one.mod.name}: {one.file} is in {one.against} already"))
         elif one.outcome.state == "not tried":
             said = f"{one.outcome.problem}; its step in the image decides"
-            report(Said(f"mod {one.mod.name}: {one.file} was not tried before the build: {said}"))
+            report(Message(f"mod {one.mod.name}: {one.file} was not tried before the build: {said}"))
         elif reduced:
-            report(Said(f"mod {one.mod.name}: {one.file} fits {one.against} in part: {'; '.join(reduced)}"))
+            report(Message(f"mod {one.mod.name}: {one.file} fits {one.against} in part: {'; '.join(reduced)}"))
     failed = [one for one in tried if one.outcome.state == "fails"]
     if failed:
         hint = f"`builder mods check {failed[0].mod.name} --against VERSION…` tells what it applies to"

@@ -9,7 +9,7 @@ from builder.building import comparison, mod_selection
 from builder.definitions import image_chain, target
 from builder.definitions.recipes import recipe_problems
 from builder.errors import UsageError
-from builder.events import Said
+from builder.events import Message
 from builder.lock import reading
 from builder.pinning import chain as chains
 from builder.pinning import definition_pins
@@ -164,7 +164,7 @@ def _try_patches(project: Project, prepared: Prepared, environ: Mapping[str, str
     from builder.building import mod_dry_run
     from builder.pinning import packages
 
-    reach = packages.access(project, environ, lambda text: report(Said(text)))
+    reach = packages.access(project, environ, lambda text: report(Message(text)))
     levels = []
     for one in plan.chain:
         diffs = frozen_diffs.load(project, one.definition.name, one.pins, prepared.frozen)

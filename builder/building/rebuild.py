@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder.building import baking, work_folder
 from builder.engine import images
 from builder.errors import ImageStateError
-from builder.events import Said
+from builder.events import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ def built(
         )
     work_folder.clean_up(project, endpoint)
     with work_folder.begin(project, endpoint, name.repository, {}) as place:
-        report(Said(f"building {name} again from {project.relative(directory)}"))
+        report(Message(f"building {name} again from {project.relative(directory)}"))
         job = baking.Job(directory, recorded.definition, place)
         _, log = baking.bake(project, endpoint, [job], environ, report, attest)
         details = images.inspect(endpoint, place.tag)

@@ -14,7 +14,7 @@ from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
 from builder.cli.output import note, put, say
 from builder.cli.verbosity import verbosity_options
-from builder.events import WAITING, Said
+from builder.events import WAITING, Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +143,7 @@ def _build(context: Context, instance: str | None, to_build: list[Prepared], thr
 
     for prepared in to_build:
         for line in _why(prepared):
-            say(Said(line))
+            say(Message(line))
     done: list[Built] = []
     try:
         with progress.shown(step_times.load(context.project)) as report:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from builder.cli import output, verbosity
-from builder.events import Said
+from builder.events import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @contextmanager
 def shown(live: Live, plain: Report) -> Iterator[Report]:
     """What takes a verb's events: ``live`` on a terminal, ``plain`` elsewhere and where everything is to be seen,
-    nothing where only the result is. What is `Said` stands among them as lines."""
+    nothing where only the result is. A `Message` is shown among them as a line."""
     level = verbosity.level()
     if level == "quiet":
         yield lambda _: None
@@ -39,7 +39,7 @@ def shown(live: Live, plain: Report) -> Iterator[Report]:
 
 def _with_lines(line: Callable[[str], None], other: Report) -> Report:
     def report(event: object) -> None:
-        if isinstance(event, Said):
+        if isinstance(event, Message):
             line(event.text)
         else:
             other(event)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder import quantity
 from builder.cli import display
 from builder.cli.output import note
-from builder.events import Moved
+from builder.events import TransferProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def _plain() -> Report:
     said: dict[str, int] = {}
 
     def report(event: object) -> None:
-        if not isinstance(event, Moved):
+        if not isinstance(event, TransferProgress):
             return
         step = 100 * event.current // max(event.total, 1) // _STEP * _STEP
         if step > said.setdefault(event.what, 0):
@@ -52,7 +52,7 @@ def _live(console: Console) -> Iterator[Report]:
     with Progress(text, BarColumn(None), *columns, console=console, transient=True, expand=True) as progress:
 
         def report(event: object) -> None:
-            if isinstance(event, Moved):
+            if isinstance(event, TransferProgress):
                 if event.what not in tasks:
                     tasks[event.what] = progress.add_task(escape(event.what), completed=event.current)
                 progress.update(tasks[event.what], completed=event.current, total=event.total)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder.cli import display, output, wording
 from builder.commands.copy import OnNode, Outcome
 from builder.engine.registry.transfer import Amount
-from builder.events import Said
+from builder.events import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def _live(console: Console) -> Iterator[Report]:
         def report(event: object) -> None:
             where, what = (event.node, event.event) if isinstance(event, OnNode) else ("registry", event)
             with lock:
-                if isinstance(what, Said):
+                if isinstance(what, Message):
                     output.on_console(console, what.text)
                 elif isinstance(what, Amount):
                     if where not in bars:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import folding, verbosity
-from builder.events import Said
+from builder.events import Message
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +33,7 @@ def note(text: str) -> None:
 
 def say(event: object) -> None:
     """Prints a verb's remark, unless only the result is wanted."""
-    if isinstance(event, Said) and verbosity.level() != "quiet":
+    if isinstance(event, Message) and verbosity.level() != "quiet":
         note(event.text)
 
 

@@ -11,7 +11,7 @@ import click
 
 from builder.cli import display, wording
 from builder.cli.output import note, put, say
-from builder.events import Said
+from builder.events import Message
 from builder.serving.phases import Phase
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def say_image(context: Context, found: Served) -> None:
 
     for remark in (image_selection.remark(found), model_revision.remark(context.project, os.environ, found.recipe)):
         if remark:
-            say(Said(remark))
+            say(Message(remark))
 
 
 def finish(context: Context, started: Started, *, detach: bool) -> None:

@@ -13,7 +13,7 @@ from builder.distribution import machines, registry, retrieval
 from builder.engine import images
 from builder.engine.registry import loopback, tunnel
 from builder.errors import BuilderError
-from builder.events import Report, Said
+from builder.events import Message, Report
 from builder.lock import reading
 from builder.numbered import names
 
@@ -117,7 +117,7 @@ def _source(
     registry.require(endpoint, job.name, job.recorded)
     with loopback.serving(endpoint, environ, job.report) as port:
         place = registry.Place(f"127.0.0.1:{port}", private=True)
-        job.report(Said(f"{job.name}: through a registry on this machine, started for this copy"))
+        job.report(Message(f"{job.name}: through a registry on this machine, started for this copy"))
         yield place, registry.push(endpoint, place, job.name, job.recorded, job.report).digest
 
 

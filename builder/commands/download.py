@@ -13,7 +13,7 @@ from builder.definitions import configuration, target
 from builder.definitions.recipes import command
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import SourceError, UsageError
-from builder.events import Moved, Said
+from builder.events import Message, TransferProgress
 from builder.lock import reading
 from builder.serving import model_copy, model_revision
 from builder.sources.huggingface import hub_models
@@ -80,9 +80,9 @@ def run(project: Project, request: Request, environ: Mapping[str, str], report: 
     done = tuple(_fetch(environ, snapshot, report) for snapshot in snapshots)
     for one in done:
         if recorded := model_revision.record(project, environ, one.model, report):
-            report(Said(f"images.lock: {one.model} is paired at revision {recorded[:7]}"))
+            report(Message(f"images.lock: {one.model} is paired at revision {recorded[:7]}"))
         for place in places:
-            report(Said(f"copying {one.model} to {place.node}"))
+            report(Message(f"copying {one.model} to {place.node}"))
             model_copy.copy(environ, one.model, place, report)
     return done
 
@@ -148,14 +148,14 @@ def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Do
     if needed:
         what = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"
         here = f", {quantity.of_bytes(current)} of it are here" if current else ""
-        report(Said(f"downloading {what}: {len(snapshot.files)} files, {quantity.of_bytes(snapshot.size)}{here}"))
+        report(Message(f"downloading {what}: {len(snapshot.files)} files, {quantity.of_bytes(snapshot.size)}{here}"))
     lock = threading.Lock()
 
     def moved(more: int) -> None:
         nonlocal current
         with lock:
             current += more
-            report(Moved(snapshot.model, current, snapshot.size))
+            report(TransferProgress(snapshot.model, current, snapshot.size))
 
     folder = hub_models.fetch(environ, snapshot, moved)
     seconds = time.monotonic() - started

@@ -13,7 +13,7 @@ from builder.engine import images, saving
 from builder.engine.client import versions
 from builder.engine.registry import oci_layout, push_receiver, tunnel
 from builder.errors import TransferError, UsageError
-from builder.events import Report, Said, after_a_second
+from builder.events import Message, Report, after_a_second
 from builder.lock import reading
 from builder.numbered import build_directory, names
 from builder.plan.model import StagedFile
@@ -98,7 +98,7 @@ def _build(project: Project, name: ImageName, report: Report) -> dict[str, Stage
         for file in build_directory.files(folder)
     }
     if not found:
-        report(Said(f"the build directory of {name} is gone: it goes without"))
+        report(Message(f"the build directory of {name} is gone: it goes without"))
     return found
 
 

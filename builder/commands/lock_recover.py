@@ -12,7 +12,7 @@ from builder.definitions import configuration
 from builder.distribution import registry, registry_recovery
 from builder.engine import images
 from builder.errors import LockError, NothingToDoError
-from builder.events import WAITING, Report, Said
+from builder.events import WAITING, Message, Report
 from builder.lock import lost, reading, sides, writing
 from builder.lock.model import ImageName, Lock
 from builder.numbered import reassembly, recovery_sources
@@ -93,7 +93,7 @@ def _in_registry(project: Project, endpoint: Endpoint, report: Report) -> regist
     address = configuration.load(project).registry
     if address is None:
         return registry_recovery.Answer()
-    report(Said(f"asking {address} for the numbers that it has"))
+    report(Message(f"asking {address} for the numbers that it has"))
     return registry_recovery.look(endpoint, registry.Place(address), recovery_sources.repositories(project))
 
 

@@ -10,7 +10,7 @@ from builder.building.mod_dry_run import Verdict
 from builder.definitions.mods import mod_reading
 from builder.definitions.requirements import canonical
 from builder.errors import SourceError, UsageError
-from builder.events import Said
+from builder.events import Message
 from builder.pinning import packages
 from builder.plan import mod_rules
 from builder.sources.git import patch_dry_run, remote_refs
@@ -61,7 +61,7 @@ def run(
 
     wanted = tuple(_parse(project, ref) for ref in dict.fromkeys(refs))
     mods = mod_dry_run.load(project, names)
-    reach = packages.access(project, environ, lambda text: report(Said(text)))
+    reach = packages.access(project, environ, lambda text: report(Message(text)))
     definitions = tuple(mod_usage.definitions(project).values())
     columns: list[list[Verdict]] = []
     faults: list[SourceError | UsageError] = []

@@ -9,7 +9,7 @@ from builder.building import mod_dry_run, mod_selection, mod_usage
 from builder.building.mod_dry_run import Verdict
 from builder.definitions import image_chain
 from builder.errors import FileProblemsError
-from builder.events import Said
+from builder.events import Message
 from builder.lock import reading
 from builder.lock.pins import Pins
 from builder.pinning import packages, vendored
@@ -59,7 +59,7 @@ def run(project: Project, names: Sequence[str], environ: Mapping[str, str], repo
     LockError for a damaged lock.
     """
     wanted = mod_dry_run.load(project, names)
-    reach = packages.access(project, environ, lambda text: report(Said(text)))
+    reach = packages.access(project, environ, lambda text: report(Message(text)))
     lock = reading.of(project)
     known = mod_usage.definitions(project)
     pinned = {name: _pinned(project, reach, lock, name) for name in known}

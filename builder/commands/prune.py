@@ -16,7 +16,7 @@ from builder.building import work_folder
 from builder.engine import disk, images
 from builder.engine.buildkit import build_cache
 from builder.errors import ConflictError
-from builder.events import WAITING, Report, Said
+from builder.events import WAITING, Message, Report
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.numbered import orphans, record, retention, status
@@ -136,7 +136,7 @@ def run(project: Project, endpoint: Endpoint, pruning: Pruning, report: Report) 
     refused: list[str] = []
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     for going in pruning.going:
-        report(Said(f"removing {going.name}"))
+        report(Message(f"removing {going.name}"))
         try:
             record.prune(project, endpoint, going.name, stamp, lambda: report(WAITING))
             gone.append(going.name)

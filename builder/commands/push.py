@@ -12,7 +12,7 @@ from builder.engine.buildkit import attestations
 from builder.engine.client import endpoint as endpoints
 from builder.engine.client import versions
 from builder.errors import BuildFailedError, EngineError, TransferError
-from builder.events import WAITING, Report, Said
+from builder.events import WAITING, Message, Report
 from builder.lock import reading, writing
 from builder.numbered import names
 
@@ -103,7 +103,7 @@ def _attested(
                     f"{name} cannot be attested: built again, other content came out ({built.log})",
                     hint="BuildKit's cache no longer has all its steps; attest a number soon after it was built",
                 )
-            report(Said(f"{name}: pushing to {place.repository(name)}"))
+            report(Message(f"{name}: pushing to {place.repository(name)}"))
             pushed = registry.Pushed(registry.put(endpoint, place, name, recorded, built.tag, report), already=False)
             return _finished(project, endpoint, place, lock, name, built.tag, pushed, report)
     except BuildFailedError as error:

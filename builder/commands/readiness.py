@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder.commands import run
 from builder.engine import services
 from builder.errors import ConflictError, ServeFailedError
-from builder.events import Report, Said
+from builder.events import Message, Report
 from builder.lock import reading
 from builder.serving import phases
 from builder.serving.running import answers
@@ -50,7 +50,7 @@ def wait(project: Project, started: Started, report: Report) -> float:
         raise failure from None
     except KeyboardInterrupt:
         if not started.already:
-            report(Said(f"stopping {running.name}; with `--detach` it starts without anybody waiting"))
+            report(Message(f"stopping {running.name}; with `--detach` it starts without anybody waiting"))
             run.remove(running)
         raise
 
@@ -82,7 +82,7 @@ def _watch(running: Running, report: Report) -> float:
         crashes, member = max(ended, key=operator.itemgetter(0))
         if crashed < crashes < CRASHES:
             where = f" on {node}" if (node := running.node_of(member)) else ""
-            report(Said(f"it ended by itself{where} after {time.monotonic() - began:.0f} s and is started again"))
+            report(Message(f"it ended by itself{where} after {time.monotonic() - began:.0f} s and is started again"))
         crashed = crashes
         is_due = time.monotonic() - asked > _ASK_SECONDS
         asked = time.monotonic() if is_due else asked

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder.commands import run, stop
 from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
-from builder.events import Said
+from builder.events import Message
 from builder.serving import lookup, preparation
 from builder.serving.running import ASKED
 
@@ -35,7 +35,7 @@ def restart(
     prepared = preparation.prepare(project, endpoint, environ, _as_before(now, request) if now else request)
     if now:
         run.require_free_port(prepared, leaving=[member.service.name for member in now.members])
-        report(Said(f"stopping {now.name}, which serves from {now.image}"))
+        report(Message(f"stopping {now.name}, which serves from {now.image}"))
         stop.run(now, STOPPING_SECONDS)
     return run.start(prepared, environ)
 

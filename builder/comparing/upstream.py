@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.errors import SourceError
-from builder.events import Report, Said
+from builder.events import Message, Report
 
 if TYPE_CHECKING:
     from builder.comparing.changes import Changes, SourceChange
@@ -45,7 +45,7 @@ def _follow(project: Project, change: SourceChange, wanted: Wanted, report: Repo
 
     def between(start: str, end: str) -> Between:
         return mirror_reading.commits_between(
-            project.mirrors, change.git, start, end, wanted, lambda text: report(Said(text))
+            project.mirrors, change.git, start, end, wanted, lambda text: report(Message(text))
         )
 
     try:

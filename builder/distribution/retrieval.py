@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from builder.distribution import registry
 from builder.engine import images
-from builder.events import WAITING, Report, Said
+from builder.events import WAITING, Message, Report
 from builder.numbered import record
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def fetch(project: Project, endpoint: Endpoint, address: str, lock: Lock, name: 
     recorded = held.numbers[name.number]
     version = recorded.digest or str(name.number)
     place = registry.Place(address)
-    report(Said(f"{name}: pulling from {place.repository(name)}"))
+    report(Message(f"{name}: pulling from {place.repository(name)}"))
     moved = registry.fetch(endpoint, place, name, recorded, version, report)
     if recorded.pruned:
         record.restore(project, endpoint, name, str(name), lambda: report(WAITING))

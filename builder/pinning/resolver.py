@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from builder.errors import SourceError
-from builder.events import Report, Said
+from builder.events import Message, Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ class Resolver:
 
     def say(self, text: str) -> None:
         """Passes on what a source has to say while it is asked."""
-        self.report(Said(text))
+        self.report(Message(text))
 
     def base(self, reference: str, platform: str) -> str:
         """The digest or fingerprint that a base image's tag stands for. Raises SourceError."""

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from builder.engine.client import endpoint
 from builder.errors import SourceError, UsageError
-from builder.events import Moved
+from builder.events import TransferProgress
 from builder.storage import huggingface_cache
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report
         ) as process:
             try:
                 for current in _amounts(process.stdout):
-                    report(Moved(f"{model} to {to.node}", min(current, total), total))
+                    report(TransferProgress(f"{model} to {to.node}", min(current, total), total))
             except BaseException:
                 process.terminate()
                 raise

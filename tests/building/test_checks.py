@@ -16,7 +16,7 @@ from builder.engine import containers
 from builder.engine.client import versions
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import BuildFailedError
-from builder.events import Said
+from builder.events import Message
 from builder.lock.model import Version
 from builder.plan.model import WORKSPACE, ImageCheck
 from tests.conftest import BASE, remove_all
@@ -94,7 +94,7 @@ def contains(text: str) -> ImageCheck:
 
 
 def test_an_image_as_it_was_planned(endpoint: Endpoint, make: Make, host: str) -> None:
-    assert check(endpoint, make(host), host, host, contains("tool_call")) == [str(Said("checking the image"))]
+    assert check(endpoint, make(host), host, host, contains("tool_call")) == [str(Message("checking the image"))]
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,14 @@ EVENTS = """
 import sys, time
 import click
 from builder.cli import progress, verbosity
-from builder.engine.progress import StepAmount, StepFinished, StepOutput, StepStarted
-from builder.events import Said
+from builder.engine.buildkit.progress import StepAmount, StepFinished, StepOutput, StepStarted
+from builder.events import Message
 
 @click.command()
 @verbosity.verbosity_options
 def build():
     with progress.shown({"the vllm wheel": 75.0}) as report:
-        report(Said("resolving the base image"))
+        report(Message("resolving the base image"))
         report(StepStarted("a", "[2/3] RUN <<EOF (# the vllm wheel...)"))
         report(StepOutput("a", "compiling\\n"))
         time.sleep(0.4)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.events import Said
+from builder.events import Message
 from builder.lock import writing
 from builder.lock.pins import GitPin, LockedPackage, Pins, PythonPin, WheelPin
 from builder.project import Project
@@ -71,7 +71,7 @@ class ModProject:
         return {"PIP_INDEX_URL": f"{self.server.url}/simple"}
 
     def report(self, event: object) -> None:
-        assert isinstance(event, Said)
+        assert isinstance(event, Message)
         self.said.append(event.text)
 
     def add_mod(self, name: str, yaml: str = "", patch: str = "", package: str = "vllm") -> None:

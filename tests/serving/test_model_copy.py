@@ -10,7 +10,7 @@ import pytest
 
 from builder.definitions.configuration import Node
 from builder.errors import SourceError, UsageError
-from builder.events import Moved
+from builder.events import TransferProgress
 from builder.serving import model_copy
 from tests import fake_ssh, hubcache
 from tests.hubcache import COMMIT, OTHER
@@ -27,10 +27,17 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {**fake_ssh.make(tmp_path / "bin", tmp_path / "there"), "HF_HOME": str(tmp_path / "here")}
 
 
-def copy(environ: Mapping[str, str], models: str | None = None, engine: str = "ssh://ann@spark2") -> list[Moved]:
-    moved: list[Moved] = []
+def copy(
+    environ: Mapping[str, str], models: str | None = None, engine: str = "ssh://ann@spark2"
+) -> list[TransferProgress]:
+    moved: list[TransferProgress] = []
+
+    def report(event: object) -> None:
+        if isinstance(event, TransferProgress):
+            moved.append(event)
+
     to = model_copy.destination(environ, Node("spark2", engine, models))
-    model_copy.copy(environ, MODEL, to, lambda event: moved.append(event) if isinstance(event, Moved) else None)
+    model_copy.copy(environ, MODEL, to, report)
     return moved
 
 
