@@ -41,7 +41,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     if as_json:
         if gone:
             note(gone)
-        held = of_models.held(os.environ, lock)
+        held = of_models.cached(os.environ, lock)
         document(_document(lock, overview, held))
         return
     if overview.engine_error:
@@ -53,7 +53,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     elif not overview.rows:
         put("no images yet: `builder build TARGET` makes the first")
     elif models:
-        held = of_models.held(os.environ, lock)
+        held = of_models.cached(os.environ, lock)
         rows = [row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model, held.get(name))]
         table.show(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
     else:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from builder.cli.context import Context
     from builder.commands.run import Started
     from builder.events import Report
-    from builder.serving.image_selection import Served
+    from builder.serving.image_selection import SelectedImage
 
 
-def say_image(context: Context, found: Served) -> None:
+def say_image(context: Context, found: SelectedImage) -> None:
     """Says so where the image is not the model's own, or the model is at another revision than it was."""
     from builder.serving import image_selection, model_revision
 
-    for remark in (image_selection.remark(found), model_revision.remark(context.project, os.environ, found.recipe)):
+    for remark in (image_selection.warning(found), model_revision.warning(context.project, os.environ, found.recipe)):
         if remark:
             say(Message(remark))
 
@@ -50,7 +50,7 @@ def finish(context: Context, started: Started, *, detach: bool) -> None:
     else:
         with display.shown(_live, _plain()) as report:
             seconds = readiness.wait(context.project, started, report)
-        if model := started.found.recipe.model:
+        if model := started.selection.recipe.model:
             model_revision.record(context.project, os.environ, model, say)
         put(f"{where}, ready after {wording.duration(seconds)}: {running.address}")
 

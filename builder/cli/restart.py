@@ -25,9 +25,9 @@ def restart(
     """
     from builder.cli import readiness
     from builder.commands import restart as verb
-    from builder.serving.preparation import Request
+    from builder.serving.preparation import ServeRequest
 
-    request = Request(what, overrides(given), extra, nodes)
+    request = ServeRequest(what, overrides(given), extra, nodes)
     started = verb.restart(context.project, context.endpoint, os.environ, request, say)
-    readiness.say_image(context, started.found)
+    readiness.say_image(context, started.selection)
     readiness.finish(context, started, detach=detach)

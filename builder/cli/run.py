@@ -26,7 +26,7 @@ def run(
     from builder.commands import run as verb
     from builder.serving import preparation
 
-    request = preparation.Request(what, overrides(given), extra, nodes)
+    request = preparation.ServeRequest(what, overrides(given), extra, nodes)
     prepared = preparation.prepare(context.project, context.endpoint, os.environ, request)
-    readiness.say_image(context, prepared.found)
+    readiness.say_image(context, prepared.selection)
     readiness.finish(context, verb.start(prepared, os.environ), detach=detach)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.command import ServeCommand
     from builder.lock.model import ImageName
     from builder.project import Project
-    from builder.serving.image_selection import Served
+    from builder.serving.image_selection import SelectedImage
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,17 @@ def run(project: Project, request: Request, environ: Mapping[str, str]) -> Expor
 
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet.
     """
-    found = image_selection.find(project, reading.of(project), request.text)
+    found = image_selection.select(project, reading.of(project), request.text)
     rendered = command.render(found.recipe, request.overrides, request.extra)
-    remarks = [remark] if (remark := image_selection.remark(found)) else []
+    remarks = [remark] if (remark := image_selection.warning(found)) else []
     if request.format == "recipe":
         remarks += [f"{asked} is not in {found.image}: left for the launcher to apply" for asked in _not_baked(found)]
     return Exported(_text(project, request, environ, found, rendered), found.image, tuple(remarks))
 
 
-def _text(project: Project, request: Request, environ: Mapping[str, str], found: Served, rendered: ServeCommand) -> str:
+def _text(
+    project: Project, request: Request, environ: Mapping[str, str], found: SelectedImage, rendered: ServeCommand
+) -> str:
     if request.format == "opencode":
         if rendered.port is None or not rendered.served:
             raise UsageError(f"{found.recipe.file}: its command does not say on which port it serves which model")
@@ -66,12 +68,12 @@ def _text(project: Project, request: Request, environ: Mapping[str, str], found:
             raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
         return recipe.write(found.recipe, rendered, str(found.image), _not_baked(found))
     image = (found.image.repository, found.image.number)
-    of_image = serving.of(project, found.recorded.definition)
+    of_image = serving.of(project, found.record.definition)
     settings = container.settings(found.recipe, rendered, of_image, image, environ)
     write = compose.write if request.format == "compose" else script.write
     return write(settings, environ.get("HOME", "").rstrip("/"))
 
 
-def _not_baked(found: Served) -> list[str]:
+def _not_baked(found: SelectedImage) -> list[str]:
     """The recipe's mods that its image does not carry."""
-    return [asked for asked in found.recipe.mods if mod_reading.name_of(asked) not in found.recorded.mods]
+    return [asked for asked in found.recipe.mods if mod_reading.name_of(asked) not in found.record.mods]

@@ -10,22 +10,22 @@ from builder.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.serving.running import Member, Running
+    from builder.serving.running import RunningServer, ServerMember
 
 
-def last(running: Running, node: str | None, tail: int | None) -> Iterator[str]:
+def last(running: RunningServer, node: str | None, tail: int | None) -> Iterator[str]:
     """The lines so far, the last ``tail`` where a number is given, of one ``node``, or of the one that answers."""
     member = _member(running, node)
-    return (line.text for line in services.log(member.place.endpoint, member.service.id, tail=tail))
+    return (line.text for line in services.log(member.engine.endpoint, member.service.id, tail=tail))
 
 
-def following(running: Running, node: str | None, tail: int | None) -> Iterator[str]:
+def following(running: RunningServer, node: str | None, tail: int | None) -> Iterator[str]:
     """The same lines, and then each as it is written, until the server is stopped."""
     member = _member(running, node)
-    return (line.text for line in services.follow(member.place.endpoint, member.service.id, tail=tail))
+    return (line.text for line in services.follow(member.engine.endpoint, member.service.id, tail=tail))
 
 
-def _member(running: Running, node: str | None) -> Member:
+def _member(running: RunningServer, node: str | None) -> ServerMember:
     if node is None:
         return running.head
     found = next((member for member in running.members if running.node_of(member) == node), None)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from builder.engine.disk import Layer
     from builder.engine.images import Details
     from builder.project import Project
-    from builder.serving.compile_caches import Compiled
+    from builder.serving.compile_caches import CompileCache
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Pruning:
     going: tuple[Going, ...]
     kept: tuple[Kept, ...]
     nameless: tuple[str, ...]
-    compiled: tuple[Compiled, ...]
+    compiled: tuple[CompileCache, ...]
     wheels: tuple[Path, ...]
     wheels_size: int
     layers: int

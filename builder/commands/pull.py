@@ -47,4 +47,4 @@ def _named(project: Project, lock: Lock, text: str) -> ImageName:
     except BuilderError:
         if ":" in text:
             raise
-    return image_selection.find(project, lock, text).image
+    return image_selection.select(project, lock, text).image

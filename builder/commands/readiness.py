@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from builder.commands.run import Started
     from builder.engine.services import Service
     from builder.project import Project
-    from builder.serving.running import Member, Running
+    from builder.serving.running import RunningServer, ServerMember
 
 _POLL_SECONDS = 0.5
 # Its log may have been told not to say that it answers.
@@ -58,20 +58,20 @@ def wait(project: Project, started: Started, report: Report) -> float:
 class _CrashLoopError(Exception):
     """A member ended so many times before the model was served."""
 
-    def __init__(self, member: Member, crashes: int) -> None:
+    def __init__(self, member: ServerMember, crashes: int) -> None:
         super().__init__()
         self.member = member
         self.crashes = crashes
 
 
-def _watch(running: Running, report: Report) -> float:
+def _watch(running: RunningServer, report: Report) -> float:
     began = asked = time.monotonic()
     head = running.head
     after, crashed = "", 0
     phase: phases.Phase | None = None
     while True:
         now, *_ = states = [_state(running, member) for member in running.members]
-        lines = services.log(head.place.endpoint, now.id, after=after)
+        lines = services.log(head.engine.endpoint, now.id, after=after)
         after = lines[-1].written if lines else after
         for latest in filter(None, (phases.of_line(line.text) for line in lines)):
             if latest != phase:
@@ -93,15 +93,15 @@ def _watch(running: Running, report: Report) -> float:
         time.sleep(_POLL_SECONDS)
 
 
-def _state(running: Running, member: Member) -> Service:
+def _state(running: RunningServer, member: ServerMember) -> Service:
     """How a member is now. Raises ConflictError where there is nothing more to wait for."""
-    now = services.find(member.place.endpoint, member.service.id)
+    now = services.find(member.engine.endpoint, member.service.id)
     if now is None or not now.is_up:
         raise ConflictError(f"{running.name} was stopped from outside while it started")
     return now
 
 
-def _is_ready(running: Running, now: Service, phase: phases.Phase | None, *, is_due: bool) -> bool:
+def _is_ready(running: RunningServer, now: Service, phase: phases.Phase | None, *, is_due: bool) -> bool:
     """As its log says where it has no health check, because nobody knows its port. Else as its health check says, or
     its own answer, for which it is asked when its log says that it gives one, and when that ``is_due``."""
     is_said = phase is not None and phase.name == phases.READY
@@ -113,7 +113,7 @@ def _is_ready(running: Running, now: Service, phase: phases.Phase | None, *, is_
 def _failure(project: Project, started: Started, error: _CrashLoopError) -> ServeFailedError:
     """What to say of a server that never answered; its whole log is kept in a file."""
     service, node = error.member.service, started.running.node_of(error.member)
-    lines = [line.text for line in services.log(error.member.place.endpoint, service.id)]
+    lines = [line.text for line in services.log(error.member.engine.endpoint, service.id)]
     path = project.state / "serve-logs" / f"{service.name}{node and f'@{node}'}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")
@@ -127,7 +127,7 @@ def _failure(project: Project, started: Started, error: _CrashLoopError) -> Serv
 
 
 def _way_back(project: Project, started: Started) -> str:
-    model = started.found.recipe.model
+    model = started.selection.recipe.model
     held = reading.read(project.lock).models.get(model or "")
     if held and held.previous:
         return f"`builder rollback {model}` goes back to {held.previous[0].image}; then `builder run` again"

@@ -80,10 +80,10 @@ def _row(lock: Lock, checked: Checked) -> Row:
     if checked.recipe is None:
         return Row(checked, None, paired=False, state="none")
     try:
-        found = image_selection.of_recipe(lock, checked.recipe)
+        found = image_selection.for_recipe(lock, checked.recipe)
     except ImageStateError:
         return Row(checked, None, paired=False, state="none")
-    return Row(checked, found.image, paired=found.why == "paired", state="unknown")
+    return Row(checked, found.image, paired=found.reason == "paired", state="unknown")
 
 
 def _with_states(project: Project, endpoint: Endpoint, lock: Lock, rows: Iterable[Row]) -> Overview:

@@ -10,7 +10,7 @@ from builder.commands import run, stop
 from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
 from builder.events import Message
 from builder.serving import lookup, preparation
-from builder.serving.running import ASKED
+from builder.serving.running import REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.events import Report
     from builder.project import Project
-    from builder.serving.preparation import Request
-    from builder.serving.running import Running
+    from builder.serving.preparation import ServeRequest
+    from builder.serving.running import RunningServer
 
 
 def restart(
-    project: Project, endpoint: Endpoint, environ: Mapping[str, str], request: Request, report: Report
+    project: Project, endpoint: Endpoint, environ: Mapping[str, str], request: ServeRequest, report: Report
 ) -> Started:
     """Ends what is called ``request.text`` and starts it anew, as it was asked for then and as ``request`` says beyond
     that. What is not being served is started.
 
     All that can be wrong is found before anything is ended. Raises as `wanted.prepare` and `run.start` do.
     """
-    now = lookup.pick(project, lookup.look(project, endpoint, environ), request.text)
+    now = lookup.pick(project, lookup.find_all(project, endpoint, environ), request.text)
     prepared = preparation.prepare(project, endpoint, environ, _as_before(now, request) if now else request)
     if now:
         run.require_free_port(prepared, leaving=[member.service.name for member in now.members])
@@ -40,9 +40,9 @@ def restart(
     return run.start(prepared, environ)
 
 
-def _as_before(now: Running, request: Request) -> Request:
+def _as_before(now: RunningServer, request: ServeRequest) -> ServeRequest:
     """What was asked for when it was started, with what is asked for now."""
-    asked = json.loads(now.labels.get(ASKED, "{}"))
+    asked = json.loads(now.labels.get(REQUEST, "{}"))
     return replace(
         request,
         # By its recipe: a model may have been paired by another one since.

@@ -12,76 +12,78 @@ from builder.engine.client.errors import RefusedError
 from builder.errors import ConflictError, ImageStateError, ServeFailedError, UsageError
 from builder.serving import ports
 from builder.serving.exports import api
-from builder.serving.running import DIGEST, Member, Running
+from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.definitions.recipes.container import ContainerSettings
     from builder.engine.services import Service
-    from builder.serving.image_selection import Served
-    from builder.serving.preparation import Prepared, Wanted
+    from builder.serving.image_selection import SelectedImage
+    from builder.serving.preparation import PlannedContainer, PreparedServer
 
 
 @dataclass(frozen=True)
 class Started:
     """What serves now, or will. ``already`` says that it did before."""
 
-    running: Running
-    found: Served
+    running: RunningServer
+    selection: SelectedImage
     already: bool
 
 
-def start(prepared: Prepared, environ: Mapping[str, str]) -> Started:
+def start(prepared: PreparedServer, environ: Mapping[str, str]) -> Started:
     """Starts it and does not wait for it to answer; does nothing where it is up already, just as it would be.
 
     Raises ConflictError where it is up but differently, or its port or name is taken; ServeFailedError where an
     engine cannot start it. Nothing is left behind then.
     """
-    there = tuple(services.find(one.place.endpoint, one.settings.name) for one in prepared.wanted)
+    there = tuple(services.find(one.engine.endpoint, one.settings.name) for one in prepared.containers)
     if _is_up(prepared, there):
-        members = tuple(Member(one.place, old) for one, old in zip(prepared.wanted, there, strict=True) if old)
-        return Started(Running(members), prepared.found, already=True)
+        members = tuple(
+            ServerMember(one.engine, old) for one, old in zip(prepared.containers, there, strict=True) if old
+        )
+        return Started(RunningServer(members), prepared.selection, already=True)
     require_free_port(prepared, leaving=[prepared.head.settings.name])
-    for one, old in zip(prepared.wanted, there, strict=True):
+    for one, old in zip(prepared.containers, there, strict=True):
         if old:
-            containers.remove(one.place.endpoint, old.id)
-    made: list[Member] = []
+            containers.remove(one.engine.endpoint, old.id)
+    made: list[ServerMember] = []
     try:
-        for one in prepared.wanted:
+        for one in prepared.containers:
             made.append(_create(one, environ))  # noqa: PERF401  # those before a failure have to be known
-        for member, one in zip(made, prepared.wanted, strict=True):
+        for member, one in zip(made, prepared.containers, strict=True):
             _require_same(member, one)
             _start(member)
     except BaseException:
         _remove(made)
         raise
-    return Started(Running(tuple(made)), prepared.found, already=False)
+    return Started(RunningServer(tuple(made)), prepared.selection, already=False)
 
 
-def require_free_port(prepared: Prepared, leaving: Sequence[str] = ()) -> None:
+def require_free_port(prepared: PreparedServer, leaving: Sequence[str] = ()) -> None:
     """Raises ConflictError where the port that it will answer on is in use, by others than those ``leaving``."""
     settings = prepared.head.settings
     if said := settings.labels.get(f"{LABEL}.port"):
         host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
-        ports.require_free(prepared.head.place.endpoint, host, int(said), leaving)
+        ports.require_free(prepared.head.engine.endpoint, host, int(said), leaving)
 
 
-def remove(running: Running) -> None:
+def remove(running: RunningServer) -> None:
     """Ends it at once, and removes it."""
     _remove(running.members)
 
 
-def _remove(members: Sequence[Member]) -> None:
+def _remove(members: Sequence[ServerMember]) -> None:
     for member in members:
-        containers.remove(member.place.endpoint, member.service.id)
+        containers.remove(member.engine.endpoint, member.service.id)
 
 
-def _is_up(prepared: Prepared, there: Sequence[Service | None]) -> bool:
+def _is_up(prepared: PreparedServer, there: Sequence[Service | None]) -> bool:
     """Whether all of it is up as it would be started. Raises ConflictError where it is up differently, or something
     else has its name."""
     same = []
-    for one, service in zip(prepared.wanted, there, strict=True):
+    for one, service in zip(prepared.containers, there, strict=True):
         if service is None:
             continue
         if LABEL not in service.labels:
@@ -93,11 +95,11 @@ def _is_up(prepared: Prepared, there: Sequence[Service | None]) -> bool:
             same.append(service.labels.get(DIGEST) == one.settings.labels[DIGEST])
     if not all(same):
         raise _differs(prepared, there)
-    return len(same) == len(prepared.wanted)
+    return len(same) == len(prepared.containers)
 
 
-def _differs(prepared: Prepared, there: Sequence[Service | None]) -> ConflictError:
-    name, image = prepared.head.settings.name, str(prepared.found.image)
+def _differs(prepared: PreparedServer, there: Sequence[Service | None]) -> ConflictError:
+    name, image = prepared.head.settings.name, str(prepared.selection.image)
     now = next(service for service in there if service and service.is_up).labels.get(f"{LABEL}.image")
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
     return ConflictError(
@@ -105,10 +107,12 @@ def _differs(prepared: Prepared, there: Sequence[Service | None]) -> ConflictErr
     )
 
 
-def _create(one: Wanted, environ: Mapping[str, str]) -> Member:
-    if one.place.endpoint.host.startswith("unix://"):
+def _create(one: PlannedContainer, environ: Mapping[str, str]) -> ServerMember:
+    if one.engine.endpoint.host.startswith("unix://"):
         _make_folders(one.settings)
-    return Member(one.place, services.create(one.place.endpoint, one.settings.name, api.write(one.settings, environ)))
+    return ServerMember(
+        one.engine, services.create(one.engine.endpoint, one.settings.name, api.write(one.settings, environ))
+    )
 
 
 def _make_folders(settings: ContainerSettings) -> None:
@@ -120,14 +124,14 @@ def _make_folders(settings: ContainerSettings) -> None:
             raise UsageError(f"{mount.source} cannot be made, to be mounted: {error.strerror}") from None
 
 
-def _require_same(member: Member, one: Wanted) -> None:
-    if member.service.content != one.content:
+def _require_same(member: ServerMember, one: PlannedContainer) -> None:
+    if member.service.content != one.image_id:
         raise ImageStateError(f"the tag {one.settings.image} was moved in this very moment: nothing was started")
 
 
-def _start(member: Member) -> None:
+def _start(member: ServerMember) -> None:
     try:
-        services.start(member.place.endpoint, member.service.id)
+        services.start(member.engine.endpoint, member.service.id)
     except RefusedError as error:
         hint = "`builder doctor` looks for what is missing" if "gpu" in error.said else ""
         raise ServeFailedError(f"{member.service.name} cannot be started: {error.said}", hint=hint) from None

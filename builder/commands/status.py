@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
-    from builder.serving.metrics import Numbers
+    from builder.serving.metrics import ServerMetrics
     from builder.serving.phases import Phase
-    from builder.serving.running import Running
+    from builder.serving.running import RunningServer
 
 # Two looks at the numbers, so far apart, make a rate.
 INTERVAL_SECONDS = 1.0
@@ -54,12 +54,12 @@ class State:
     stopped, or ``incomplete`` where a node is missing; ``phase`` what it does while it starts; ``up`` is in seconds;
     ``numbers`` and ``rates`` are None where the server does not give them."""
 
-    running: Running
+    running: RunningServer
     state: str
     phase: str
     up: float | None
     restarts: int
-    numbers: Numbers | None
+    numbers: ServerMetrics | None
     rates: Rates | None
 
 
@@ -80,12 +80,12 @@ def look(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text:
 
     if text is not None:
         return Overview((_state(lookup.find(project, endpoint, environ, text)),), ())
-    seen = lookup.look(project, endpoint, environ)
+    seen = lookup.find_all(project, endpoint, environ)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return Overview(tuple(pool.map(_state, seen.running)), seen.silent)
+        return Overview(tuple(pool.map(_state, seen.servers)), seen.unreachable)
 
 
-def _state(one: Running) -> State:
+def _state(one: RunningServer) -> State:
     head = one.head.service
     state = _word(one)
     phase = _phase(one) if state == "starting" else None
@@ -106,7 +106,7 @@ def _state(one: Running) -> State:
     )
 
 
-def _word(one: Running) -> str:
+def _word(one: RunningServer) -> str:
     if one.missing:
         return "incomplete"
     for member in one.members:
@@ -117,21 +117,21 @@ def _word(one: Running) -> str:
     return one.head.service.health or "running"
 
 
-def _phase(one: Running) -> Phase | None:
+def _phase(one: RunningServer) -> Phase | None:
     head = one.head
-    lines = services.log(head.place.endpoint, head.service.id, tail=_RECENT_LINES)
+    lines = services.log(head.engine.endpoint, head.service.id, tail=_RECENT_LINES)
     # What it said before it was started again is over.
     return phases.latest([line.text for line in lines if line.written >= head.service.started])
 
 
-def _numbers(one: Running) -> tuple[Numbers | None, Rates | None]:
+def _numbers(one: RunningServer) -> tuple[ServerMetrics | None, Rates | None]:
     head = one.head
     if one.port is None:
         return None, None
-    host = running.host_inside(head.service)
+    host = running.listening_host(head.service)
     argv = ["python3", "-ISc", _LOOK, host, str(one.port), str(INTERVAL_SECONDS)]
     try:
-        done = containers.execute(head.place.endpoint, head.service.id, argv, _LOOK_WAIT)
+        done = containers.execute(head.engine.endpoint, head.service.id, argv, _LOOK_WAIT)
     except EngineError:  # it has ended in this moment, or is too busy to say
         return None, None
     if done.code:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder.engine import services
 
 if TYPE_CHECKING:
-    from builder.serving.running import Running
+    from builder.serving.running import RunningServer
 
 _KILLED = 137
 
@@ -22,13 +22,13 @@ class Stopped:
     killed: tuple[str, ...]
 
 
-def run(running: Running, limit: int) -> Stopped:
+def run(running: RunningServer, limit: int) -> Stopped:
     """Asks each container to end, the one that answers first, kills it after ``limit`` seconds, and removes it."""
     began = time.monotonic()
     killed = []
     for member in running.members:
         was_up = member.service.is_up
-        ended = services.stop(member.place.endpoint, member.service.id, limit)
+        ended = services.stop(member.engine.endpoint, member.service.id, limit)
         if was_up and ended and ended.exit_code == _KILLED:
             killed.append(ended.name)
     return Stopped(time.monotonic() - began, tuple(killed))

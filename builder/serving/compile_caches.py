@@ -26,7 +26,7 @@ _BLOCK = 512  # bytes: what st_blocks counts
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompileCache:
     """The folder of one number, and the bytes on disk of what serving put into it."""
 
     name: ImageName
@@ -34,7 +34,7 @@ class Compiled:
     size: int
 
 
-def find(endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageName]) -> tuple[Compiled, ...]:
+def find(endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageName]) -> tuple[CompileCache, ...]:
     """The folders that there are of these numbers. None where the engine is another machine's: so are its folders."""
     if not endpoint.host.startswith("unix://"):
         return ()
@@ -42,11 +42,11 @@ def find(endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageNa
     for name in names:
         folder = Path(compile_cache(environ, name.repository, name.number))
         if _is_folder(folder):
-            found.append(Compiled(name, folder, sum(disk_usage(path) for path in _own(folder))))
+            found.append(CompileCache(name, folder, sum(disk_usage(path) for path in _own(folder))))
     return tuple(found)
 
 
-def remove(endpoint: Endpoint, one: Compiled, image: str | None) -> str:
+def remove(endpoint: Endpoint, one: CompileCache, image: str | None) -> str:
     """Removes what serving put into a folder, and the folder where nothing else is in it; what stayed and why, or
     nothing.
 

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Served:
+class SelectedImage:
     """A recipe and the image that serves it. ``why`` says how the image was found: ``numbered`` by the recipe itself,
     ``paired`` with its model, or only ``current`` in its repository, because no pairing is recorded."""
 
     recipe: Recipe
     image: ImageName
-    recorded: NumberedImage
-    why: str
+    record: NumberedImage
+    reason: str
 
 
-def find(project: Project, lock: Lock, text: str) -> Served:
+def select(project: Project, lock: Lock, text: str) -> SelectedImage:
     """What serves ``text``: a recipe (its file, or its name) or a model of images.lock.
 
     Raises UsageError where ``text`` names neither, ImageStateError where no image was built for it yet.
@@ -38,10 +38,10 @@ def find(project: Project, lock: Lock, text: str) -> Served:
         recipe = target.find(project, text, lock.models).recipe
     if recipe is None:
         raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
-    return of_recipe(lock, recipe)
+    return for_recipe(lock, recipe)
 
 
-def of_recipe(lock: Lock, recipe: Recipe) -> Served:
+def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
     """What serves ``recipe``. Raises ImageStateError where no image was built for it yet."""
     name, why = _image(lock, recipe)
     recorded = lock.image(name) if name else None
@@ -52,12 +52,12 @@ def of_recipe(lock: Lock, recipe: Recipe) -> Served:
             if recipe.number is None
             else "`builder list` shows the numbered images",
         )
-    return Served(recipe, name, recorded, why)
+    return SelectedImage(recipe, name, recorded, why)
 
 
-def remark(found: Served) -> str:
+def warning(found: SelectedImage) -> str:
     """What is worth saying of how the image was found: nothing where it is the one paired with the model."""
-    if found.why != "current":
+    if found.reason != "current":
         return ""
     return f"{found.recipe.model or found.recipe.name} is paired with no image; {found.image} is the current one"
 

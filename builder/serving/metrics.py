@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ServerMetrics:
     """What a server has done since it started, and does now. ``cache_used`` is a share of 1; ``drafted`` and
     ``accepted`` are tokens that a speculative decoder proposed, and those of them that the model took."""
 
@@ -29,7 +29,7 @@ class Numbers:
         return self.accepted / self.drafted if self.drafted else None
 
 
-def read(text: str) -> Numbers | None:
+def read(text: str) -> ServerMetrics | None:
     """The numbers in the text; None where it is not vLLM's."""
     sums: defaultdict[str, float] = defaultdict(float)
     for line in text.splitlines():
@@ -39,7 +39,7 @@ def read(text: str) -> Numbers | None:
             sums[name] += value
     if "vllm:num_requests_running" not in sums:
         return None
-    return Numbers(
+    return ServerMetrics(
         running=int(sums["vllm:num_requests_running"]),
         waiting=int(sums["vllm:num_requests_waiting"]),
         prompt_tokens=int(sums["vllm:prompt_tokens_total"]),

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.storage.huggingface_cache import Held
 
-__all__ = ["Change", "changed", "held", "record", "revision", "to_record"]
+__all__ = ["RevisionChange", "cached", "change", "record", "revision", "to_record"]
 
 
 @dataclass(frozen=True)
-class Change:
+class RevisionChange:
     """A model that is served at another revision than the one its pairing names: ``before`` and ``now``."""
 
     model: str
@@ -41,7 +41,7 @@ def to_record(environ: Mapping[str, str], model: str, recipe: Recipe | None) -> 
     return revision(environ, model, asked or huggingface_cache.MAIN) or asked
 
 
-def changed(environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> Change | None:
+def change(environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> RevisionChange | None:
     """How what ``recipe`` would serve now differs from what ``pairing`` names; None where it does not, or where one of
     the two is not known."""
     if recipe.model is None or pairing.revision is None:
@@ -50,13 +50,13 @@ def changed(environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> Cha
     before = revision(environ, recipe.model, pairing.revision) or pairing.revision
     if now is None or before == now or pairing.revision == recipe.revision:
         return None
-    return Change(recipe.model, before, now)
+    return RevisionChange(recipe.model, before, now)
 
 
-def remark(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
+def warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
     """What is worth saying before ``recipe`` is served: that its model is no longer at the revision it is paired at."""
     known = reading.read(project.lock).models.get(recipe.model or "")
-    return str(changed(environ, recipe, known.pairing) or "") if known else ""
+    return str(change(environ, recipe, known.pairing) or "") if known else ""
 
 
 def record(project: Project, environ: Mapping[str, str], model: str, report: Report) -> str | None:
@@ -77,7 +77,7 @@ def record(project: Project, environ: Mapping[str, str], model: str, report: Rep
     return found
 
 
-def held(environ: Mapping[str, str], lock: Lock) -> dict[str, Held]:
+def cached(environ: Mapping[str, str], lock: Lock) -> dict[str, Held]:
     """What the cache has of the models of ``lock``, by name. The revision is the one that a pairing names where the
     cache has that, and otherwise the one of ``main``."""
     found = {name: one for name in lock.models if (one := huggingface_cache.held(environ, name))}

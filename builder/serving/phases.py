@@ -34,10 +34,10 @@ class Phase:
     """A phase by its name; ``share`` is how much of it is done, in percent, where the log says so."""
 
     name: str
-    share: int | None = None
+    percent: int | None = None
 
     def __str__(self) -> str:
-        return self.name if self.share is None else f"{self.name}, {self.share} %"
+        return self.name if self.percent is None else f"{self.name}, {self.percent} %"
 
 
 def of_line(line: str) -> Phase | None:

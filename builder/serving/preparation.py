@@ -13,7 +13,7 @@ from builder.engine import images
 from builder.errors import ImageStateError, UsageError
 from builder.lock import reading
 from builder.serving import image_selection, lookup
-from builder.serving.running import ASKED, DIGEST, NODES, PROJECT, Place
+from builder.serving.running import DIGEST, NODES, PROJECT, REQUEST, ServingEngine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.container import ContainerSettings
     from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
-    from builder.serving.image_selection import Served
+    from builder.serving.image_selection import SelectedImage
 
 
 @dataclass(frozen=True)
-class Request:
+class ServeRequest:
     """``text`` names a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of builder.yaml
     serve it, the first being the one that answers, or this machine's own engine where there are none."""
 
@@ -37,42 +37,42 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlannedContainer:
     """A container to be, and where; ``content`` is the engine's id of the image that was looked at."""
 
-    place: Place
+    engine: ServingEngine
     settings: ContainerSettings
-    content: str
+    image_id: str
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedServer:
     """What serves, and its containers: the first is the one that answers."""
 
-    found: Served
-    wanted: tuple[Wanted, ...]
+    selection: SelectedImage
+    containers: tuple[PlannedContainer, ...]
 
     @property
-    def head(self) -> Wanted:
-        return self.wanted[0]
+    def head(self) -> PlannedContainer:
+        return self.containers[0]
 
 
-def prepare(project: Project, endpoint: Endpoint, environ: Mapping[str, str], request: Request) -> Prepared:
+def prepare(project: Project, endpoint: Endpoint, environ: Mapping[str, str], request: ServeRequest) -> PreparedServer:
     """Looks at everything that can be wrong in files and images.
 
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where an engine that shall
     serve has not the image that images.lock records.
     """
-    found = image_selection.find(project, reading.of(project), request.text)
+    found = image_selection.select(project, reading.of(project), request.text)
     nodes = _nodes(project, found, request.nodes)
     all_settings = _settings(project, found, nodes, request, environ)
-    places = tuple(lookup.node_place(environ, node) for node in nodes) or (Place(endpoint),)
+    places = tuple(lookup.engine_of_node(environ, node) for node in nodes) or (ServingEngine(endpoint),)
     contents = _require_content(found, places)
-    wanted = tuple(map(Wanted, places, all_settings, contents))
-    return Prepared(found, wanted)
+    wanted = tuple(map(PlannedContainer, places, all_settings, contents))
+    return PreparedServer(found, wanted)
 
 
-def _nodes(project: Project, found: Served, asked: Sequence[str]) -> tuple[Node, ...]:
+def _nodes(project: Project, found: SelectedImage, asked: Sequence[str]) -> tuple[Node, ...]:
     known = configuration.load(project)
     nodes = tuple(known.node(name) for name in dict.fromkeys(asked))
     if found.recipe.cluster_only and not asked:
@@ -82,11 +82,11 @@ def _nodes(project: Project, found: Served, asked: Sequence[str]) -> tuple[Node,
 
 
 def _settings(
-    project: Project, found: Served, nodes: Sequence[Node], request: Request, environ: Mapping[str, str]
+    project: Project, found: SelectedImage, nodes: Sequence[Node], request: ServeRequest, environ: Mapping[str, str]
 ) -> tuple[ContainerSettings, ...]:
     addresses = tuple(map(_address, nodes)) if len(nodes) > 1 else ("",)
     commands = cluster.commands(found.recipe, request.overrides, request.extra, addresses)
-    of_image = serving.of(project, found.recorded.definition)
+    of_image = serving.of(project, found.record.definition)
     image = (found.image.repository, found.image.number)
     names = ",".join(node.name for node in nodes)
     asked = {"overrides": dict(request.overrides), "extra": list(request.extra), "nodes": list(request.nodes)}
@@ -97,7 +97,7 @@ def _settings(
             one = _with_models(one, nodes[rank])
         if len(nodes) > 1:
             one = cluster.member(one, rank, addresses[rank])
-        own = {PROJECT: str(project.root), ASKED: json.dumps(asked), DIGEST: _digest(one, found)}
+        own = {PROJECT: str(project.root), REQUEST: json.dumps(asked), DIGEST: _digest(one, found)}
         own |= {NODES: names} if names else {}
         done.append(replace(one, labels={**one.labels, **own}))
     return tuple(done)
@@ -125,13 +125,13 @@ def _with_models(settings: ContainerSettings, node: Node) -> ContainerSettings:
     return replace(settings, mounts=(container.Mount(node.models, inside), *others))
 
 
-def _digest(settings: ContainerSettings, found: Served) -> str:
+def _digest(settings: ContainerSettings, found: SelectedImage) -> str:
     """One line for all that decides how it serves."""
-    said = json.dumps([found.recorded.fingerprint, asdict(replace(settings, labels={}))], sort_keys=True)
+    said = json.dumps([found.record.fingerprint, asdict(replace(settings, labels={}))], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 
 
-def _require_content(found: Served, places: Sequence[Place]) -> tuple[str, ...]:
+def _require_content(found: SelectedImage, places: Sequence[ServingEngine]) -> tuple[str, ...]:
     """Each engine's id of the image, after a look that its content is the recorded one. Raises ImageStateError."""
     name = str(found.image)
     ids, wrong = [], []
@@ -140,7 +140,7 @@ def _require_content(found: Served, places: Sequence[Place]) -> tuple[str, ...]:
         there = images.inspect(place.endpoint, name)
         if there is None:
             wrong.append(f"{name} is missing from {where}")
-        elif images.fingerprint(there) != found.recorded.fingerprint:
+        elif images.fingerprint(there) != found.record.fingerprint:
             wrong.append(f"{name} is not the image that images.lock records: its tag was moved in {where}")
         else:
             ids.append(there.id)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from builder.engine.services import Service
 
 # How it was asked for, so that it can be started in the same way again, and what came of it.
-ASKED = f"{LABEL}.asked"
+REQUEST = f"{LABEL}.asked"
 DIGEST = f"{LABEL}.digest"
 NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
@@ -30,7 +30,7 @@ _ANSWER_WAIT = 10
 
 
 @dataclass(frozen=True)
-class Place:
+class ServingEngine:
     """An engine that serves; ``node`` is its name in builder.yaml, and None for the person's own."""
 
     endpoint: Endpoint
@@ -38,21 +38,21 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Member:
+class ServerMember:
     """One container, and where it is."""
 
-    place: Place
+    engine: ServingEngine
     service: Service
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningServer:
     """What serves one recipe: one container, or one on each of several nodes, the first being the one that answers."""
 
-    members: tuple[Member, ...]
+    members: tuple[ServerMember, ...]
 
     @property
-    def head(self) -> Member:
+    def head(self) -> ServerMember:
         return self.members[0]
 
     @property
@@ -71,7 +71,7 @@ class Running:
         there = {self.node_of(member) for member in self.members}
         return tuple(node for node in _nodes(self.head) if node not in there)
 
-    def node_of(self, member: Member) -> str:
+    def node_of(self, member: ServerMember) -> str:
         """The name of a member's node, empty where it was started on none."""
         return (_nodes(member) or ("",))[rank(member)]
 
@@ -95,40 +95,40 @@ class Running:
         """Where clients of the OpenAI API reach it from here; empty where its port is not known."""
         if self.port is None:
             return ""
-        engine = urlsplit(self.head.place.endpoint.host)
-        said = host_inside(self.head.service)
+        engine = urlsplit(self.head.engine.endpoint.host)
+        said = listening_host(self.head.service)
         host = engine.hostname if said == arguments.LOOPBACK and engine.hostname else said
         return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
 
-    def is_called(self, text: str) -> bool:
+    def is_named(self, text: str) -> bool:
         """Whether ``text`` names it: its name, its recipe as a path or a name, or its model."""
         file = self.labels.get(f"{LABEL}.recipe", "")
         known = {self.name, self.labels[LABEL], self.model, file, PurePosixPath(file).stem}
         return bool(text) and text in known
 
 
-def answers(one: Running) -> bool:
+def answers(one: RunningServer) -> bool:
     """Whether the server answers at this moment, asked as its health check would; False where its port is not known."""
     if one.port is None:
         return False
     head = one.head
-    probe = container.probe(host_inside(head.service), one.port)
+    probe = container.probe(listening_host(head.service), one.port)
     try:
-        return containers.execute(head.place.endpoint, head.service.id, probe, _ANSWER_WAIT).code == 0
+        return containers.execute(head.engine.endpoint, head.service.id, probe, _ANSWER_WAIT).code == 0
     except EngineError:  # it has ended in this moment, or is too busy to say
         return False
 
 
-def host_inside(service: Service) -> str:
+def listening_host(service: Service) -> str:
     """The address that the server listens on, as its own container reaches it."""
     return arguments.reached_at(service.labels.get(f"{LABEL}.host"))
 
 
-def _nodes(member: Member) -> tuple[str, ...]:
+def _nodes(member: ServerMember) -> tuple[str, ...]:
     return tuple(filter(None, member.service.labels.get(NODES, "").split(",")))
 
 
-def rank(member: Member) -> int:
+def rank(member: ServerMember) -> int:
     """Which of those that serve together it is, from 0 on; 0 where it serves alone."""
     said = member.service.labels.get(RANK, "")
     return int(said) if said.isdecimal() else 0

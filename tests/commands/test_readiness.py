@@ -15,9 +15,9 @@ from builder.engine import services
 from builder.engine.client.endpoint import Endpoint
 from builder.errors import ConflictError
 from builder.lock import reading
-from builder.serving.image_selection import of_recipe
+from builder.serving.image_selection import for_recipe
 from builder.serving.phases import Phase
-from builder.serving.running import Member, Place, Running
+from builder.serving.running import RunningServer, ServerMember, ServingEngine
 from tests.commands.serving import Kitchen
 from tests.conftest import BASE
 
@@ -32,8 +32,8 @@ def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> S
     while more.get("Healthcheck", {}).get("Retries") and made.health != "unhealthy" and time.monotonic() < end:
         made = services.find(endpoint, made.id) or made
     read = recipe.load(kitchen.project, kitchen.project.recipes / "chat.yaml")
-    found = of_recipe(reading.read(kitchen.project.lock), read)
-    return Started(Running((Member(Place(endpoint), made),)), found, already=True)
+    found = for_recipe(reading.read(kitchen.project.lock), read)
+    return Started(RunningServer((ServerMember(ServingEngine(endpoint), made),)), found, already=True)
 
 
 def test_without_a_health_check_the_log_says_when_it_answers(endpoint: Endpoint, kitchen: Kitchen) -> None:

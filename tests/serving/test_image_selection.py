@@ -22,8 +22,8 @@ def project(tmp_path: Path) -> Project:
 
 
 def find(project: Project, text: str = "chat") -> tuple[str, str]:
-    found = image_selection.find(project, reading.read(project.lock), text)
-    return str(found.image), found.why
+    found = image_selection.select(project, reading.read(project.lock), text)
+    return str(found.image), found.reason
 
 
 @pytest.mark.parametrize("text", ["chat", locks.RECIPE, locks.MODEL])
@@ -52,10 +52,10 @@ def test_a_pairing_by_another_recipe_from_another_repository_is_not_this_one_s(p
     other = Repository(2, 1, numbers={1: locks.numbered()})
     pairing = Pairing(ImageName("other", 1), "recipes/other.yaml")
     lock = Lock(images={**lock.images, "other": other}, models={locks.MODEL: Model(pairing)})
-    found = image_selection.find(project, lock, "chat")
-    assert (str(found.image), found.why) == ("small:1", "current")
+    found = image_selection.select(project, lock, "chat")
+    assert (str(found.image), found.reason) == ("small:1", "current")
     by_this = replace(lock, models={locks.MODEL: Model(replace(pairing, recipe=locks.RECIPE))})
-    assert str(image_selection.find(project, by_this, "chat").image) == "other:1"
+    assert str(image_selection.select(project, by_this, "chat").image) == "other:1"
 
 
 def test_what_was_never_built_says_how_to(project: Project) -> None:
@@ -71,7 +71,7 @@ def test_a_model_whose_recipe_is_not_there_cannot_be_served(project: Project, re
         models={locks.MODEL: Model(Pairing(ImageName("small", 1), recipe))},
     )
     with pytest.raises(UsageError, match="how to serve Org/Model-1B is not known"):
-        image_selection.find(project, lock, locks.MODEL)
+        image_selection.select(project, lock, locks.MODEL)
 
 
 def test_a_definition_is_nothing_to_serve(project: Project) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from builder.serving import metrics
-from builder.serving.metrics import Numbers
+from builder.serving.metrics import ServerMetrics
 
 TEXT = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -25,17 +25,17 @@ process_open_fds 40.0
 
 def test_the_numbers_are_summed_over_engines() -> None:
     numbers = metrics.read(TEXT)
-    assert numbers == Numbers(3, 4, 12345678, 41, 300, 261, 0.125)
+    assert numbers == ServerMetrics(3, 4, 12345678, 41, 300, 261, 0.125)
     assert numbers.acceptance == 0.87
 
 
 def test_what_a_server_does_not_count_is_nought() -> None:
     numbers = metrics.read("vllm:num_requests_running 0.0\n")
-    assert numbers == Numbers(0, 0, 0, 0, 0, 0, 0.0)
+    assert numbers == ServerMetrics(0, 0, 0, 0, 0, 0, 0.0)
     assert numbers.acceptance is None
 
 
 def test_another_server_has_no_numbers() -> None:
     assert metrics.read("python_info 1.0\n") is None
     assert metrics.read("") is None
-    assert metrics.read("vllm:num_requests_running nonsense\n") == Numbers(0, 0, 0, 0, 0, 0, 0.0)
+    assert metrics.read("vllm:num_requests_running nonsense\n") == ServerMetrics(0, 0, 0, 0, 0, 0, 0.0)

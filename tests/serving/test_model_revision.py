@@ -79,17 +79,17 @@ def test_a_changed_revision(
 ) -> None:
     hubcache.add(tmp_path / "hf", MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
-    found = model_revision.changed(environ, recipe(tmp_path, asked), pairing(paired))
+    found = model_revision.change(environ, recipe(tmp_path, asked), pairing(paired))
     assert (found.now if found else None) == now
 
 
 def test_nothing_has_changed_that_is_not_here(tmp_path: Path, environ: dict[str, str]) -> None:
-    assert model_revision.changed(environ, recipe(tmp_path), pairing(COMMIT)) is None
+    assert model_revision.change(environ, recipe(tmp_path), pairing(COMMIT)) is None
 
 
 def test_a_change_in_words(tmp_path: Path, environ: dict[str, str]) -> None:
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    found = model_revision.changed(environ, recipe(tmp_path), pairing(COMMIT))
+    found = model_revision.change(environ, recipe(tmp_path), pairing(COMMIT))
     assert str(found) == "Org/Model-1B is at revision 2222222 now; it was paired at 1111111"
 
 
@@ -111,7 +111,7 @@ def test_held_names_the_paired_revision(tmp_path: Path, environ: dict[str, str])
     hubcache.add(tmp_path / "hf", MODEL)
     model_revision.record(project, environ, MODEL, print)
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    (one,) = model_revision.held(environ, reading.read(project.lock)).values()
+    (one,) = model_revision.cached(environ, reading.read(project.lock)).values()
     assert (one.revision, one.size) == (COMMIT, 14)
 
 
