@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder.definitions import image
 from builder.definitions.image import MAKES
 from builder.definitions.mods import mod_reading
-from builder.definitions.requirements import canonical
+from builder.definitions.package_name import canonical
 from builder.errors import FileProblemsError
 from builder.lock.pins import GitPin
 from builder.plan import mod_rules

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder.suggestions import did_you_mean
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -79,10 +81,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
         if name and name not in TABLE and not name.startswith("-") and not ctx.resilient_parsing:
-            import difflib
-
-            near = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(name, TABLE, n=1)
-            raise click.UsageError(f"no command `{name}`" + (f"; did you mean `{near[0]}`?" if near else ""), ctx)
+            suggestion = did_you_mean(ELSEWHERE.get(name, name), TABLE, code=True)
+            raise click.UsageError(f"no command `{name}`" + (f"; {suggestion}" if suggestion else ""), ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

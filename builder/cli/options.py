@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder.suggestions import did_you_mean
+
 if TYPE_CHECKING:
     from builder.definitions.image_chain import Overrides
 
@@ -22,12 +24,10 @@ class OneOf(click.Choice[str]):
         """The word as typed. Raises click's error, which calls an argument by its name and not by all the words."""
         if value in self.choices:
             return value
-        import difflib
-
-        near = difflib.get_close_matches(value, self.choices, n=1)
-        said = f"`{value}` is none of {', '.join(self.choices)}" + (f"; did you mean `{near[0]}`?" if near else "")
+        suggestion = did_you_mean(value, self.choices, code=True)
+        message = f"`{value}` is none of {', '.join(self.choices)}" + (f"; {suggestion}" if suggestion else "")
         hint = f"'{param.name.upper()}'" if isinstance(param, click.Argument) else None
-        raise click.BadParameter(said, ctx, param, hint)
+        raise click.BadParameter(message, ctx, param, hint)
 
 
 platform_option = click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder.building import mod_dry_run, mod_usage
 from builder.building.mod_dry_run import Verdict
 from builder.definitions.mods import mod_reading
-from builder.definitions.requirements import canonical
+from builder.definitions.package_name import canonical
 from builder.errors import SourceError, UsageError
 from builder.events import Message
 from builder.pinning import packages

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.definitions.recipes import recipe, recipe_problems
 from builder.errors import FileProblemsError, UsageError
+from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +50,8 @@ def _files(project: Project, text: str) -> list[Path]:
         return [named]
     if path == project.recipes:
         return []
-    near = difflib.get_close_matches(path.stem, recipe.names(project), n=1)
-    raise UsageError(f"{text}: no such file, folder or recipe", hint=f"did you mean {near[0]}?" if near else "")
+    hint = did_you_mean(path.stem, recipe.names(project))
+    raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
 
 
 def _checked(project: Project, path: Path) -> Checked:

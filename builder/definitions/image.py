@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from builder.definitions.package_name import canonical
 from builder.definitions.reading import read_checked, read_text
 from builder.errors import FileProblemsError, Place, Problem, UsageError
+from builder.suggestions import did_you_mean
 from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class WheelSource:
     @property
     def package(self) -> str:
         """The normalised name of the package."""
-        return _normalised(self.requirement.partition("==")[0])
+        return canonical(self.requirement.partition("==")[0])
 
     @property
     def asked(self) -> str:
@@ -119,12 +120,9 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
     path = folder / "image.yaml"
     if not path.is_file():
         known = names(project)
-        import difflib
-
-        near = difflib.get_close_matches(name, known, n=1)
         raise UsageError(
             f"no image definition `{name}` in {project.dockerfiles}",
-            hint=f"did you mean {near[0]}?" if near else f"there are: {', '.join(known) or 'none'}",
+            hint=did_you_mean(name, known) or f"there are: {', '.join(known) or 'none'}",
         )
     file = project.relative(path)
     data = read_checked(path, file, "image")
@@ -185,7 +183,7 @@ def _source(data: dict[str, Any]) -> Source:
 
 
 def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonWants:
-    indexes = [Index(i["url"], tuple(map(_normalised, i["packages"]))) for i in data.get("indexes", ())]
+    indexes = [Index(i["url"], tuple(map(canonical, i["packages"]))) for i in data.get("indexes", ())]
     indexes += [Index(wheel.index, (wheel.package,), local=False) for wheel in wheels if wheel.index]
     return PythonWants(
         version=data["version"],
@@ -195,8 +193,3 @@ def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonWant
         indexes=tuple(indexes),
         build=tuple(data.get("build", ())),
     )
-
-
-def _normalised(name: str) -> str:
-    """The name of a Python package as indexes and locks spell it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -5,7 +5,6 @@ The parser is asked only before pins are resolved: what is pinned was checked th
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from builder.errors import FileProblemsError, Problem
@@ -14,11 +13,6 @@ from builder.yaml import yaml_file
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
     from builder.project import Project
-
-
-def canonical(package: str) -> str:
-    """A package's name as indexes compare it (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def check(project: Project, definition: ImageDefinition) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from builder.definitions import image
 from builder.definitions.recipes import recipe
 from builder.errors import FileProblemsError, UsageError
+from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -41,12 +42,10 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
     if definition:
         return Target(definition)
     known = (*image.names(project), *recipe.names(project))
-    import difflib
-
-    near = difflib.get_close_matches(text, models or (), n=1) or difflib.get_close_matches(Path(text).stem, known, n=1)
+    suggestion = did_you_mean(text, models or ()) or did_you_mean(Path(text).stem, known)
     raise UsageError(
         f"`{text}` is no {'' if models is None else 'model, '}image definition, repository or recipe",
-        hint=f"did you mean {near[0]}?" if near else f"definitions and recipes here: {', '.join(known) or 'none'}",
+        hint=suggestion or f"definitions and recipes here: {', '.join(known) or 'none'}",
     )
 
 

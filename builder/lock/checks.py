@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from builder.suggestions import did_you_mean
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -156,9 +158,7 @@ def _described(data: Data) -> str:
 
 
 def _nearest(name: str, free: set[str]) -> str:
-    import difflib
-
     if RENAMED.get(name) in free:
         return f": it is called `{RENAMED[name]}` now"
-    near = difflib.get_close_matches(name, sorted(free), n=1)
-    return f": did you mean `{near[0]}`?" if near else ""
+    suggestion = did_you_mean(name, sorted(free), code=True)
+    return f": {suggestion}" if suggestion else ""

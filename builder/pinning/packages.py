@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.definitions.image import MAKES, GitSource, PythonWants, WheelSource
-from builder.definitions.requirements import canonical
+from builder.definitions.package_name import canonical
 from builder.errors import UsageError
 from builder.lock.pins import GitPin
 from builder.sources.git import mirror_reading

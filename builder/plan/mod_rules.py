@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.mods.mod_reading import nearest, no_mod
-from builder.definitions.requirements import canonical
+from builder.definitions.mods.mod_reading import no_mod
+from builder.definitions.package_name import canonical
 from builder.errors import FileProblemsError, Place, Problem
+from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -117,7 +118,7 @@ def _unmet(levels: Sequence[Level]) -> Iterator[Problem]:
         for asked, text in mod.requires.items():
             place = mod.at("requires", asked)
             if canonical(asked) not in pinned:
-                also = nearest(canonical(asked), pinned)
+                also = did_you_mean(canonical(asked), pinned)
                 said = f"{own.definition} has no {asked} that is pinned, so nobody can tell whether it is {text}"
                 yield Problem(place, f"{said}; {also}" if also else said)
             elif asked in unfit:

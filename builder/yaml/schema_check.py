@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from builder.errors import Place, Problem
+from builder.suggestions import did_you_mean
 from builder.yaml.yaml_file import place_of, places
 
 if TYPE_CHECKING:
@@ -101,10 +102,8 @@ def _node(root: dict[str, Any], path: list[str | int]) -> dict[str, Any]:
 
 
 def _nearest(key: str, keys: list[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(key, keys, n=1)
-    return f"; did you mean `{near[0]}`?" if near else f"; known here: {', '.join(keys)}" if keys else ""
+    suggestion = did_you_mean(key, keys, code=True)
+    return f"; {suggestion}" if suggestion else f"; known here: {', '.join(keys)}" if keys else ""
 
 
 def _named(path: yaml_file.Path) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from builder.definitions.requirements import canonical
+from builder.definitions.package_name import canonical
 from builder.errors import Problem
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from builder.definitions.mods import mod_files, mod_problems
 from builder.definitions.mods.mod import Check, Drop, Mod, Patch
 from builder.definitions.reading import checked
 from builder.errors import FileProblemsError, Place, Problem, UsageError
+from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -45,7 +46,7 @@ def load(project: Project, asked: str) -> Mod:
     if name not in known:
         raise UsageError(
             f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
-            hint=nearest(name, known) or f"there are: {', '.join(known) or 'none'}",
+            hint=did_you_mean(name, known) or f"there are: {', '.join(known) or 'none'}",
         )
     contents = _contents(project, name)
     if not NAME.fullmatch(name):
@@ -123,12 +124,4 @@ def unknown(known: Collection[str], asked: Iterable[str], place: Callable[[int],
 def no_mod(name: str, known: Collection[str]) -> str:
     """What to say of a file that names the mod ``name``, which is none of those ``known``."""
     there = f"there are: {', '.join(known) or 'none'}"
-    return f"no mod `{name}` in mods/; {nearest(name, known) or there}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A question after the one of ``known`` that ``name`` is most like, or nothing."""
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]}?" if near else ""
+    return f"no mod `{name}` in mods/; {did_you_mean(name, known) or there}"

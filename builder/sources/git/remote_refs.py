@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from builder.errors import SourceError
 from builder.sources.git.errors import MissingError
 from builder.sources.git.git_command import ANSWER_SECONDS, Place, ask, read
+from builder.suggestions import did_you_mean
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
@@ -80,7 +81,4 @@ def _other_ref(place: Place, ref: str) -> str | None:
 
 
 def _near(there: Upstream, ref: str) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(ref, [*there.branches, *there.tags], n=3)
-    return f"did you mean {' or '.join(near)}?" if near else "look at the branches and tags there"
+    return did_you_mean(ref, [*there.branches, *there.tags], most=3) or "look at the branches and tags there"

@@ -1,0 +1,18 @@
+"""Suggestions for a word that was probably mistyped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def did_you_mean(word: str, choices: Iterable[str], *, most: int = 1, code: bool = False) -> str:
+    """Asks ``did you mean X?`` after the choices that ``word`` resembles, at most ``most`` of them; empty where it
+    resembles none. With ``code`` they stand in backquotes."""
+    # Imported only once something is wrong: commands that must start fast never need it.
+    import difflib
+
+    matches = difflib.get_close_matches(word, list(choices), n=most)
+    return f"did you mean {' or '.join(f'`{match}`' if code else match for match in matches)}?" if matches else ""
