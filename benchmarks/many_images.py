@@ -14,10 +14,10 @@ from builder.plan.make import Ingredients
 from builder.plan.make import make as make_plan
 from builder.plan.model import Plan
 from builder.project import Project
-from tests import projects
+from tests import shipped_files
 from tests.commands import kept
 
-SHIPPED = Project(projects.REPOSITORY_ROOT)
+SHIPPED = shipped_files.project()
 
 
 def make(stage: Stage, name: str, numbers: int, models: int) -> Project:

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import docker
@@ -15,7 +16,7 @@ from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading, text
 from builder.lock.model import Lock
 from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 from tests.conftest import command
 
 if TYPE_CHECKING:
@@ -24,13 +25,18 @@ if TYPE_CHECKING:
 
 
 def project(root: Path, repository: str, *recipes: str) -> Project:
-    """The shipped definitions, mods and recipes with the pins that are committed; the cpu image, and with it those of
-    ``recipes``, is called ``repository``."""
+    """The shipped definitions, mods and recipes with the pins that are committed, but for those of bases; the cpu
+    image, and with it those of ``recipes``, is called ``repository``."""
     for folder in ("dockerfiles", "mods", "recipes"):
-        shutil.copytree(projects.REPOSITORY_ROOT / folder, root / folder)
+        shutil.copytree(shipped_files.project().root / folder, root / folder)
     for file in (root / "dockerfiles/cpu/image.yaml", *(root / recipe for recipe in recipes)):
         projects.write(file, file.read_text(encoding="utf-8").replace("vllm-node-cpu", repository))
-    pins = reading.read(projects.REPOSITORY_ROOT / "images.lock").pins
+    shipped = reading.read(shipped_files.project().lock).pins
+    # Whoever commits what they have built, commits the base that their engine had.
+    pins = {
+        name: {platform: replace(pin, base=None) for platform, pin in platforms.items()}
+        for name, platforms in shipped.items()
+    }
     projects.write(root / "images.lock", text.dump(Lock(pins=pins)))
     return Project(root)
 

@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 from builder.project import Project
+from tests import shipped_files
 
-REPOSITORY_ROOT = Path(__file__).resolve().parent.parent
+REPOSITORY_ROOT = shipped_files.CLONE  # code, scripts and pages; `shipped_files` has the project
 
 IMAGE = """\
 repository: {repository}
@@ -41,7 +42,7 @@ def make(root: Path, repository: str = "small") -> Project:
     """A project at ``root`` with the definition ``small``, the mod ``template`` and a recipe that uses both."""
     write(root / "dockerfiles/small/image.yaml", IMAGE.format(repository=repository))
     write(root / "dockerfiles/small/Dockerfile.j2", DOCKERFILE)
-    shutil.copytree(REPOSITORY_ROOT / "dockerfiles/_parts", root / "dockerfiles/_parts")
+    shutil.copytree(shipped_files.project().dockerfiles / "_parts", root / "dockerfiles/_parts")
     add_mod(root, "template", 'cp chat.jinja "$WORKSPACE_DIR/chat.jinja"\n', {"chat.jinja": "version one\n"})
     add_recipe(root, "chat", repository, "Org/Model-1B", ["mods/template"])
     return Project(root)

@@ -12,9 +12,9 @@ import pytest
 
 from builder.cli.schema import NAMES
 from builder.commands import schemas
-from tests import projects
+from tests import projects, shipped_files
 
-ROOT = projects.REPOSITORY_ROOT
+ROOT = shipped_files.project().root
 LINE = "# yaml-language-server: $schema="
 WRITTEN = {
     "image": sorted(ROOT.glob("dockerfiles/*/image.yaml")),
@@ -75,4 +75,5 @@ def test_the_shipped_files_lead_an_editor_to_their_schema(name: str) -> None:
     for file in WRITTEN[name]:
         first = file.read_text(encoding="utf-8").partition("\n")[0]
         assert first.startswith(LINE), file
-        assert (file.parent / first.removeprefix(LINE)).resolve() == Path(schemas.FILES[name]).resolve()
+        led_to = (file.parent / first.removeprefix(LINE)).resolve()
+        assert projects.REPOSITORY_ROOT / led_to.relative_to(ROOT) == Path(schemas.FILES[name]).resolve()

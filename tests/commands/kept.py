@@ -15,7 +15,7 @@ from builder.lock.model import ImageName, Lock, NumberedImage, Repository
 from builder.lock.text import dump
 from builder.plan.model import Plan
 from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def baked(name: str, files: Mapping[str, str]) -> Mod:
     """A mod of these files, the ``.sh`` ones executable."""
-    shipped = mod_reading.load(Project(projects.REPOSITORY_ROOT), "fix-qwen3.5-enhanced-chat-template")
+    shipped = mod_reading.load(shipped_files.project(), "fix-qwen3.5-enhanced-chat-template")
     staged = (
         replace(shipped.files[0], path=path, executable=path.endswith(".sh"), content=text.encode())
         for path, text in sorted(files.items(), key=lambda file: Path(file[0]))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 
 HERE = Path(__file__).parent
 MODEL = "Org/Model-1B"
@@ -46,7 +46,7 @@ def make(root: Path, repository: str) -> Project:
     """The project, with nothing built yet."""
     projects.write(root / "dockerfiles/served/image.yaml", IMAGE.format(repository=repository))
     projects.write(root / "dockerfiles/served/Dockerfile.j2", DOCKERFILE)
-    shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles/_parts", root / "dockerfiles/_parts")
+    shutil.copytree(shipped_files.project().root / "dockerfiles/_parts", root / "dockerfiles/_parts")
     standin = (HERE / "standin.py").read_text(encoding="utf-8")
     projects.add_mod(root, "standin", "install -m 755 vllm /usr/local/bin/vllm\n", {"vllm": standin})
     recipe(Project(root), repository)

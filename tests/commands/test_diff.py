@@ -18,9 +18,8 @@ from builder.errors import UsageError
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
-from builder.project import Project
 from builder.sources.git.mirror_reading import Wanted
-from tests import projects
+from tests import shipped_files
 from tests.commands import kept
 from tests.commands.kept import Kept
 from tests.conftest import command
@@ -47,7 +46,7 @@ def numbers(tmp_path: Path) -> Kept:
 
 
 def definition(**changes: Any) -> ImageDefinition:
-    found = image.load(Project(projects.REPOSITORY_ROOT), "tf5", "linux/arm64")
+    found = image.load(shipped_files.project(), "tf5", "linux/arm64")
     return replace(found, **changes)
 
 

@@ -7,7 +7,7 @@ import pytest
 from builder.commands import recipes_check
 from builder.errors import UsageError
 from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +95,6 @@ def test_a_path_that_is_nothing_is_refused_with_the_nearest(project: Project) ->
 
 
 def test_every_shipped_recipe_is_well() -> None:
-    checked = recipes_check.check(Project(projects.REPOSITORY_ROOT), ())
+    checked = recipes_check.check(shipped_files.project(), ())
     assert [problem for one in checked for problem in one.problems] == []
     assert checked

@@ -6,7 +6,7 @@ import pytest
 
 from builder.definitions import image, image_chain
 from builder.errors import FileProblemsError, UsageError
-from tests import projects
+from tests import projects, shipped_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,9 +124,8 @@ def test_a_repository_leads_to_its_definition(tmp_path: Path) -> None:
 
 
 def test_the_shipped_definitions_load() -> None:
-    from builder.project import Project
 
-    project = Project(projects.REPOSITORY_ROOT)
+    project = shipped_files.project()
     found = {name: image_chain.load(project, name, "linux/arm64") for name in image.names(project)}
     assert {name: [one.name for one in chain] for name, chain in found.items()} == {
         "cpu": ["cpu"],

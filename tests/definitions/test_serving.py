@@ -7,8 +7,7 @@ import pytest
 from builder.definitions import serving
 from builder.definitions.serving import Serving
 from builder.errors import FileProblemsError
-from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +38,6 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_the_shipped_images_need_a_gpu_but_one() -> None:
-    project = Project(projects.REPOSITORY_ROOT)
+    project = shipped_files.project()
     assert serving.of(project, "cpu").gpus == "none"
     assert serving.of(project, "flashqla") == Serving()

@@ -16,7 +16,7 @@ import pytest
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
 from docs import examples, pictures, terminal
-from tests import projects
+from tests import projects, shipped_files
 from tests.conftest import remove_all
 from tests.cpu_image import project
 
@@ -47,7 +47,7 @@ def cpu(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
     repository = "docs-" + secrets.token_hex(4)
     assert len(repository) == len(SHIPPED)
     schemas = "builder/definitions/schemas"  # as in a clone, where a new mod's first line leads an editor to them
-    shutil.copytree(projects.REPOSITORY_ROOT / schemas, tmp_path / schemas)
+    shutil.copytree(shipped_files.project().root / schemas, tmp_path / schemas)
     yield project(tmp_path, repository, RECIPE)
     remove_all(endpoint, repository)
 

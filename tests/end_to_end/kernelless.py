@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 from tests.end_to_end.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ def make(root: Path, prefix: str, url: str, base: str) -> Project:
     """A project at ``root`` with these definitions and the shipped mods; the images are called ``PREFIX-tf5`` and so
     on, vLLM comes from the repository at ``url``."""
     made = Project(root)
-    shutil.copytree(projects.REPOSITORY_ROOT / "mods", made.mods)
-    shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles/_parts", made.dockerfiles / "_parts")
+    shutil.copytree(shipped_files.project().root / "mods", made.mods)
+    shutil.copytree(shipped_files.project().root / "dockerfiles/_parts", made.dockerfiles / "_parts")
     for name in NAMES:
-        shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles" / name, made.dockerfiles / name)
+        shutil.copytree(shipped_files.project().root / "dockerfiles" / name, made.dockerfiles / name)
         file = made.dockerfiles / name / "image.yaml"
         shipped = yaml.safe_load(file.read_text(encoding="utf-8"))
         projects.write(file, yaml.safe_dump(_without_kernels(name, shipped, f"{prefix}-{name}", url, base)))

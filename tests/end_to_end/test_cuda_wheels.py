@@ -13,7 +13,7 @@ from builder.definitions import image
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 from tests.conftest import BASE, remove_all
 from tests.cpu_image import builder
 from tests.end_to_end.running import answer, layers
@@ -47,7 +47,7 @@ except RuntimeError as error:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[Project]:
     made = Project(tmp_path_factory.mktemp("cuda"))
-    shutil.copytree(projects.REPOSITORY_ROOT / "dockerfiles", made.dockerfiles)
+    shutil.copytree(shipped_files.project().root / "dockerfiles", made.dockerfiles)
     prefix = f"builder-test-{secrets.token_hex(4)}"
     for name in ("tf5-wheel", "flashqla"):
         file = made.dockerfiles / name / "image.yaml"

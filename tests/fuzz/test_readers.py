@@ -25,7 +25,7 @@ from builder.lock.text import dump
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
 from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 from tests.fuzz.mutations import mutations
 from tests.plan import shipped
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 COUNT = int(os.environ.get("BUILDER_FUZZ", "200"))
-ROOT = projects.REPOSITORY_ROOT
+ROOT = shipped_files.project().root
 CONFIGURATION = b"""\
 registry: registry.lan:5000/models
 builder: remote
@@ -106,7 +106,7 @@ def read_recipe(project: Project) -> None:
 KINDS = {
     "images.lock": Kind(
         "images.lock",
-        ((ROOT / "tests/lock/golden/full.lock").read_bytes(), (ROOT / "images.lock").read_bytes()),
+        ((projects.REPOSITORY_ROOT / "tests/lock/golden/full.lock").read_bytes(), (ROOT / "images.lock").read_bytes()),
         read_lock,
     ),
     **{

@@ -19,7 +19,7 @@ from builder.lock.checks import WrongError
 from builder.lock.model import Lock
 from builder.lock.text import dump
 from builder.yaml import yaml_file
-from tests import projects
+from tests import shipped_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +118,7 @@ def values(block: Any, keys: set[str]) -> Iterator[tuple[Any, Any]]:
 
 
 def test_the_golden_lock_and_the_shipped_one_are_valid(golden: str) -> None:
-    shipped = (projects.REPOSITORY_ROOT / "images.lock").read_text(encoding="utf-8")
+    shipped = (shipped_files.project().root / "images.lock").read_text(encoding="utf-8")
     for text in (golden, shipped):
         assert [error.message for error in VALIDATOR.iter_errors(loaded(text))] == []
 

@@ -15,9 +15,8 @@ from builder.definitions.mods import mod_reading
 from builder.definitions.mods.mod import Mod
 from builder.pinning import packages
 from builder.pinning.packages import Access
-from builder.project import Project
 from builder.sources import environment
-from tests import projects
+from tests import shipped_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -48,11 +47,11 @@ FILES = {
 
 
 def shipped(name: str) -> Mod:
-    return mod_reading.load(Project(projects.REPOSITORY_ROOT), name)
+    return mod_reading.load(shipped_files.project(), name)
 
 
 def folder_of(name: str) -> Path:
-    return projects.REPOSITORY_ROOT / "mods" / name
+    return shipped_files.project().root / "mods" / name
 
 
 def held(one: Mod, package: str, versions: Collection[str]) -> list[str]:

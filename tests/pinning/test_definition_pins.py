@@ -19,7 +19,7 @@ from builder.pinning import chain, definition_pins
 from builder.pinning.resolver import Resolver
 from builder.project import Project
 from builder.sources.environment import Settings
-from tests import projects
+from tests import projects, shipped_files
 from tests.sources.git_server import Vllm, served_vllm
 from tests.sources.wheelhouse import make_index, make_wheel
 
@@ -242,7 +242,7 @@ def test_a_pin_of_another_kind_does_not_cover(project: Project, vllm: Vllm) -> N
 
 @pytest.mark.parametrize(("name", "platform"), [("cpu", "linux/amd64"), ("tf5-wheel", "linux/arm64")])
 def test_images_lock_covers_the_packages_of_what_is_shipped(name: str, platform: str) -> None:
-    shipped = Project(projects.REPOSITORY_ROOT)
+    shipped = shipped_files.project()
     missing = chain.uncovered(reading.read(shipped.lock), image_chain.load(shipped, name, platform))
     assert set(missing.get(name, ())) <= {"base"}
 

@@ -11,8 +11,7 @@ from builder.definitions.image_chain import Overrides
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
-from builder.project import Project
-from tests import projects
+from tests import shipped_files
 
 DIFF = b"diff --git a/vllm/x.py b/vllm/x.py\n"
 SHA256 = hashlib.sha256(DIFF).hexdigest()
@@ -31,7 +30,7 @@ WHEELS = {"vllm": "vllm==0.19.1", "flashinfer": "flashinfer-python==0.6.7"}
 
 def plan(name: str, mode: str, platform: str) -> Plan:
     """The plan of the definition ``name`` with its sources from git, or as wheels."""
-    project = Project(projects.REPOSITORY_ROOT)
+    project = shipped_files.project()
     made: Plan | None = None
     for definition in image_chain.load(project, name, platform, Overrides(platform)):
         wanted = _as_wheels(definition) if mode == "wheel" else definition

@@ -14,8 +14,7 @@ from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
-from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 
 GOLDEN = Path(__file__).parent / "golden"
 PINS = Pins(
@@ -38,7 +37,7 @@ BASE_ONLY = replace(PINS, sources={}, python=None)
 
 def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
     """The plan of the shipped cpu definition for the shipped recipe."""
-    project = Project(projects.REPOSITORY_ROOT)
+    project = shipped_files.project()
     definition = image.load(project, "cpu", platform)
     wanted = recipe.load(project, project.recipes / "qwen3-0.6b-cpu.yaml")
     mods = tuple(mod_reading.load(project, name) for name in wanted.mods)

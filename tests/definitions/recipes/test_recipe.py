@@ -7,8 +7,7 @@ import pytest
 from builder.definitions import target
 from builder.definitions.recipes import command, recipe
 from builder.errors import FileProblemsError, UsageError
-from builder.project import Project
-from tests import projects
+from tests import projects, shipped_files
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ def test_a_recipe_for_an_unknown_image_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_shipped_recipes_load() -> None:
-    project = Project(projects.REPOSITORY_ROOT)
+    project = shipped_files.project()
     for name in recipe.names(project):
         assert target.find(project, name).recipe is not None
     assert recipe.names(project)
