@@ -22,7 +22,7 @@ class BuilderError(Exception):
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class Location:
     """A position in a file: ``line`` and ``column`` count from 1, as editors do."""
 
     file: str
@@ -37,12 +37,12 @@ class Place:
 class Problem:
     """One thing wrong in a file that a person wrote."""
 
-    place: Place
+    location: Location
     message: str
 
     def __str__(self) -> str:
         """One line that is safe to print: what it quotes from the file may hold line breaks and control characters."""
-        said = f"{self.place}: {self.message}"
+        said = f"{self.location}: {self.message}"
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
 
 

@@ -118,7 +118,7 @@ def require(mods: Sequence[Mod], find: Find, report: Report) -> None:
 
 def _problem(tried: Tried) -> Problem:
     said = f"{tried.file} does not apply to {tried.against}: {tried.outcome.problem}"
-    return Problem(tried.mod.at("patches", tried.index, "file"), said)
+    return Problem(tried.mod.location("patches", tried.index, "file"), said)
 
 
 def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list[Tried]:

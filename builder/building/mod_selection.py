@@ -50,9 +50,9 @@ def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Re
     wrong = [
         problem
         for one in chain
-        for problem in mod_reading.unknown(known, one.mods, partial(image.place, project, one.name, "mods"))
+        for problem in mod_reading.unknown(known, one.mods, partial(image.location, project, one.name, "mods"))
     ]
-    wrong += mod_reading.unknown(known, recipe.mods, partial(recipe.place, "mods")) if recipe else ()
+    wrong += mod_reading.unknown(known, recipe.mods, partial(recipe.location, "mods")) if recipe else ()
     if wrong:
         raise FileProblemsError(tuple(wrong))
 

@@ -145,7 +145,9 @@ def _folded(argv: tuple[str, ...]) -> str:
 def _checked_document(checked: Checked) -> dict[str, Any]:
     return {
         "file": checked.file,
-        "problems": [{"line": p.place.line, "column": p.place.column, "message": p.message} for p in checked.problems],
+        "problems": [
+            {"line": p.location.line, "column": p.location.column, "message": p.message} for p in checked.problems
+        ],
         "remarks": list(checked.remarks),
     }
 

@@ -45,7 +45,7 @@ class _There:
         try:
             mods = mod_selection.arrange(self.project, definitions, mods, [level.pins for level in self.chain])
         except FileProblemsError as error:
-            excluded = "; ".join(problem.message for problem in error.problems if problem.place.file == one.file)
+            excluded = "; ".join(problem.message for problem in error.problems if problem.location.file == one.file)
         order = [each for level in mods for each in level]
         tried = mod_dry_run.in_order(order[: order.index(one) + 1], self.find)
         return Verdict(one, target, tuple(each for each in tried if each.mod == one), excluded, asked=asked)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.definitions.package_name import canonical
 from builder.definitions.reading import read_checked, read_text
-from builder.errors import FileProblemsError, Place, Problem, UsageError
+from builder.errors import FileProblemsError, Location, Problem, UsageError
 from builder.suggestions import did_you_mean
 from builder.yaml import yaml_file
 
@@ -128,12 +128,12 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
     data = read_checked(path, file, "image")
     if ("base" in data) == ("from" in data):
         said = "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
-        raise FileProblemsError((Problem(Place(file), said),))
+        raise FileProblemsError((Problem(Location(file), said),))
     sources = {source: _source(wanted) for source, wanted in data.get("sources", {}).items()}
     wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
     if wheels and "python" not in data:
         said = f"{wheels[0].requirement} is installed with the Python packages: say for which Python in `python`"
-        raise FileProblemsError((Problem(Place(file), said),))
+        raise FileProblemsError((Problem(Location(file), said),))
     python = _python(data["python"], wheels) if "python" in data else None
     platform = host_platform if data["platform"] == "host" else data["platform"]
     template = folder / "Dockerfile.j2"
@@ -164,11 +164,11 @@ def repository_of(project: Project, name: str) -> str:
     return repository
 
 
-def place(project: Project, name: str, *path: str | int) -> Place:
-    """Where a value stands in the image.yaml of the definition ``name``."""
+def location(project: Project, name: str, *path: str | int) -> Location:
+    """The location of a value in the image.yaml of the definition ``name``."""
     yaml = project.dockerfiles / name / "image.yaml"
     file = project.relative(yaml)
-    return yaml_file.place_of(path, yaml_file.places(read_text(yaml, file), file), file)
+    return yaml_file.location_of(path, yaml_file.locations(read_text(yaml, file), file), file)
 
 
 def of_repository(project: Project, repository: str) -> str | None:

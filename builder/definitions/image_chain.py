@@ -67,4 +67,4 @@ def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefini
 
 def _wrong_from(project: Project, definition: ImageDefinition, said: str) -> FileProblemsError:
     hint = f"definitions here: {', '.join(image.names(project))}"
-    return FileProblemsError((Problem(image.place(project, definition.name, "from"), f"`from`: {said}"),), hint=hint)
+    return FileProblemsError((Problem(image.location(project, definition.name, "from"), f"`from`: {said}"),), hint=hint)

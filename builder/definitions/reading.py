@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builder.errors import FileProblemsError, Place, Problem, UsageError
+from builder.errors import FileProblemsError, Location, Problem, UsageError
 from builder.yaml import schema_check, yaml_file
 
 SCHEMAS = Path(__file__).parent / "schemas"
@@ -16,8 +16,8 @@ def read_text(path: Path, file: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        place = Place(file, error.object[: error.start].count(b"\n") + 1)
-        raise FileProblemsError((Problem(place, "not UTF-8 text"),), hint="save the file as UTF-8") from None
+        location = Location(file, error.object[: error.start].count(b"\n") + 1)
+        raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
 

@@ -28,8 +28,8 @@ def check(project: Project, definition: ImageDefinition) -> None:
     if wrong:
         path = project.dockerfiles / definition.name / "image.yaml"
         file = project.relative(path)
-        known = yaml_file.places(path.read_text(encoding="utf-8-sig"), file)
-        places = ((yaml_file.place_of(where, known, file), said) for where, said in wrong.items())
+        known = yaml_file.locations(path.read_text(encoding="utf-8-sig"), file)
+        places = ((yaml_file.location_of(where, known, file), said) for where, said in wrong.items())
         raise FileProblemsError(tuple(Problem(place, f"not a requirement: {said}") for place, said in places))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from builder.errors import LockError, Place, Problem
+from builder.errors import Location, LockError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +37,7 @@ def refuse_cut_off(text: str, file: str) -> None:
     happens to be valid YAML would pass for a lock with fewer images."""
     written = text.rstrip()
     if not written:
-        raise lock_error([Problem(Place(file), "the file is empty")], TAKE_BACK)
+        raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
     if written.rpartition("\n")[2] != END:
-        place = Place(file, written.count("\n") + 1)
+        place = Location(file, written.count("\n") + 1)
         raise lock_error([Problem(place, f"cut off here: the last line must be `{END}`")], TAKE_BACK)

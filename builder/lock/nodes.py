@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from builder.errors import Place, Problem
+from builder.errors import Location, Problem
 from builder.lock.file_problems import TAKE_BACK, lock_error
 from builder.yaml import subset, yaml_file
 
@@ -44,8 +44,8 @@ class Twice:
     """A key that stands twice in its block, and where."""
 
     path: Path
-    first: Place
-    again: Place
+    first: Location
+    again: Location
 
     @property
     def is_number(self) -> bool:
@@ -59,13 +59,13 @@ class Tree:
 
     file: str
     data: Data = None
-    places: dict[Path, Place] = field(default_factory=dict)
+    places: dict[Path, Location] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     twice: list[Twice] = field(default_factory=list)
 
-    def place(self, path: Path) -> Place:
+    def place(self, path: Path) -> Location:
         """The place of the value at ``path``."""
-        return self.places.get(path, Place(self.file))
+        return self.places.get(path, Location(self.file))
 
 
 def read_tree(text: str, file: str) -> Tree:
@@ -109,13 +109,13 @@ def _compose(text: str, file: str) -> yaml.Node:
         node: yaml.Node | None = loader.get_single_node()
     except yaml.YAMLError as error:
         found = yaml_file.problem(error, text, file)
-        raise lock_error([Problem(found.place, f"not YAML: {found.message}")], TAKE_BACK) from None
+        raise lock_error([Problem(found.location, f"not YAML: {found.message}")], TAKE_BACK) from None
     finally:
         loader.dispose()
     if node is None:
-        raise lock_error([Problem(Place(file), "the file says nothing")], TAKE_BACK)
+        raise lock_error([Problem(Location(file), "the file says nothing")], TAKE_BACK)
     return node
 
 
-def _place(file: str, mark: Any) -> Place:
-    return Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+def _place(file: str, mark: Any) -> Location:
+    return Location(file, mark.line + 1, mark.column + 1) if mark else Location(file)

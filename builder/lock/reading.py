@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.errors import LockError, Place, Problem
+from builder.errors import Location, LockError, Problem
 from builder.lock import parsing
 from builder.lock.file_problems import TAKE_BACK, conflict_marks, lock_error
 from builder.lock.model import Lock
@@ -53,7 +53,7 @@ def parse_bytes(content: bytes, file: str) -> Lock:
         return parse(content.decode(), file)
     except UnicodeDecodeError as error:
         before = content[: error.start].decode()
-        place = Place(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        place = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
         raise lock_error([Problem(place, "not UTF-8 text")], TAKE_BACK) from None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.errors import LockError, NewerLockError, Place, Problem
+from builder.errors import Location, LockError, NewerLockError, Problem
 from builder.lock import merging, parsing
 from builder.lock.file_problems import MERGE, conflict_marks, lock_error
 from builder.lock.nodes import Tree, read_tree
@@ -58,7 +58,7 @@ def is_lost(content: bytes, file: str) -> bool:
 
 def conflict_error(text: str, file: str) -> LockError:
     """Names every marker that git left, and every number that each side gave to another image, with both places."""
-    problems = [Problem(Place(file, line), f"git conflict marker `{mark}`") for line, mark in conflict_marks(text)]
+    problems = [Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in conflict_marks(text)]
     sides = _of_conflict(text)
     if sides:
         problems += _clashes(sides, file)
@@ -76,7 +76,7 @@ def _clashes(sides: tuple[Side, Side], file: str) -> Iterator[Problem]:
         yield Problem(ours, f"{name} is given here, and to another image in {theirs}")
 
 
-def _places(name: ImageName, sides: tuple[Side, Side], trees: list[Tree]) -> tuple[Place, Place]:
+def _places(name: ImageName, sides: tuple[Side, Side], trees: list[Tree]) -> tuple[Location, Location]:
     """Where each side gives the number: the first line of its block that is not the other's as well."""
     block = ("images", name.repository, "numbers", str(name.number))
     paths = [path for path in trees[0].places if path[:4] == block and path in trees[1].places]
@@ -84,7 +84,7 @@ def _places(name: ImageName, sides: tuple[Side, Side], trees: list[Tree]) -> tup
     for path in paths:
         places = [tree.place(path) for tree in trees]
         lines = [side.lines[place.line - 1] for side, place in zip(sides, places, strict=True)]
-        found.append(tuple(Place(p.file, line, p.column) for p, line in zip(places, lines, strict=True)))
+        found.append(tuple(Location(p.file, line, p.column) for p, line in zip(places, lines, strict=True)))
     apart = next((pair for pair in found if pair[0] != pair[1]), found[0])
     return apart[0], apart[1]
 
@@ -123,7 +123,7 @@ def _of_numbers_that_stand_twice(text: str, file: str) -> tuple[Side, Side] | No
     return _side([line for line in lines if line[0] not in again]), _side([ln for ln in lines if ln[0] not in first])
 
 
-def _block(lines: list[tuple[int, str]], place: Place) -> Iterator[int]:
+def _block(lines: list[tuple[int, str]], place: Location) -> Iterator[int]:
     """The lines of the block whose key stands at ``place``."""
     yield place.line
     for number, line in lines[place.line :]:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.errors import FileProblemsError, Place, Problem
+from builder.errors import FileProblemsError, Location, Problem
 from builder.plan import bake, explain
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def metadata(part: Part) -> dict[str, Any]:
 
 
 def _problem(project: Project, path: Path, said: str) -> FileProblemsError:
-    return FileProblemsError((Problem(Place(project.relative(path)), said),), hint=_HINT)
+    return FileProblemsError((Problem(Location(project.relative(path)), said),), hint=_HINT)
 
 
 def _said(error: Exception) -> str:

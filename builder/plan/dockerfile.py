@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.definitions.mods.mod_problems import HOST_MOUNTS
-from builder.errors import FileProblemsError, Place, Problem
+from builder.errors import FileProblemsError, Location, Problem
 from builder.plan.model import WORKSPACE
 
 if TYPE_CHECKING:
@@ -137,17 +137,17 @@ def render(wanted: Inputs) -> str:
             workspace=WORKSPACE,
         )
     except jinja2.TemplateSyntaxError as error:
-        place = Place(_file(error.name or own), error.lineno)
+        place = Location(_file(error.name or own), error.lineno)
         raise FileProblemsError((Problem(place, f"template: {error.message}"),)) from None
     except jinja2.TemplateNotFound as error:
-        raise FileProblemsError((Problem(Place(own), f"template: there is no part {error.name}"),)) from None
+        raise FileProblemsError((Problem(Location(own), f"template: there is no part {error.name}"),)) from None
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         # What a template does with the values that it gets may fail as any Python does.
         raise FileProblemsError((Problem(_place(error, own), f"template: {error}"),)) from None
     forgotten = [mod.name for mod in wanted.mods if f"\n# mod {mod.name}\n" not in text]
     if forgotten:
         said = f"template: it does not bake {', '.join(forgotten)}; `bake` of _parts/mods.j2 does"
-        raise FileProblemsError((Problem(Place(own), said),))
+        raise FileProblemsError((Problem(Location(own), said),))
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
@@ -182,13 +182,13 @@ def _template_name(definition: str) -> str:
     return f"dockerfiles/{definition}/Dockerfile.j2"
 
 
-def _place(error: Exception, own: str) -> Place:
+def _place(error: Exception, own: str) -> Location:
     """The innermost line of a template in ``error``'s traceback."""
-    place = Place(own)
+    place = Location(own)
     trace = error.__traceback__
     while trace:
         if trace.tb_frame.f_code.co_filename.endswith(".j2"):
-            place = Place(_file(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
+            place = Location(_file(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
         trace = trace.tb_next
     return place
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.mods.mod_reading import no_mod
 from builder.definitions.package_name import canonical
-from builder.errors import FileProblemsError, Place, Problem
+from builder.errors import FileProblemsError, Location, Problem
 from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def _circle(waiting: Mapping[str, Mod]) -> tuple[Mod, ...]:
     return tuple(seen[seen.index(mod) :])
 
 
-def _at_after(mod: Mod, name: str) -> Place:
-    return mod.at("after", mod.after.index(name))
+def _at_after(mod: Mod, name: str) -> Location:
+    return mod.location("after", mod.after.index(name))
 
 
 def _wrong_after(levels: Sequence[Level], known: Collection[str]) -> Iterator[Problem]:
@@ -104,7 +104,7 @@ def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
             if name in names and pair not in told:
                 told.add(pair)
                 yield Problem(
-                    mod.at("conflicts", index), f"{mod.name} and {name} cannot be in one image; leave one out"
+                    mod.location("conflicts", index), f"{mod.name} and {name} cannot be in one image; leave one out"
                 )
 
 
@@ -116,7 +116,7 @@ def _unmet(levels: Sequence[Level]) -> Iterator[Problem]:
     for mod in own.mods:
         unfit = excluded(mod, pinned)
         for asked, text in mod.requires.items():
-            place = mod.at("requires", asked)
+            place = mod.location("requires", asked)
             if canonical(asked) not in pinned:
                 also = did_you_mean(canonical(asked), pinned)
                 said = f"{own.definition} has no {asked} that is pinned, so nobody can tell whether it is {text}"

@@ -10,9 +10,9 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any
 
-from builder.errors import Place, Problem
+from builder.errors import Location, Problem
 from builder.suggestions import did_you_mean
-from builder.yaml.yaml_file import place_of, places
+from builder.yaml.yaml_file import location_of, locations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,29 +39,29 @@ def problems(data: Any, schema_file: Path, text: str, file: str) -> tuple[Proble
     errors = list(_validator(schema_file).iter_errors(data))
     if not errors:
         return ()
-    known = places(text, file)
+    known = locations(text, file)
     found: list[Problem] = []
     for error in errors:
         found.extend(_explain(error, schema(schema_file), known, file))
     return tuple(sorted(set(found)))
 
 
-def _explain(error: Any, root: dict[str, Any], known: dict[yaml_file.Path, Place], file: str) -> list[Problem]:
+def _explain(error: Any, root: dict[str, Any], known: dict[yaml_file.Path, Location], file: str) -> list[Problem]:
     path: yaml_file.Path = tuple(error.instance_path)
-    place = place_of(path, known, file)
+    location = location_of(path, known, file)
     parent = _node(root, list(error.schema_path)[:-1])
     kind = type(error.kind).__name__
     if kind == "AdditionalProperties":
         keys = list(parent.get("properties", {}))
         return [
-            Problem(place_of((*path, key), known, file), f"unknown key `{key}`{_nearest(key, keys)}")
+            Problem(location_of((*path, key), known, file), f"unknown key `{key}`{_nearest(key, keys)}")
             for key in error.kind.unexpected
         ]
     if kind == "Required":
-        return [Problem(place, f"the key `{error.kind.property}` is missing{_within(path)}")]
+        return [Problem(location, f"the key `{error.kind.property}` is missing{_within(path)}")]
     meant = parent.get("description", "")
     said = _shape(error, kind)
-    return [Problem(place, f"{_named(path)}{said}" + (f"; meant is: {meant}" if meant else ""))]
+    return [Problem(location, f"{_named(path)}{said}" + (f"; meant is: {meant}" if meant else ""))]
 
 
 def _shape(error: Any, kind: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from builder.errors import FileProblemsError, Place, Problem
+from builder.errors import FileProblemsError, Location, Problem
 from builder.yaml import subset
 
 Path = tuple[str | int, ...]
@@ -68,24 +68,24 @@ def problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
     """What YAML has to say against ``text``, and where."""
     if isinstance(error, yaml.reader.ReaderError):
         before = text.encode()[: error.position].decode(errors="replace")
-        place = Place(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        return Problem(place, error.reason)
+        location = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        return Problem(location, error.reason)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
+    location = Location(file, mark.line + 1, mark.column + 1) if mark else Location(file)
     said = "; ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
-    return Problem(place, said or "not YAML")
+    return Problem(location, said or "not YAML")
 
 
-def places(text: str, file: str) -> dict[Path, Place]:
+def locations(text: str, file: str) -> dict[Path, Location]:
     """Where each value of ``text`` stands; a value in a mapping stands where its key does."""
-    found: dict[Path, Place] = {}
+    found: dict[Path, Location] = {}
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     root = yaml.compose(text, Loader=loader)
 
     def visit(node: yaml.Node | None, path: Path, mark: Any) -> None:
         if node is None:
             return
-        found[path] = Place(file, mark.line + 1, mark.column + 1)
+        found[path] = Location(file, mark.line + 1, mark.column + 1)
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 visit(value, (*path, key.value), key.start_mark)
@@ -97,14 +97,14 @@ def places(text: str, file: str) -> dict[Path, Place]:
     return found
 
 
-def place_of(path: Path, known: dict[Path, Place], file: str) -> Place:
+def location_of(path: Path, known: dict[Path, Location], file: str) -> Location:
     """The place of ``path``, or of the nearest thing around it."""
     while path and path not in known:
         path = path[:-1]
-    return known.get(path, Place(file))
+    return known.get(path, Location(file))
 
 
-def place_within(text: str, file: str, path: Path, written: str, earlier: int) -> Place:
+def location_within(text: str, file: str, path: Path, written: str, earlier: int) -> Location:
     """The place of ``written`` in the value at ``path``, where that value holds it ``earlier`` times before; the place
     of the value where ``text`` spells it differently."""
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -112,13 +112,13 @@ def place_within(text: str, file: str, path: Path, written: str, earlier: int) -
     for part in path:
         node = _child(node, part)
     if node is None:
-        return Place(file)
+        return Location(file)
     at = node.start_mark.index - 1
     for _ in range(earlier + 1):
         at = text.find(written, at + 1, node.end_mark.index)
         if at < 0:
-            return Place(file, node.start_mark.line + 1, node.start_mark.column + 1)
-    return Place(file, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+            return Location(file, node.start_mark.line + 1, node.start_mark.column + 1)
+    return Location(file, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
 
 
 def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:

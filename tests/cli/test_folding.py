@@ -132,8 +132,8 @@ more = {"address": "https://example.org#1"} if sys.argv[1] == "TreeGoneError" el
 if sys.argv[1] in {"BuildFailedError", "TreeGoneError", "ServeFailedError"}:
     more["log"] = ".builder/logs/20261121-062647-vllm-node-coder-nightly.log"
 if kind is errors.FileProblemsError:
-    wrong = errors.Problem(errors.Place(path, 11, 2), "the key `descriptoin` is unknown; is `description` meant?")
-    error = kind((wrong, errors.Problem(errors.Place("mods/x/mod.yaml"), said.partition("\\n")[0])), hint=hint)
+    wrong = errors.Problem(errors.Location(path, 11, 2), "the key `descriptoin` is unknown; is `description` meant?")
+    error = kind((wrong, errors.Problem(errors.Location("mods/x/mod.yaml"), said.partition("\\n")[0])), hint=hint)
 else:
     error = kind(said, **more)
 

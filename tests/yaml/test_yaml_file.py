@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import FileProblemsError, Place
+from builder.errors import FileProblemsError, Location
 from builder.yaml import yaml_file
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -24,21 +24,21 @@ def test_aliases_and_merges_mean_what_they_stand_for() -> None:
 
 
 def test_every_value_has_a_place() -> None:
-    assert yaml_file.places(TEXT, "f") == {
-        (): Place("f", 1, 1),
-        ("a",): Place("f", 1, 1),
-        ("b",): Place("f", 2, 1),
-        ("b", 0): Place("f", 3, 5),
-        ("b", 1): Place("f", 4, 5),
-        ("b", 1, "c"): Place("f", 4, 6),
-        ("7",): Place("f", 5, 1),
+    assert yaml_file.locations(TEXT, "f") == {
+        (): Location("f", 1, 1),
+        ("a",): Location("f", 1, 1),
+        ("b",): Location("f", 2, 1),
+        ("b", 0): Location("f", 3, 5),
+        ("b", 1): Location("f", 4, 5),
+        ("b", 1, "c"): Location("f", 4, 6),
+        ("7",): Location("f", 5, 1),
     }
 
 
 def test_what_has_no_place_has_that_of_what_is_around_it() -> None:
-    known = yaml_file.places(TEXT, "f")
-    assert yaml_file.place_of(("b", 1, "gone"), known, "f") == Place("f", 4, 5)
-    assert yaml_file.place_of((), {}, "f") == Place("f", 1, 1)
+    known = yaml_file.locations(TEXT, "f")
+    assert yaml_file.location_of(("b", 1, "gone"), known, "f") == Location("f", 4, 5)
+    assert yaml_file.location_of((), {}, "f") == Location("f", 1, 1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
     from builder.definitions.mods.mod_files import ModFile
-    from builder.errors import Place
+    from builder.errors import Location
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,6 @@ class Mod:
             digest.update(head.encode() + file.content)
         return f"sha256:{digest.hexdigest()}"
 
-    def at(self, *path: str | int) -> Place:
-        """Where mod.yaml says what stands at ``path``; the mod itself where it has no mod.yaml."""
-        return yaml_file.place_of(path, yaml_file.places(self.yaml, self.file), self.file)
+    def location(self, *path: str | int) -> Location:
+        """The location of the value at ``path`` in mod.yaml; that of the mod itself where it has no mod.yaml."""
+        return yaml_file.location_of(path, yaml_file.locations(self.yaml, self.file), self.file)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.definitions.reading import read_text
-from builder.errors import FileProblemsError, Place, Problem
+from builder.errors import FileProblemsError, Location, Problem
 
 if TYPE_CHECKING:
     import zipfile
@@ -69,20 +69,20 @@ def read_folder(folder: Path, shown: str) -> Contents:
             continue
         said = _unfit_name(inside.as_posix()) or _unfit_file(path, real, room)
         if said:
-            wrong.append(Problem(Place(_printable(f"{shown}/{inside}")), said))
+            wrong.append(Problem(Location(_printable(f"{shown}/{inside}")), said))
             continue
         try:
             content = path.read_bytes()
             executable = bool(path.stat().st_mode & 0o100)
         except OSError as error:
-            wrong.append(Problem(Place(f"{shown}/{inside}"), str(error.strerror)))
+            wrong.append(Problem(Location(f"{shown}/{inside}"), str(error.strerror)))
             continue
         room -= len(content)
         if _is_script(path.name, content) and b"\r\n" in content:
-            wrong.append(Problem(Place(f"{shown}/{inside}"), _CRLF))
+            wrong.append(Problem(Location(f"{shown}/{inside}"), _CRLF))
         found.append(ModFile(inside.as_posix(), executable, _as_stored(content)))
     if len(found) > MOST_FILES:
-        wrong.append(Problem(Place(shown), f"{len(found):,} files; a mod has at most {MOST_FILES:,}"))
+        wrong.append(Problem(Location(shown), f"{len(found):,} files; a mod has at most {MOST_FILES:,}"))
     if wrong:
         raise FileProblemsError(tuple(wrong))
     described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
@@ -108,13 +108,13 @@ def read_zip(path: Path, shown: str) -> Contents:
             top = _top_folder([entry.filename for entry in entries])
             files = [_from_zip(archive, entry, top, shown) for entry in entries]
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as error:
-        raise FileProblemsError((Problem(Place(shown), f"not a zip file that can be read: {error}"),)) from None
+        raise FileProblemsError((Problem(Location(shown), f"not a zip file that can be read: {error}"),)) from None
     name = f"{shown}/{top}{DESCRIPTION}"
     text = next((file.content for file in files if file.path == DESCRIPTION), None)
     try:
         yaml = None if text is None else text.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise FileProblemsError((Problem(Place(name), "not UTF-8 text"),)) from None
+        raise FileProblemsError((Problem(Location(name), "not UTF-8 text"),)) from None
     return Contents(shown, name, yaml, _sorted(f for f in files if _NOT_BAKED.isdisjoint(f.path.split("/"))))
 
 
@@ -179,7 +179,7 @@ def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Probl
     room = LARGEST_MOD
     seen: set[str] = set()
     if len(entries) > MOST_FILES:
-        yield Problem(Place(shown), f"{len(entries):,} files; a mod has at most {MOST_FILES:,}")
+        yield Problem(Location(shown), f"{len(entries):,} files; a mod has at most {MOST_FILES:,}")
         return
     for entry in entries:
         said = _unfit_name(entry.filename) or _unfit_entry(entry, room)
@@ -188,7 +188,7 @@ def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Probl
         seen.add(entry.filename)
         room -= entry.file_size
         if said:
-            yield Problem(Place(_printable(f"{shown}/{entry.filename}")), said)
+            yield Problem(Location(_printable(f"{shown}/{entry.filename}")), said)
 
 
 def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
@@ -214,7 +214,7 @@ def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown:
         # The size that an entry states is only what it says: no more than that is read, and zipfile compares the CRC.
         content = file.read(entry.file_size)
     if _is_script(entry.filename, content) and b"\r\n" in content:
-        raise FileProblemsError((Problem(Place(f"{shown}/{entry.filename}"), _CRLF),))
+        raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))
     executable = entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100)
     return ModFile(entry.filename.removeprefix(top), executable, _as_stored(content))
 

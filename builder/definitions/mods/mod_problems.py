@@ -31,15 +31,17 @@ def problems(mod: Mod) -> Iterator[Problem]:
     yield from _wrong_files(mod)
     yield from _wrong_packages(mod)
     if mod.run is None and any(file.path == "run.sh" for file in mod.files):
-        yield Problem(mod.at(), "there is a run.sh, which nothing runs; say `run: run.sh`, or remove it")
+        yield Problem(mod.location(), "there is a run.sh, which nothing runs; say `run: run.sh`, or remove it")
     elif not (mod.run or mod.drops or mod.patches or mod.packages or mod.env):
-        yield Problem(mod.at(), "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does")
+        yield Problem(
+            mod.location(), "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does"
+        )
     if mod.packages and not mod.network:
-        yield Problem(mod.at("network"), "`packages` are downloaded, so `network: false` cannot be")
+        yield Problem(mod.location("network"), "`packages` are downloaded, so `network: false` cannot be")
     for index, drop in enumerate(mod.drops):
         said = _unfit_target(drop.to)
         if said:
-            yield Problem(mod.at("files", index, "to"), f"{drop.to}: {said}")
+            yield Problem(mod.location("files", index, "to"), f"{drop.to}: {said}")
     yield from _wrong_requires(mod)
 
 
@@ -53,9 +55,9 @@ def _wrong_files(mod: Mod) -> Iterator[Problem]:
     dropped = [(drop.source, ("files", index, "from")) for index, drop in enumerate(mod.drops)]
     for name, at in (*named, *dropped):
         if name.startswith("/") or ".." in name.split("/"):
-            yield Problem(mod.at(*at), f"{name} leaves the mod's folder; copy the file in")
+            yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file in")
         elif name not in files and not (at[0] == "files" and name in folders):
-            yield Problem(mod.at(*at), f"no file {name} in mods/{mod.name}")
+            yield Problem(mod.location(*at), f"no file {name} in mods/{mod.name}")
 
 
 def _unfit_target(to: str) -> str:
@@ -80,7 +82,7 @@ def _wrong_packages(mod: Mod) -> Iterator[Problem]:
     for index, text in enumerate(mod.packages):
         package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
         if package in seen:
-            yield Problem(mod.at("packages", index), f"{text}: {seen[package]} is asked for, too")
+            yield Problem(mod.location("packages", index), f"{text}: {seen[package]} is asked for, too")
         seen.setdefault(package, text)
 
 
@@ -94,4 +96,4 @@ def _wrong_requires(mod: Mod) -> Iterator[Problem]:
             SpecifierSet(text)
         except InvalidSpecifier:
             said = f"{name}: {text!r} is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
-            yield Problem(mod.at("requires", name), said)
+            yield Problem(mod.location("requires", name), said)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from builder.definitions.mods import mod_files, mod_problems
 from builder.definitions.mods.mod import Check, Drop, Mod, Patch
 from builder.definitions.reading import checked
-from builder.errors import FileProblemsError, Place, Problem, UsageError
+from builder.errors import FileProblemsError, Location, Problem, UsageError
 from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def load(project: Project, asked: str) -> Mod:
     contents = _contents(project, name)
     if not NAME.fullmatch(name):
         said = "a mod's name has letters, digits and . _ + - in it, and no others"
-        raise FileProblemsError((Problem(Place(contents.place), said),))
+        raise FileProblemsError((Problem(Location(contents.place), said),))
     described = contents.yaml is not None
     data: dict[str, Any] = (
         checked(contents.yaml, contents.yaml_file, "mod") if contents.yaml is not None else {"run": "run.sh"}
@@ -109,11 +109,11 @@ def _contents(project: Project, name: str) -> Contents:
         return mod_files.read_folder(folder, f"mods/{name}")
     if folder.is_dir():
         said = f"mods/{name} is there as a folder, too; remove one of them"
-        raise FileProblemsError((Problem(Place(f"mods/{name}.zip"), said),))
+        raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), said),))
     return mod_files.read_zip(archive, f"mods/{name}.zip")
 
 
-def unknown(known: Collection[str], asked: Iterable[str], place: Callable[[int], Place]) -> Iterator[Problem]:
+def unknown(known: Collection[str], asked: Iterable[str], place: Callable[[int], Location]) -> Iterator[Problem]:
     """A problem for each of ``asked`` (``mods/NAME`` or ``NAME``) that is none of the mods ``known``; ``place`` gives
     where the one of that index is written."""
     for index, name in enumerate(map(name_of, asked)):

@@ -96,7 +96,7 @@ def _read(recipe: Recipe) -> tuple[tuple[Piece, ...], Scanned, tuple[Problem, ..
     scanned = shell_reading.scan(pieces)
     wrong = tuple(_problem(recipe, one) for one in (*misread, *scanned.wrong))
     if not scanned.commands and not wrong:
-        wrong = (Problem(recipe.place("command"), "`command`: there is no command in it"),)
+        wrong = (Problem(recipe.location("command"), "`command`: there is no command in it"),)
     return pieces, scanned, wrong
 
 
@@ -164,5 +164,5 @@ def _require_no_nul(texts: Sequence[str]) -> None:
 
 def _problem(recipe: Recipe, misread: Misread) -> Problem:
     earlier = recipe.command.count(misread.written, 0, misread.offset)
-    place = yaml_file.place_within(recipe.text, recipe.file, ("command",), misread.written, earlier)
-    return Problem(place, misread.message)
+    location = yaml_file.location_within(recipe.text, recipe.file, ("command",), misread.written, earlier)
+    return Problem(location, misread.message)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from builder.definitions.recipes.placeholders import Value
     from builder.definitions.recipes.repair import Repaired
-    from builder.errors import Place, Problem
+    from builder.errors import Location, Problem
     from builder.project import Project
 
 SCHEMA = SCHEMAS / "recipe.schema.json"
@@ -53,9 +53,9 @@ class Recipe:
         number = self.container.rpartition(":")[2]
         return int(number) if number.isascii() and number.isdecimal() and ":" in self.container else None
 
-    def place(self, *path: str | int) -> Place:
-        """Where a value stands in the file."""
-        return yaml_file.place_of(path, yaml_file.places(self.text, self.file), self.file)
+    def location(self, *path: str | int) -> Location:
+        """The location of a value in the file."""
+        return yaml_file.location_of(path, yaml_file.locations(self.text, self.file), self.file)
 
 
 def names(project: Project) -> tuple[str, ...]:

@@ -28,10 +28,10 @@ def problems(project: Project, recipe: Recipe) -> tuple[Problem, ...]:
     found = [*command.problems(recipe)]
     found += () if found else _broken_json(recipe)
     found += _unknown_container(project, recipe)
-    found += mod_reading.unknown(mod_reading.names(project), recipe.mods, partial(recipe.place, "mods"))
+    found += mod_reading.unknown(mod_reading.names(project), recipe.mods, partial(recipe.location, "mods"))
     if recipe.solo_only and recipe.cluster_only:
         said = "`solo_only` and `cluster_only` exclude each other"
-        found.append(Problem(recipe.place("cluster_only"), said))
+        found.append(Problem(recipe.location("cluster_only"), said))
     return tuple(sorted(found))
 
 
@@ -49,11 +49,11 @@ def _broken_json(recipe: Recipe) -> Iterator[Problem]:
             try:
                 json.loads(value)
             except ValueError as error:
-                yield Problem(recipe.place("command"), f"the value of {option} is no JSON: {error}")
+                yield Problem(recipe.location("command"), f"the value of {option} is no JSON: {error}")
 
 
 def _unknown_container(project: Project, recipe: Recipe) -> Iterator[Problem]:
     if image.of_repository(project, recipe.repository) is None:
         known = ", ".join(image.repository_of(project, name) for name in image.names(project))
         said = f"container: no image definition makes `{recipe.container}`; there are: {known or 'none'}"
-        yield Problem(recipe.place("container"), said)
+        yield Problem(recipe.location("container"), said)

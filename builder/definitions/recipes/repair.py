@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.definitions.recipes import indentation, typography
-from builder.errors import Place, Problem
+from builder.errors import Location, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -32,18 +32,18 @@ class Repaired:
 
     def written(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
         """Problems found in ``text``, at the places where the file has them."""
-        return tuple(Problem(self._place(problem.place), problem.message) for problem in problems)
+        return tuple(Problem(self._as_written(problem.location), problem.message) for problem in problems)
 
-    def _place(self, place: Place) -> Place:
-        column, shift = place.column - 1, 0
-        for edit in self.edits.get(place.line, ()):
+    def _as_written(self, location: Location) -> Location:
+        column, shift = location.column - 1, 0
+        for edit in self.edits.get(location.line, ()):
             start = edit.column + shift
             if column < start:
                 break
             if column < start + len(edit.new):
-                return Place(place.file, place.line, edit.column + 1)
+                return Location(location.file, location.line, edit.column + 1)
             shift += len(edit.new) - edit.length
-        return Place(place.file, place.line, column - shift + 1)
+        return Location(location.file, location.line, column - shift + 1)
 
 
 def repair(text: str, file: str, keys: Collection[str]) -> Repaired:
@@ -52,12 +52,12 @@ def repair(text: str, file: str, keys: Collection[str]) -> Repaired:
     problems: list[Problem] = []
     edits: dict[int, tuple[_Edit, ...]] = {}
     for found in typography.find(text, keys):
-        problems.append(Problem(Place(file, found.number, found.column + 1), found.message))
+        problems.append(Problem(Location(file, found.number, found.column + 1), found.message))
         edits[found.number] = (*edits.get(found.number, ()), _Edit(found.column, found.length, found.meant))
     for number, changes in edits.items():
         lines[number - 1] = _edited(lines[number - 1], changes)
     for lost in indentation.find("\n".join(lines), keys):
-        problems.append(Problem(Place(file, lost.numbers[0]), lost.message))
+        problems.append(Problem(Location(file, lost.numbers[0]), lost.message))
         for number in lost.numbers:
             edits[number] = (_Edit(0, 0, indentation.STEP), *edits.get(number, ()))
             lines[number - 1] = indentation.STEP + lines[number - 1]

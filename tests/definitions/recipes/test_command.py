@@ -142,13 +142,13 @@ def test_places_are_right_however_the_command_is_written(tmp_path: Path, head: s
     found = recipe_texts.read(tmp_path, f"name: x\ncontainer: small\n{head}")
     assert found.recipe is not None
     (problem,) = [p for p in command.problems(found.recipe) if "nope" in p.message]
-    assert str(problem.place) == f"r.yaml:{place}"
+    assert str(problem.location) == f"r.yaml:{place}"
 
 
 def test_everything_wrong_in_a_command_is_told_at_once(tmp_path: Path) -> None:
     text = 'vllm serve x --a {port.real} --b {"n": 1} --c {nope} \''
     found = command.problems(recipe_texts.make(tmp_path, text))
-    assert [str(problem.place) for problem in found] == [
+    assert [str(problem.location) for problem in found] == [
         f"r.yaml:4:{3 + text.index(part)}" for part in ("{port", '{"n"', "{nope", "'")
     ]
 

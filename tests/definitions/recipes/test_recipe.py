@@ -69,7 +69,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (found.draft_model, found.container, found.ignored_build_args) == ("Org/D", "small", ("--a", "1"))
     assert (found.mods, found.defaults) == (("mods/m",), {"a": 1, "b": 0.5, "c": True, "d": None})
     assert (found.env, found.command, found.solo_only, found.cluster_only) == ({"E": 1}, "x", False, True)
-    assert str(found.place("defaults", "c")) == "r.yaml:10:26"
+    assert str(found.location("defaults", "c")) == "r.yaml:10:26"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.definitions.recipes import repair
-from builder.errors import Place, Problem
+from builder.errors import Location, Problem
 
 KEYS = ("name", "container", "mods", "defaults", "env", "command")
 
@@ -14,7 +14,7 @@ def test_the_text_as_it_was_meant() -> None:
     text = "mods:\n  • a\nenv:\nA: “1”\ncommand: |\nx\u00a0\u200b–host ‘b’\n"
     repaired = repair.repair(text, "r.yaml", KEYS)
     assert repaired.text == "mods:\n  - a\nenv:\n  A: \"1\"\ncommand: |\n  x --host 'b'\n"
-    assert [str(problem.place) for problem in repaired.problems] == [
+    assert [str(problem.location) for problem in repaired.problems] == [
         *("r.yaml:2:3", "r.yaml:4:4", "r.yaml:4:6", "r.yaml:6:2", "r.yaml:6:3", "r.yaml:6:4", "r.yaml:6:10"),
         *("r.yaml:6:12", "r.yaml:4:1", "r.yaml:6:1"),
     ]
@@ -34,10 +34,10 @@ def test_places_lead_back_to_the_file(body: str) -> None:
     assert len(before) == len(after)
     for number, (old, new) in enumerate(zip(before, after, strict=True), 1):
         for column, char in enumerate(new, 1):
-            (problem,) = repaired.written([Problem(Place("r.yaml", number, column), "")])
-            assert problem.place.line == number
+            (problem,) = repaired.written([Problem(Location("r.yaml", number, column), "")])
+            assert problem.location.line == number
             if char in "ab":
-                assert old[problem.place.column - 1] == char
+                assert old[problem.location.column - 1] == char
 
 
 def test_a_clean_text_stays_as_it_is() -> None:
