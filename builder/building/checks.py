@@ -69,17 +69,17 @@ def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host
         return
     report(Message("checking the image"))
     platform = plan.definition.platform
-    with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as box:
-        if platform != host_platform and not containers.works(box):
+    with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as container:
+        if platform != host_platform and not containers.can_execute(container):
             report(Message(f"checks not run: this engine is {host_platform}, and does not emulate {platform}"))
             return
         if "vllm" in plan.versions:
-            _require_version(box, plan.versions["vllm"].version)
+            _require_version(container, plan.versions["vllm"].version)
             if platform == host_platform:
-                _import_vllm(box)
+                _import_vllm(container)
             else:
                 report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
-        failed = {wanted: said for wanted in plan.checks if (said := _failure(box, wanted))}
+        failed = {wanted: said for wanted in plan.checks if (said := _failure(container, wanted))}
     if failed:
         owners = ", ".join(dict.fromkeys(f"mods/{wanted.owner}" for wanted in failed))
         raise BuildFailedError(
@@ -88,21 +88,21 @@ def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host
         )
 
 
-def _require_version(box: containers.Box, wanted: str) -> None:
-    ran = box.run(["python3", "-c", _VERSION], timeout=CHECK_SECONDS)
-    said = "" if ran.code else ran.output
+def _require_version(container: containers.Container, wanted: str) -> None:
+    result = container.run(["python3", "-c", _VERSION], timeout=CHECK_SECONDS)
+    said = "" if result.exit_code else result.output
     found = (said.strip().splitlines() or ["of no version"])[-1]
     if found.partition("+")[0] != wanted.partition("+")[0]:
         raise BuildFailedError(f"the image holds vLLM {found}, while {wanted} is pinned")
 
 
-def _import_vllm(box: containers.Box) -> None:
-    ran = box.run(["python3", "-c", "import vllm"], timeout=IMPORT_SECONDS)
-    if ran.code:
-        raise BuildFailedError(f"vLLM cannot be imported in the image:\n{_last_lines(ran.output)}")
+def _import_vllm(container: containers.Container) -> None:
+    result = container.run(["python3", "-c", "import vllm"], timeout=IMPORT_SECONDS)
+    if result.exit_code:
+        raise BuildFailedError(f"vLLM cannot be imported in the image:\n{_last_lines(result.output)}")
 
 
-def _failure(box: containers.Box, wanted: ImageCheck) -> str:
+def _failure(container: containers.Container, wanted: ImageCheck) -> str:
     """What to say of a check that does not hold, or nothing."""
     check = wanted.check
     if wanted.script is not None:
@@ -112,10 +112,10 @@ def _failure(box: containers.Box, wanted: ImageCheck) -> str:
         said = f"{check.file} lacks {check.contains!r}"
     else:
         argv, said = ["test", "-e", str(check.file)], f"{check.file} is not there"
-    ran = box.run(argv, timeout=CHECK_SECONDS, env={"WORKSPACE_DIR": WORKSPACE})
-    if not ran.code:
+    result = container.run(argv, timeout=CHECK_SECONDS, env={"WORKSPACE_DIR": WORKSPACE})
+    if not result.exit_code:
         return ""
-    return "\n".join(part for part in (f"check of mod {wanted.owner}: {said}", _last_lines(ran.output)) if part)
+    return "\n".join(part for part in (f"check of mod {wanted.owner}: {said}", _last_lines(result.output)) if part)
 
 
 def _last_lines(output: str) -> str:

@@ -134,7 +134,7 @@ def _numbers(one: RunningServer) -> tuple[ServerMetrics | None, Rates | None]:
         done = containers.execute(head.engine.endpoint, head.service.id, argv, _LOOK_WAIT)
     except EngineError:  # it has ended in this moment, or is too busy to say
         return None, None
-    if done.code:
+    if done.exit_code:
         return None, None
     (began, first), (ended, second) = json.loads(done.output)
     before, now = metrics.read(first), metrics.read(second)

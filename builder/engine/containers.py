@@ -1,4 +1,4 @@
-"""A short-lived container to look into an image with: what the checks of a finished image run in."""
+"""Short-lived containers, in which the checks of a finished image run."""
 
 from __future__ import annotations
 
@@ -24,58 +24,57 @@ _LONGEST_LIFE = 6 * 3600
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a command did: its exit code, and its output: both streams, as they came."""
+class ExecResult:
+    """The result of a command: its exit code and its output, standard output and standard error as they came."""
 
-    code: int
+    exit_code: int
     output: str
 
 
 @dataclass(frozen=True)
-class Box:
+class Container:
     """A running container."""
 
     endpoint: Endpoint
     id: str
 
-    def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Ran:
+    def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> ExecResult:
         """Runs a command and waits for it, ``timeout`` seconds at most.
 
-        Raises BuildFailedError when the time is over: the container is then killed, and with it everything in it.
+        Raises BuildFailedError when the time is over: the container and everything in it is then killed.
         """
         try:
             return execute(self.endpoint, self.id, argv, timeout, env)
         except SlowError as error:
             _kill(self.endpoint, self.id)
-            said = stream_demux.text(error.partial).rstrip()
-            raise BuildFailedError(
-                f"`{' '.join(argv)}` had not ended after {timeout:g} seconds and was stopped" + (said and f"\n{said}")
-            ) from None
+            output = stream_demux.text(error.partial).rstrip()
+            message = f"`{' '.join(argv)}` had not ended after {timeout:g} seconds and was stopped"
+            raise BuildFailedError(f"{message}\n{output}" if output else message) from None
 
 
 def execute(
-    endpoint: Endpoint, container: str, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None
-) -> Ran:
-    """Runs a command in a running container. Raises faults.SlowError when ``timeout`` seconds are over: the command may
-    then go on, as the container does."""
+    endpoint: Endpoint, container_id: str, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None
+) -> ExecResult:
+    """Runs a command in a running container. Raises SlowError after ``timeout`` seconds; command and container may then
+    go on."""
     body = {
         "Cmd": list(argv),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],
         "AttachStdout": True,
         "AttachStderr": True,
     }
-    exec_id = request(endpoint, "POST", f"/containers/{container}/exec", body=body)["Id"]
+    exec_id = request(endpoint, "POST", f"/containers/{container_id}/exec", body=body)["Id"]
     output = raw(endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": False}, timeout=timeout)
-    code = request(endpoint, "GET", f"/exec/{exec_id}/json")["ExitCode"]
-    return Ran(int(code), stream_demux.text(output))
+    exit_code = request(endpoint, "GET", f"/exec/{exec_id}/json")["ExitCode"]
+    return ExecResult(int(exit_code), stream_demux.text(output))
 
 
-def works(box: Box) -> bool:
-    """Whether the container's programs run at all: those for another processor do where the machine emulates it."""
+def can_execute(container: Container) -> bool:
+    """True if the container's programs run at all: those for another processor need a machine that emulates it."""
     try:
-        return box.run(["true"], timeout=60).code == 0
+        return container.run(["true"], timeout=60).exit_code == 0
     except RefusedError:
-        return False  # what it was started with has ended already
+        return False  # its main process has ended already
 
 
 @contextmanager
@@ -87,11 +86,11 @@ def running(
     workdir: str | None = None,
     network: str = "none",
     mounts: Mapping[str, str] | None = None,
-) -> Iterator[Box]:
-    """A container of ``image`` that only sleeps, for `Box.run`; removed in every case, also on ^C.
+) -> Iterator[Container]:
+    """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
 
-    ``network`` is Docker's network mode, ``mounts`` are folders of the engine's machine with their places inside; where
-    there are any, it runs as root. The image's entrypoint does not run. A process that is killed leaves the
+    ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside; a
+    container with mounts runs as root. The image's entrypoint does not run. A process that is killed leaves the
     container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image.
     """
     body: dict[str, Any] = {
@@ -111,62 +110,62 @@ def running(
             {"Type": "bind", "Source": source, "Target": target} for source, target in mounts.items()
         ]
     try:
-        container = request(endpoint, "POST", "/containers/create", body=body)["Id"]
+        container_id = request(endpoint, "POST", "/containers/create", body=body)["Id"]
     except RefusedError as error:
         if error.status != _NOT_FOUND:
             raise
         raise ImageStateError(f"the engine has no image {image}") from None
     try:
-        request(endpoint, "POST", f"/containers/{container}/start")
-        yield Box(endpoint, container)
+        request(endpoint, "POST", f"/containers/{container_id}/start")
+        yield Container(endpoint, container_id)
     finally:
-        remove(endpoint, container)
+        remove(endpoint, container_id)
 
 
 def labelled(endpoint: Endpoint, label: str) -> list[dict[str, Any]]:
-    """Every container with this label (``key`` or ``key=value``), running or not, as the engine lists it."""
+    """Returns every container with this label (``key`` or ``key=value``), running or not, as the engine lists it."""
     filters = json.dumps({"label": [label]})
     return request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}) or []
 
 
-def output(endpoint: Endpoint, container: str) -> str:
-    """The last lines that a container wrote; empty where it is gone."""
+def output(endpoint: Endpoint, container_id: str) -> str:
+    """Returns the last lines that a container wrote; empty if it no longer exists."""
     query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
     try:
-        return stream_demux.text(raw(endpoint, "GET", f"/containers/{container}/logs", query=query))
+        return stream_demux.text(raw(endpoint, "GET", f"/containers/{container_id}/logs", query=query))
     except RefusedError:
         return ""
 
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
     """Removes every container with this label (``key`` or ``key=value``), running or not; returns how many."""
-    found = labelled(endpoint, label)
-    for container in found:
+    containers = labelled(endpoint, label)
+    for container in containers:
         remove(endpoint, container["Id"])
-    return len(found)
+    return len(containers)
 
 
-def _kill(endpoint: Endpoint, container: str) -> None:
-    # It may have ended in this very moment.
+def _kill(endpoint: Endpoint, container_id: str) -> None:
+    # It may have ended at this very moment.
     with suppress(RefusedError):
-        request(endpoint, "POST", f"/containers/{container}/kill")
+        request(endpoint, "POST", f"/containers/{container_id}/kill")
 
 
-def remove(endpoint: Endpoint, container: str) -> None:
-    """Ends a container at once, and removes it; nothing happens where it is gone."""
+def remove(endpoint: Endpoint, container_id: str) -> None:
+    """Kills and removes a container; does nothing if it no longer exists."""
     try:
-        request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1, "v": 1})
+        request(endpoint, "DELETE", f"/containers/{container_id}", query={"force": 1, "v": 1})
     except RefusedError as error:
         if error.status == _BEING_REMOVED:
-            _await_removal(endpoint, container)
+            _await_removal(endpoint, container_id)
         elif error.status != _NOT_FOUND:
             raise
 
 
-def _await_removal(endpoint: Endpoint, container: str) -> None:
+def _await_removal(endpoint: Endpoint, container_id: str) -> None:
     """Waits for the engine to finish removing a container that it began to remove when its process ended."""
     try:
-        request(endpoint, "POST", f"/containers/{container}/wait", query={"condition": "removed"})
+        request(endpoint, "POST", f"/containers/{container_id}/wait", query={"condition": "removed"})
     except RefusedError as error:
         if error.status != _NOT_FOUND:
             raise

@@ -91,8 +91,8 @@ def _as_root(endpoint: Endpoint, image: str, folder: Path, left: Iterable[Path])
     argv = ["rm", "-rf", "--", *(f"{_INSIDE}/{path.name}" for path in left)]
     mounts = {str(folder): _INSIDE}
     try:
-        with containers.running(endpoint, image, labels={"builder.prune": "compiled"}, mounts=mounts) as box:
-            ran = box.run(argv, timeout=_REMOVING)
+        with containers.running(endpoint, image, labels={"builder.prune": "compiled"}, mounts=mounts) as container:
+            result = container.run(argv, timeout=_REMOVING)
     except BuilderError as error:
         return error.message
-    return ran.output.strip()
+    return result.output.strip()

@@ -114,7 +114,7 @@ def answers(one: RunningServer) -> bool:
     head = one.head
     probe = container.probe(listening_host(head.service), one.port)
     try:
-        return containers.execute(head.engine.endpoint, head.service.id, probe, _ANSWER_WAIT).code == 0
+        return containers.execute(head.engine.endpoint, head.service.id, probe, _ANSWER_WAIT).exit_code == 0
     except EngineError:  # it has ended in this moment, or is too busy to say
         return False
 

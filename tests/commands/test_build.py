@@ -20,10 +20,10 @@ pytestmark = pytest.mark.engine
 def read_file(endpoint: Endpoint, image: str, path: str) -> str:
     from builder.engine import containers
 
-    with containers.running(endpoint, image, labels={"builder.test": "1"}) as box:
-        ran = box.run(["cat", path], timeout=30)
-    assert ran.code == 0, ran.output
-    return ran.output
+    with containers.running(endpoint, image, labels={"builder.test": "1"}) as container:
+        result = container.run(["cat", path], timeout=30)
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_a_recipe_becomes_a_numbered_image_that_serves_its_model(

@@ -58,9 +58,9 @@ def test_the_tree_comes_from_the_mirror_and_nothing_else_differs(
     done = builder("build", "small", "--locked")
     assert f"{upstream.url} did not give" in done.stderr
     assert done.stdout.startswith(f"built {repository}:1 in ")
-    with containers.running(endpoint, f"{repository}:1", labels={}) as box:
-        found = box.run(["sh", "-c", "cd /source && cat serve.py 3rdparty/part/part.py"], timeout=30)
-    assert (found.code, found.output) == (0, "1of it")
+    with containers.running(endpoint, f"{repository}:1", labels={}) as container:
+        found = container.run(["sh", "-c", "cd /source && cat serve.py 3rdparty/part/part.py"], timeout=30)
+    assert (found.exit_code, found.output) == (0, "1of it")
     assert upstream.url in (pinned.builds / repository / "1/bake.json").read_text(encoding="utf-8")
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"
     assert "the same content" in builder("rebuild", f"{repository}:1").stdout

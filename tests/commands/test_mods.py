@@ -96,10 +96,10 @@ def uncached() -> dict[str, str]:
 
 
 def look(endpoint: Endpoint, image: str, script: str) -> str:
-    with containers.running(endpoint, image, labels={"builder.test": "1"}, workdir="/workspace/vllm") as box:
-        ran = box.run(["bash", "-euc", script], timeout=60)
-    assert ran.code == 0, ran.output
-    return ran.output
+    with containers.running(endpoint, image, labels={"builder.test": "1"}, workdir="/workspace/vllm") as container:
+        result = container.run(["bash", "-euc", script], timeout=60)
+    assert result.exit_code == 0, result.output
+    return result.output
 
 
 def mod_layers(endpoint: Endpoint, image: str) -> list[tuple[str, int]]:

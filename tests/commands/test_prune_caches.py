@@ -140,8 +140,10 @@ def test_what_a_container_wrote_as_root_is_removed_in_one(endpoint: Endpoint, so
     environ = {"XDG_CACHE_HOME": str(somebody)}
     own = folder(environ, one.repository, 1)
     own.mkdir(parents=True)
-    with containers.running(endpoint, "debian:bookworm-slim", labels={}, mounts={str(own): "/mnt"}) as box:
-        assert box.run(["sh", "-c", "mkdir -p /mnt/vllm/deep && echo x > /mnt/vllm/deep/kernel"], 60).code == 0
+    with containers.running(endpoint, "debian:bookworm-slim", labels={}, mounts={str(own): "/mnt"}) as container:
+        assert (
+            container.run(["sh", "-c", "mkdir -p /mnt/vllm/deep && echo x > /mnt/vllm/deep/kernel"], 60).exit_code == 0
+        )
     if os.geteuid() == 0:
         for path in (own, *own.parents[:3]):
             os.chown(path, NOBODY, -1)

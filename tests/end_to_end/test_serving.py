@@ -127,8 +127,8 @@ def status(project: Project) -> dict[str, Any]:
 
 
 def baked_template(endpoint: Endpoint, image: str) -> str:
-    with containers.running(endpoint, image, labels={"builder.test": "1"}) as box:
-        return box.run(["cat", f"/workspace/vllm/{TEMPLATE}"], timeout=60).output
+    with containers.running(endpoint, image, labels={"builder.test": "1"}) as container:
+        return container.run(["cat", f"/workspace/vllm/{TEMPLATE}"], timeout=60).output
 
 
 def test_the_parser_reads_back_every_call_that_the_template_renders(endpoint: Endpoint, first: ImageName) -> None:
@@ -198,7 +198,7 @@ def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, se
     assert (now["prompt_tokens"], now["generated_tokens"]) == (counted.prompt_tokens, counted.generated_tokens)
 
     kill = ["sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
-    assert containers.execute(endpoint, served, kill, 30).code == 0
+    assert containers.execute(endpoint, served, kill, 30).exit_code == 0
     now = restarted(cpu)
     assert (now["restarts"], now["requests_running"]) == (1, None)
 

@@ -35,47 +35,47 @@ def left(endpoint: Endpoint, label: str) -> list[str]:
 
 
 def test_commands_run_and_nothing_is_left(endpoint: Endpoint, repository: str, image: str) -> None:
-    with containers.running(endpoint, image, labels={repository: "yes"}, workdir="/usr") as box:
-        assert left(endpoint, f"{repository}=yes") == [box.id]
-        assert box.run(["pwd"], timeout=20) == containers.Ran(0, "/usr\n")
-        ran = box.run(["sh", "-c", 'echo "$X"; echo grün >&2; exit 3'], timeout=20, env={"X": "a b\nc"})
-        assert ran.code == 3
-        assert "a b\nc\n" in ran.output
-        assert "grün\n" in ran.output
-        assert box.run(["nonesuch"], timeout=20).code in {126, 127}
-        long = box.run(["seq", "200000"], timeout=60).output
+    with containers.running(endpoint, image, labels={repository: "yes"}, workdir="/usr") as container:
+        assert left(endpoint, f"{repository}=yes") == [container.id]
+        assert container.run(["pwd"], timeout=20) == containers.ExecResult(0, "/usr\n")
+        result = container.run(["sh", "-c", 'echo "$X"; echo grün >&2; exit 3'], timeout=20, env={"X": "a b\nc"})
+        assert result.exit_code == 3
+        assert "a b\nc\n" in result.output
+        assert "grün\n" in result.output
+        assert container.run(["nonesuch"], timeout=20).exit_code in {126, 127}
+        long = container.run(["seq", "200000"], timeout=60).output
         assert long.splitlines()[-1] == "200000"
         assert len(long.splitlines()) == 200_000
     assert left(endpoint, repository) == []
 
 
 def test_no_network_unless_asked_for(endpoint: Endpoint, repository: str, image: str) -> None:
-    with containers.running(endpoint, image, labels={repository: ""}) as box:
-        assert box.run(["ls", "/sys/class/net"], timeout=20).output.split() == ["lo"]
-    with containers.running(endpoint, image, labels={repository: ""}, network="host") as box:
-        assert len(box.run(["ls", "/sys/class/net"], timeout=20).output.split()) > 1
+    with containers.running(endpoint, image, labels={repository: ""}) as container:
+        assert container.run(["ls", "/sys/class/net"], timeout=20).output.split() == ["lo"]
+    with containers.running(endpoint, image, labels={repository: ""}, network="host") as container:
+        assert len(container.run(["ls", "/sys/class/net"], timeout=20).output.split()) > 1
 
 
 def test_the_working_directory_is_the_images(endpoint: Endpoint, repository: str, image: str) -> None:
-    with containers.running(endpoint, image, labels={repository: ""}) as box:
-        assert box.run(["pwd"], timeout=20).output == "/tmp\n"
+    with containers.running(endpoint, image, labels={repository: ""}) as container:
+        assert container.run(["pwd"], timeout=20).output == "/tmp\n"
 
 
 def test_the_time_limit_holds(endpoint: Endpoint, repository: str, image: str) -> None:
     began = time.monotonic()
     with (
         pytest.raises(BuildFailedError, match=r"had not ended after 4 seconds and was stopped\nbegun") as caught,
-        containers.running(endpoint, image, labels={repository: ""}) as box,
+        containers.running(endpoint, image, labels={repository: ""}) as container,
     ):
-        box.run(["sh", "-c", "echo begun; sleep 600"], timeout=4)
+        container.run(["sh", "-c", "echo begun; sleep 600"], timeout=4)
     assert caught.value.exit_code == 6
     assert time.monotonic() - began < 30
     assert left(endpoint, repository) == []
 
 
 def test_a_command_that_floods_is_stopped_in_time(endpoint: Endpoint, repository: str, image: str) -> None:
-    with pytest.raises(BuildFailedError), containers.running(endpoint, image, labels={repository: ""}) as box:
-        box.run(["sh", "-c", "while :; do echo x; sleep 0.01; done"], timeout=1)
+    with pytest.raises(BuildFailedError), containers.running(endpoint, image, labels={repository: ""}) as container:
+        container.run(["sh", "-c", "while :; do echo x; sleep 0.01; done"], timeout=1)
 
 
 def test_an_error_inside_the_block_removes_it(endpoint: Endpoint, repository: str, image: str) -> None:
@@ -103,10 +103,11 @@ def test_leftovers_are_found_by_label(endpoint: Endpoint, repository: str, image
 
 CHILD = """\
 import os, sys
-from builder.engine import containers, endpoint
-with containers.running(endpoint.find(os.environ), sys.argv[1], labels={sys.argv[2]: ""}) as box:
-    print(box.id, flush=True)
-    box.run(["sleep", "600"], timeout=600)
+from builder.engine import containers
+from builder.engine.client import endpoint
+with containers.running(endpoint.find(os.environ), sys.argv[1], labels={sys.argv[2]: ""}) as container:
+    print(container.id, flush=True)
+    container.run(["sleep", "600"], timeout=600)
 """
 
 
@@ -134,7 +135,7 @@ def test_ending_by_signal(
 def test_over_tcp(endpoint: Endpoint, repository: str, image: str, tcp: str) -> None:
     from dataclasses import replace
 
-    with containers.running(replace(endpoint, host=tcp), image, labels={repository: ""}) as box:
-        assert box.run(["sh", "-c", "echo out; exit 4"], timeout=20) == containers.Ran(4, "out\n")
+    with containers.running(replace(endpoint, host=tcp), image, labels={repository: ""}) as container:
+        assert container.run(["sh", "-c", "echo out; exit 4"], timeout=20) == containers.ExecResult(4, "out\n")
         with pytest.raises(BuildFailedError):
-            box.run(["sleep", "600"], timeout=1)
+            container.run(["sleep", "600"], timeout=1)

@@ -229,8 +229,9 @@ def test_an_error_in_the_display_ends_the_build(endpoint: Endpoint, repository: 
 CHILD = """\
 import os, sys
 from pathlib import Path
-from builder.engine import bake, endpoint
-from builder.engine.progress import StepOutput
+from builder.engine.buildkit import bake
+from builder.engine.client import endpoint
+from builder.engine.buildkit.progress import StepOutput
 def show(event):
     if isinstance(event, StepOutput):
         print("running", flush=True)

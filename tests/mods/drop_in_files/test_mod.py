@@ -21,7 +21,7 @@ def test_it_only_drops_files() -> None:
 @pytest.mark.engine
 @pytest.mark.image
 def test_the_files_are_in_the_image_as_they_are_in_the_mod(endpoint: Endpoint, cpu: CpuImages) -> None:
-    with containers.running(endpoint, cpu.modded, labels={"builder.test": "1"}) as box:
+    with containers.running(endpoint, cpu.modded, labels={"builder.test": "1"}) as container:
         for file in ("system-prompt.txt", "notes/about.md"):
-            baked = box.run(["cat", f"/workspace/vllm/{file}"], timeout=60).output
+            baked = container.run(["cat", f"/workspace/vllm/{file}"], timeout=60).output
             assert baked == (releases.folder_of(NAME) / file).read_text(encoding="utf-8")
