@@ -18,7 +18,7 @@ from builder.engine.client import endpoint as endpoints
 from builder.engine.client.endpoint import Endpoint
 from builder.errors import EngineError
 from builder.project import Project
-from tests import projects
+from tests import interrupts, projects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +29,10 @@ BASE = "debian:bookworm-slim"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="write the golden files anew instead of comparing")
+
+
+def pytest_configure() -> None:
+    interrupts.restore()
 
 
 @pytest.fixture(scope="session")
