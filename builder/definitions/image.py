@@ -14,7 +14,7 @@ from builder.yaml import yaml_file
 if TYPE_CHECKING:
     from builder.project import Project
 
-Value = str | int | float | bool
+ArgumentValue = str | int | float | bool
 # The packages that each source is built into: a requirement for one of them is met by building it.
 MAKES = {"vllm": ("vllm",), "flashinfer": ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")}
 
@@ -30,7 +30,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class PythonWants:
+class PythonRequirements:
     """The Python packages asked for. ``version`` is the image's Python (``3.12``), ``glibc`` its C library (``2.39``),
     ``without`` names packages that are never installed though others ask for them, ``indexes`` are those of single
     packages, of the sources too, ``build`` is what it takes to build the sources that come from git."""
@@ -89,8 +89,8 @@ class ImageDefinition:
     base: str | None
     parent: str | None
     sources: dict[str, Source]
-    python: PythonWants | None
-    args: dict[str, Value]
+    python: PythonRequirements | None
+    args: dict[str, ArgumentValue]
     mods: tuple[str, ...]
     template: str
     parts: dict[str, str]
@@ -182,10 +182,10 @@ def _source(data: dict[str, Any]) -> Source:
     return GitSource(data["git"], data["ref"], tuple(data.get("pulls", ())), tuple(data.get("requirements", ())))
 
 
-def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonWants:
+def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonRequirements:
     indexes = [Index(i["url"], tuple(map(canonical, i["packages"]))) for i in data.get("indexes", ())]
     indexes += [Index(wheel.index, (wheel.package,), local=False) for wheel in wheels if wheel.index]
-    return PythonWants(
+    return PythonRequirements(
         version=data["version"],
         glibc=data.get("glibc", "2.39"),
         packages=tuple(data["packages"]),

@@ -45,7 +45,7 @@ def load(
 def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefinition:
     own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
     for key, value in own.items():
-        if not isinstance(value, image.Value):
+        if not isinstance(value, image.ArgumentValue):
             raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")
     return replace(definition, platform=overrides.platform or definition.platform, args={**definition.args, **own})
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Serving:
+class ServeSettings:
     """``gpus`` all or none, Docker's ``network`` and ``ipc`` modes, and the size of the shared memory where ``ipc`` is
     private. What nobody says is as a GPU needs it."""
 
@@ -22,7 +22,7 @@ class Serving:
     shm_size: str = "16g"
 
 
-def of(project: Project, definition: str) -> Serving:
+def of(project: Project, definition: str) -> ServeSettings:
     """How images of ``definition`` are served: what its file says, then those that it stands on. A definition that is
     gone says nothing. Raises FileProblemsError for a wrong file."""
     said: dict[str, str] = {}
@@ -36,4 +36,4 @@ def of(project: Project, definition: str) -> Serving:
         data = read_checked(path, project.relative(path), "image")
         said = {**data.get("serve", {}), **said}
         name = data.get("from")
-    return Serving(**said)
+    return ServeSettings(**said)

@@ -16,7 +16,7 @@ from builder.sources import python
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.definitions.image import ImageDefinition, PythonWants
+    from builder.definitions.image import ImageDefinition, PythonRequirements
     from builder.pinning.resolver import Resolver
 
 # Both are compiled against the torch that the image runs, and FlashInfer's wheels of kernels import the package itself.
@@ -25,7 +25,7 @@ _BUILT_AGAINST = ("torch",)
 
 def to_run(
     definition: ImageDefinition,
-    wants: PythonWants,
+    wants: PythonRequirements,
     pins: Pins,
     held: tuple[LockedPackage, ...],
     resolver: Resolver,
@@ -51,7 +51,7 @@ def to_run(
 
 def to_build(
     definition: ImageDefinition,
-    wants: PythonWants,
+    wants: PythonRequirements,
     pins: Pins,
     held: tuple[LockedPackage, ...],
     resolver: Resolver,
@@ -103,7 +103,7 @@ def _named_by_sources(definition: ImageDefinition, pins: Pins, resolver: Resolve
 
 
 def _runtime_requirements(
-    definition: ImageDefinition, wants: PythonWants, named: Mapping[str, tuple[str, ...]]
+    definition: ImageDefinition, wants: PythonRequirements, named: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
     """All that the image installs: wheels, packages, what its sources need, and uv, which installs the others."""
     from_sources = (line for lines in named.values() for line in lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.image import MAKES, GitSource, PythonWants, WheelSource
+from builder.definitions.image import MAKES, GitSource, PythonRequirements, WheelSource
 from builder.definitions.package_name import canonical
 from builder.errors import UsageError
 from builder.lock.pins import GitPin
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from builder.sources.environment import Settings
 
 # For a version that no definition pins: the Python files are the same in the wheels of all platforms.
-_ANY = PythonWants(version="3.12", glibc="2.39", packages=())
+_ANY = PythonRequirements(version="3.12", glibc="2.39", packages=())
 _ANY_PLATFORM = "linux/arm64"
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.mods.mod import Drop, Mod
+    from builder.definitions.mods.mod import FileCopy, Mod
     from builder.lock.model import Version
     from builder.plan.python import PackageGroup
 
@@ -57,7 +57,7 @@ class TemplateMod:
     has_files: bool
     changes_files: bool
     packages: tuple[str, ...]
-    drops: tuple[Drop, ...]
+    drops: tuple[FileCopy, ...]
     patches: tuple[TemplatePatch, ...]
     env: tuple[tuple[str, str], ...]
     host_mounts: tuple[str, ...] = HOST_MOUNTS

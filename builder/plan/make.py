@@ -16,7 +16,7 @@ from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, fi
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.definitions.image import ImageDefinition, Value
+    from builder.definitions.image import ArgumentValue, ImageDefinition
     from builder.definitions.mods.mod import Mod
     from builder.definitions.recipes.recipe import Recipe
     from builder.lock.pins import Pins
@@ -194,7 +194,9 @@ def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:
     )
 
 
-def _metadata(base: str, args: Mapping[str, Value], versions: Mapping[str, Version], created: str) -> StagedFile:
+def _metadata(
+    base: str, args: Mapping[str, ArgumentValue], versions: Mapping[str, Version], created: str
+) -> StagedFile:
     """The keys that existing tools read from an image, of all that it stands on; JSON strings are YAML too."""
     vllm = versions.get("vllm")
     flashinfer = versions.get("flashinfer")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.mods.mod import Check, Mod
+    from builder.definitions.mods.mod import Mod, ModCheck
     from builder.lock.model import Version
     from builder.lock.pins import Pins
 
@@ -48,7 +48,7 @@ class ImageCheck:
     """A check in the finished image, the mod that asks for it, and the text of its script where it is one."""
 
     owner: str
-    check: Check
+    check: ModCheck
     script: str | None = None
 
 

@@ -13,7 +13,7 @@ from builder.lock.pins import LockedPackage, PythonPin
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.definitions.image import ImageDefinition, PythonWants
+    from builder.definitions.image import ImageDefinition, PythonRequirements
     from builder.lock.pins import SourcePin
     from builder.sources.environment import Settings
 
@@ -28,7 +28,7 @@ class Request:
     """One closure to resolve: the Python and the indexes that are wanted, what was asked for as images.lock records it,
     and the requirements that uv is given. What is in the closure ``before`` keeps its version where that will do."""
 
-    wants: PythonWants
+    wants: PythonRequirements
     asked: tuple[str, ...]
     requirements: tuple[str, ...]
     platform: str
@@ -60,12 +60,12 @@ def wanted(
     return (*_environment(wants), *below, *wheels, *wants.packages, *files, *_limits(wants))
 
 
-def wanted_to_build(wants: PythonWants) -> tuple[str, ...]:
+def wanted_to_build(wants: PythonRequirements) -> tuple[str, ...]:
     """All that is asked for to build the sources taken from git, as images.lock records it."""
     return (*_environment(wants), *wants.build, *_limits(wants))
 
 
-def _environment(wants: PythonWants) -> tuple[str, ...]:
+def _environment(wants: PythonRequirements) -> tuple[str, ...]:
     return (f"python {wants.version}, glibc {wants.glibc}",)
 
 
@@ -76,7 +76,7 @@ def _digest(packages: tuple[LockedPackage, ...]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _limits(wants: PythonWants) -> tuple[str, ...]:
+def _limits(wants: PythonRequirements) -> tuple[str, ...]:
     return (
         *(f"without {name}" for name in wants.without),
         *(f"{name} from {index.url}" for index in wants.indexes for name in index.packages),

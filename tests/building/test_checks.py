@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.building import checks
-from builder.definitions.mods.mod import Check
+from builder.definitions.mods.mod import ModCheck
 from builder.engine import containers
 from builder.engine.client import versions
 from builder.engine.client.endpoint import Endpoint, environment
@@ -90,7 +90,7 @@ def check(endpoint: Endpoint, image: str, platform: str, host: str, *wanted: Ima
 
 
 def contains(text: str) -> ImageCheck:
-    return ImageCheck("template", Check(file="chat.jinja", contains=text), None)
+    return ImageCheck("template", ModCheck(file="chat.jinja", contains=text), None)
 
 
 def test_an_image_as_it_was_planned(endpoint: Endpoint, make: Make, host: str) -> None:

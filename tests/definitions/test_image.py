@@ -50,7 +50,7 @@ mods: [template]
     )
     assert definition.platform == "linux/arm64"
     assert definition.sources == {"vllm": image.WheelSource("vllm==0.19.1")}
-    assert definition.python == image.PythonWants(
+    assert definition.python == image.PythonRequirements(
         version="3.12",
         glibc="2.39",
         packages=("transformers>=5", "ray[default]"),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions import serving
-from builder.definitions.serving import Serving
+from builder.definitions.serving import ServeSettings
 from builder.errors import FileProblemsError
 from tests import projects, shipped_files
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def test_what_nobody_says_is_as_a_gpu_needs_it(tmp_path: Path) -> None:
-    assert serving.of(projects.make(tmp_path), "small") == Serving("all", "host", "host", "16g")
-    assert serving.of(projects.make(tmp_path / "b"), "gone") == Serving()
+    assert serving.of(projects.make(tmp_path), "small") == ServeSettings("all", "host", "host", "16g")
+    assert serving.of(projects.make(tmp_path / "b"), "gone") == ServeSettings()
 
 
 def test_a_definition_says_what_the_ones_below_do_not(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_definition_says_what_the_ones_below_do_not(tmp_path: Path) -> None:
     projects.write(file, below)
     above = "repository: up\ndescription: d\nplatform: host\nfrom: small\nserve: {shm_size: 1g}\n"
     projects.write(tmp_path / "dockerfiles/up/image.yaml", above)
-    assert serving.of(project, "up") == Serving("none", "host", "private", "1g")
+    assert serving.of(project, "up") == ServeSettings("none", "host", "private", "1g")
 
 
 @pytest.mark.parametrize("text", ["serve: {gpus: 2}", "serve: {shm_size: lots}", "serve: {privileged: true}"])
@@ -40,4 +40,4 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> None:
 def test_the_shipped_images_need_a_gpu_but_one() -> None:
     project = shipped_files.project()
     assert serving.of(project, "cpu").gpus == "none"
-    assert serving.of(project, "flashqla") == Serving()
+    assert serving.of(project, "flashqla") == ServeSettings()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions import image
-from builder.definitions.image import Index, PythonWants, Source, WheelSource
+from builder.definitions.image import Index, PythonRequirements, Source, WheelSource
 from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, Pins, PythonPin, WheelPin
 from builder.pinning import packages
@@ -96,7 +96,7 @@ def test_a_wheel_of_an_index_of_its_own_is_found_there(tmp_path: Path, reach: pa
     with serving(tmp_path / "commit") as server:
         index = f"{server.url}/cu130"
         source = WheelSource("vllm", index)
-        wants = PythonWants("3.12", "2.39", (), indexes=(Index(index, ("vllm",), local=False),))
+        wants = PythonRequirements("3.12", "2.39", (), indexes=(Index(index, ("vllm",), local=False),))
         pins = Pins(
             sources={"vllm": WheelPin(source.asked, "0.23.1.dev5+gabc")},
             python=closure(LockedPackage("vllm", "0.23.1.dev5+gabc", (sha256(made),))),

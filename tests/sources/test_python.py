@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions import image
-from builder.definitions.image import GitSource, Index, PythonWants, WheelSource
+from builder.definitions.image import GitSource, Index, PythonRequirements, WheelSource
 from builder.errors import SourceError
 from builder.lock.pins import GitPin, LockedPackage, PythonPin
 from builder.sources import python
@@ -19,11 +19,11 @@ from tests.sources.wheelhouse import make_index, make_wheel, sha256
 if TYPE_CHECKING:
     from pathlib import Path
 
-WANTS = PythonWants(version="3.12", glibc="2.39", packages=("serve>=1",))
+WANTS = PythonRequirements(version="3.12", glibc="2.39", packages=("serve>=1",))
 
 
 def resolve(
-    wants: PythonWants,
+    wants: PythonRequirements,
     platform: str,
     settings: Settings,
     held: tuple[LockedPackage, ...] = (),

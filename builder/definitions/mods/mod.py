@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Drop:
+class FileCopy:
     """A file or folder ``source`` of the mod that is put at ``to``: absolute, or from the workspace. ``.``, or a slash
     at the end, means into that folder; otherwise ``to`` is its own new path. A folder is merged into one already there.
     """
@@ -25,7 +25,7 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Patch:
+class ModPatch:
     """A unified diff ``file`` of the mod, applied in the folder that holds ``package``, an importable one: so a diff of
     the package's repository fits with ``strip`` 1.
 
@@ -40,7 +40,7 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Check:
+class ModCheck:
     """What must hold in the finished image: a file is there, contains a text, or a script of the mod ends with 0."""
 
     file: str | None = None
@@ -63,10 +63,10 @@ class Mod:
     described: bool
     run: str | None
     network: bool
-    checks: tuple[Check, ...]
+    checks: tuple[ModCheck, ...]
     files: tuple[ModFile, ...]
-    drops: tuple[Drop, ...]
-    patches: tuple[Patch, ...]
+    drops: tuple[FileCopy, ...]
+    patches: tuple[ModPatch, ...]
     packages: tuple[str, ...]
     env: dict[str, str]
     requires: dict[str, str]

@@ -45,7 +45,7 @@ class ModFile:
 
 
 @dataclass(frozen=True)
-class Contents:
+class ModContents:
     """What a mod is made of: the text of its mod.yaml, or None where it has none, and its files by path. ``yaml_file``
     is what errors call the mod.yaml, ``place`` what they call the mod."""
 
@@ -55,7 +55,7 @@ class Contents:
     files: tuple[ModFile, ...]
 
 
-def read_folder(folder: Path, shown: str) -> Contents:
+def read_folder(folder: Path, shown: str) -> ModContents:
     """The mod in ``folder``, called ``shown`` in errors.
 
     Raises FileProblemsError with all that is wrong with its files; one that is too large is not read.
@@ -87,10 +87,10 @@ def read_folder(folder: Path, shown: str) -> Contents:
         raise FileProblemsError(tuple(wrong))
     described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
     text = read_text(described, name) if described.is_file() else None
-    return Contents(shown, name, text, _sorted(found))
+    return ModContents(shown, name, text, _sorted(found))
 
 
-def read_zip(path: Path, shown: str) -> Contents:
+def read_zip(path: Path, shown: str) -> ModContents:
     """The mod in the zip file ``path``: its files at the top, or all in one folder.
 
     Raises FileProblemsError with all that is wrong with it: among others names that lead out of it, links, encryption,
@@ -115,7 +115,7 @@ def read_zip(path: Path, shown: str) -> Contents:
         yaml = None if text is None else text.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise FileProblemsError((Problem(Location(name), "not UTF-8 text"),)) from None
-    return Contents(shown, name, yaml, _sorted(f for f in files if _NOT_BAKED.isdisjoint(f.path.split("/"))))
+    return ModContents(shown, name, yaml, _sorted(f for f in files if _NOT_BAKED.isdisjoint(f.path.split("/"))))
 
 
 def _below(folder: Path) -> list[Path]:

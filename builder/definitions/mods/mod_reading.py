@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions.mods import mod_files, mod_problems
-from builder.definitions.mods.mod import Check, Drop, Mod, Patch
+from builder.definitions.mods.mod import FileCopy, Mod, ModCheck, ModPatch
 from builder.definitions.reading import checked
 from builder.errors import FileProblemsError, Location, Problem, UsageError
 from builder.suggestions import did_you_mean
@@ -17,7 +17,7 @@ from builder.suggestions import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from builder.definitions.mods.mod_files import Contents
+    from builder.definitions.mods.mod_files import ModContents
     from builder.project import Project
 
 # How long a script may take, in seconds, where mod.yaml says nothing: kernels that are compiled take a while.
@@ -62,10 +62,10 @@ def load(project: Project, asked: str) -> Mod:
         described=described,
         run=data.get("run"),
         network=data.get("network", not described or bool(data.get("packages"))),
-        checks=tuple(Check(**check) for check in data.get("check", ())),
+        checks=tuple(ModCheck(**check) for check in data.get("check", ())),
         files=contents.files,
-        drops=tuple(Drop(drop["from"].rstrip("/"), drop["to"]) for drop in data.get("files", ())),
-        patches=tuple(Patch(**patch) for patch in data.get("patches", ())),
+        drops=tuple(FileCopy(drop["from"].rstrip("/"), drop["to"]) for drop in data.get("files", ())),
+        patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
         packages=tuple(data.get("packages", ())),
         env={key: str(value) for key, value in data.get("env", {}).items()},
         requires=dict(data.get("requires", {})),
@@ -103,7 +103,7 @@ def load_all(project: Project, asked: Iterable[str]) -> tuple[Mod, ...]:
     return tuple(found)
 
 
-def _contents(project: Project, name: str) -> Contents:
+def _contents(project: Project, name: str) -> ModContents:
     folder, archive = project.mods / name, project.mods / f"{name}.zip"
     if not archive.is_file():
         return mod_files.read_folder(folder, f"mods/{name}")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.definitions.recipes import arguments, filling, placeholders, shell_reading
-from builder.definitions.recipes.filling import Filling
-from builder.definitions.recipes.placeholders import Misread, Piece, Placeholder, Value
+from builder.definitions.recipes.filling import PlaceholderValues
+from builder.definitions.recipes.placeholders import CommandProblem, Piece, Placeholder, Scalar
 from builder.errors import FileProblemsError, Problem, UsageError
 from builder.yaml import yaml_file
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.definitions.recipes.recipe import Recipe
-    from builder.definitions.recipes.shell import Scanned
+    from builder.definitions.recipes.shell import ParsedCommand
 
 # The keys that the community's launchers set from their options, with what else recipes call them, and vLLM's option.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -58,7 +58,7 @@ def render(recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str] = 
     if wrong:
         raise FileProblemsError(wrong)
     given, options = _overridden(recipe, pieces, overrides)
-    values = Filling({**_defaults(recipe), **given}, frozenset(given))
+    values = PlaceholderValues({**_defaults(recipe), **given}, frozenset(given))
     wrong = _unfit(recipe, pieces, scanned, values)
     if wrong:
         raise FileProblemsError(wrong)
@@ -81,17 +81,17 @@ def render(recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str] = 
 def problems(recipe: Recipe) -> tuple[Problem, ...]:
     """Everything in the recipe's command that keeps it from being rendered with its own defaults."""
     pieces, scanned, wrong = _read(recipe)
-    return tuple(sorted((*wrong, *_unfit(recipe, pieces, scanned, Filling(_defaults(recipe))))))
+    return tuple(sorted((*wrong, *_unfit(recipe, pieces, scanned, PlaceholderValues(_defaults(recipe))))))
 
 
-def env_text(value: Value) -> str:
+def env_text(value: Scalar) -> str:
     """A value of ``env`` as the container gets it: true and false as YAML writes them, nothing for an empty one."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
 
 
-def _read(recipe: Recipe) -> tuple[tuple[Piece, ...], Scanned, tuple[Problem, ...]]:
+def _read(recipe: Recipe) -> tuple[tuple[Piece, ...], ParsedCommand, tuple[Problem, ...]]:
     pieces, misread = placeholders.parse(recipe.command)
     scanned = shell_reading.scan(pieces)
     wrong = tuple(_problem(recipe, one) for one in (*misread, *scanned.wrong))
@@ -100,7 +100,7 @@ def _read(recipe: Recipe) -> tuple[tuple[Piece, ...], Scanned, tuple[Problem, ..
     return pieces, scanned, wrong
 
 
-def _defaults(recipe: Recipe) -> dict[str, Value]:
+def _defaults(recipe: Recipe) -> dict[str, Scalar]:
     return {"model": recipe.model, **recipe.defaults} if recipe.model else dict(recipe.defaults)
 
 
@@ -139,13 +139,15 @@ def _revision(recipe: Recipe, words: Sequence[str]) -> tuple[str, ...]:
     return ("--revision", recipe.revision)
 
 
-def _unfit(recipe: Recipe, pieces: tuple[Piece, ...], scanned: Scanned, values: Filling) -> tuple[Problem, ...]:
+def _unfit(
+    recipe: Recipe, pieces: tuple[Piece, ...], scanned: ParsedCommand, values: PlaceholderValues
+) -> tuple[Problem, ...]:
     """The placeholders that have no value, or one that cannot stand there."""
     found = [one for piece in pieces if isinstance(piece, Placeholder) for one in _unfit_value(piece, values)]
     return tuple(_problem(recipe, one) for one in found or filling.unquotable(scanned, values))
 
 
-def _unfit_value(piece: Placeholder, values: Filling) -> list[Misread]:
+def _unfit_value(piece: Placeholder, values: PlaceholderValues) -> list[CommandProblem]:
     if piece.key not in values.values:
         said = f"no value for {{{piece.key}}}; there are: {', '.join(sorted(values.values)) or 'none'}"
     else:
@@ -153,7 +155,7 @@ def _unfit_value(piece: Placeholder, values: Filling) -> list[Misread]:
             said = f"the value of {{{piece.key}}} holds a NUL character" if "\0" in values.text(piece) else ""
         except ValueError as error:
             said = f"`{piece.written}`: {error}"
-    return [Misread(piece.written, piece.offset, said)] if said else []
+    return [CommandProblem(piece.written, piece.offset, said)] if said else []
 
 
 def _require_no_nul(texts: Sequence[str]) -> None:
@@ -162,7 +164,7 @@ def _require_no_nul(texts: Sequence[str]) -> None:
             raise UsageError(f"{text!r}: an argument cannot hold a NUL character")
 
 
-def _problem(recipe: Recipe, misread: Misread) -> Problem:
+def _problem(recipe: Recipe, misread: CommandProblem) -> Problem:
     earlier = recipe.command.count(misread.written, 0, misread.offset)
     location = yaml_file.location_within(recipe.text, recipe.file, ("command",), misread.written, earlier)
     return Problem(location, misread.message)

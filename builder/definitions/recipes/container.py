@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.recipe import Recipe
-    from builder.definitions.serving import Serving
+    from builder.definitions.serving import ServeSettings
 
 LABEL = "builder.serve"
 
@@ -54,7 +54,7 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Health:
+class HealthCheck:
     """How the engine tells that the server answers: ``argv`` run in the container, and times in seconds. Failures count
     only after ``start_period``. `run` asks less often once it has answered, as `exports.api` says."""
 
@@ -83,7 +83,7 @@ class ContainerSettings:
     shm_size: str
     mounts: tuple[Mount, ...]
     labels: dict[str, str]
-    health: Health | None
+    health: HealthCheck | None
     ulimits: dict[str, int]
     restart: str = "unless-stopped"
     init: bool = True
@@ -92,7 +92,7 @@ class ContainerSettings:
 
 
 def settings(
-    recipe: Recipe, command: ServeCommand, serving: Serving, image: tuple[str, int], environ: Mapping[str, str]
+    recipe: Recipe, command: ServeCommand, serving: ServeSettings, image: tuple[str, int], environ: Mapping[str, str]
 ) -> ContainerSettings:
     """The container that serves ``recipe`` with ``command`` from ``image`` (its repository and number).
 
@@ -153,10 +153,10 @@ def _compile_caches(environ: Mapping[str, str], repository: str, number: int) ->
     return tuple(Mount(f"{folder}/{name}", f"{HOME}/{inside}") for name, inside in COMPILE_CACHES.items())
 
 
-def _health(command: ServeCommand) -> Health | None:
+def _health(command: ServeCommand) -> HealthCheck | None:
     if command.port is None:
         return None
-    return Health(probe(arguments.reached_at(command.host), command.port))
+    return HealthCheck(probe(arguments.reached_at(command.host), command.port))
 
 
 def probe(host: str, port: int) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from builder.definitions.recipes import outline
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from builder.definitions.recipes.outline import Line
+    from builder.definitions.recipes.outline import RecipeLine
 
 # The keys whose values are blocks of indented lines.
 _MAPPINGS = frozenset({"defaults", "env"})
@@ -23,14 +23,14 @@ STEP = "  "
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostIndentation:
     """Lines of one block, by number, with what is to be said of them."""
 
     numbers: tuple[int, ...]
     message: str
 
 
-def find(text: str, keys: Collection[str]) -> Iterator[Lost]:
+def find(text: str, keys: Collection[str]) -> Iterator[LostIndentation]:
     """The blocks that lost their indentation. ``keys`` are those that a recipe has."""
     for key, block in groupby(outline.lines(text, keys), lambda line: line.key):
         head, *rest = block
@@ -40,11 +40,11 @@ def find(text: str, keys: Collection[str]) -> Iterator[Lost]:
             yield from _lost_command(head, rest)
 
 
-def _value(head: Line) -> str:
+def _value(head: RecipeLine) -> str:
     return head.text.partition(":")[2].partition(" #")[0].strip()
 
 
-def _lost_entries(head: Line, rest: list[Line], keys: Collection[str]) -> Iterator[Lost]:
+def _lost_entries(head: RecipeLine, rest: list[RecipeLine], keys: Collection[str]) -> Iterator[LostIndentation]:
     lost = []
     for line in rest:
         entry = _ENTRY.match(line.text)
@@ -54,10 +54,10 @@ def _lost_entries(head: Line, rest: list[Line], keys: Collection[str]) -> Iterat
         names = ", ".join(f"`{name}`" for _, name in lost)
         they = "they belong" if len(lost) > 1 else "it belongs"
         said = f"{names}: the indentation is lost; {they} to `{head.key}` (line {head.number}), two spaces in"
-        yield Lost(tuple(number for number, _ in lost), said)
+        yield LostIndentation(tuple(number for number, _ in lost), said)
 
 
-def _lost_command(head: Line, rest: list[Line]) -> Iterator[Lost]:
+def _lost_command(head: RecipeLine, rest: list[RecipeLine]) -> Iterator[LostIndentation]:
     written = [line.number for line in rest if not line.is_blank and not line.is_comment]
     # A comment at the margin ends the block: after the last line of the command that is as good as any other place.
     inside = [line for line in rest if (written and line.number < written[-1]) or line.number in written]
@@ -66,4 +66,4 @@ def _lost_command(head: Line, rest: list[Line]) -> Iterator[Lost]:
         which = f"lines {lost[0]} to {lost[-1]}" if len(lost) > 1 else f"line {lost[0]}"
         they = "they belong" if len(lost) > 1 else "it belongs"
         said = f"the indentation of {which} is lost; {they} to `{head.key}` (line {head.number}), two spaces in"
-        yield Lost(tuple(lost), said)
+        yield LostIndentation(tuple(lost), said)

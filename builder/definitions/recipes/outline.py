@@ -15,7 +15,7 @@ _BLANKS = "\u00a0\u200b\u2060\ufeff"
 
 
 @dataclass(frozen=True)
-class Line:
+class RecipeLine:
     """A line, its number from 1, the key of the recipe that it belongs to, and whether the key itself stands in it."""
 
     number: int
@@ -32,7 +32,7 @@ class Line:
         return not self.text.strip()
 
 
-def lines(text: str, keys: Collection[str]) -> Iterator[Line]:
+def lines(text: str, keys: Collection[str]) -> Iterator[RecipeLine]:
     """The lines of a recipe whose keys are ``keys``; those before the first one belong to ``""``."""
     key = ""
     for number, line in enumerate(text.split("\n"), 1):
@@ -40,4 +40,4 @@ def lines(text: str, keys: Collection[str]) -> Iterator[Line]:
         is_key = bool(found and found["key"] in keys)
         if found and is_key:
             key = found["key"]
-        yield Line(number, line, key, is_key)
+        yield RecipeLine(number, line, key, is_key)

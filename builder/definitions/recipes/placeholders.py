@@ -18,7 +18,7 @@ _FIELD = re.compile(r"\{(?P<key>[A-Za-z_][A-Za-z0-9_-]*)(?:!(?P<conversion>[rsa]
 
 _CONVERSIONS: dict[str, Callable[[object], str]] = {"r": repr, "s": str, "a": ascii}
 
-Value = str | int | float | bool | None
+Scalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Misread:
+class CommandProblem:
     """Something at ``offset`` that is no template."""
 
     written: str
@@ -52,10 +52,10 @@ class Misread:
 Piece = Literal | Placeholder
 
 
-def parse(template: str) -> tuple[tuple[Piece, ...], tuple[Misread, ...]]:
+def parse(template: str) -> tuple[tuple[Piece, ...], tuple[CommandProblem, ...]]:
     """The pieces of a template in order, and everything in it that cannot be meant."""
     pieces: list[Piece] = []
-    wrong = [Misread("\0", at, "a NUL character") for at, char in enumerate(template) if char == "\0"]
+    wrong = [CommandProblem("\0", at, "a NUL character") for at, char in enumerate(template) if char == "\0"]
     end = 0
     for found in _TOKEN.finditer(template):
         if found.start() > end:
@@ -70,7 +70,7 @@ def parse(template: str) -> tuple[tuple[Piece, ...], tuple[Misread, ...]]:
             conversion, spec = field["conversion"] or "", field["spec"] or ""
             pieces.append(Placeholder(field["key"], written, found.start(), conversion, spec))
         else:
-            wrong.append(Misread(written, found.start(), _why(written)))
+            wrong.append(CommandProblem(written, found.start(), _why(written)))
     if end < len(template):
         pieces.append(Literal(template[end:], end))
     return tuple(pieces), tuple(wrong)
@@ -89,7 +89,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def text_of(placeholder: Placeholder, value: Value) -> str:
+def text_of(placeholder: Placeholder, value: Scalar) -> str:
     """The text that stands in place of a placeholder; an empty value gives none.
 
     Raises ValueError where the value does not take the placeholder's format.

@@ -12,8 +12,8 @@ from builder.yaml import schema_check, yaml_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.definitions.recipes.placeholders import Value
-    from builder.definitions.recipes.repair import Repaired
+    from builder.definitions.recipes.placeholders import Scalar
+    from builder.definitions.recipes.repair import RepairedText
     from builder.errors import Location, Problem
     from builder.project import Project
 
@@ -34,8 +34,8 @@ class Recipe:
     draft_model: str | None
     container: str
     mods: tuple[str, ...]
-    defaults: dict[str, Value]
-    env: dict[str, Value]
+    defaults: dict[str, Scalar]
+    env: dict[str, Scalar]
     command: str
     solo_only: bool
     cluster_only: bool
@@ -64,13 +64,13 @@ def names(project: Project) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Read:
+class ParsedRecipe:
     """What came of reading a recipe: everything wrong in it, and the recipe itself where the text, or what was plainly
     meant by it, makes one. Places in such a recipe are those of the repaired text."""
 
     recipe: Recipe | None
     problems: tuple[Problem, ...]
-    repaired: Repaired | None = None
+    repaired: RepairedText | None = None
 
     def written(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
         """Problems found in ``recipe``, at the places where the file has them."""
@@ -85,19 +85,19 @@ def load(project: Project, path: Path) -> Recipe:
     return found.recipe
 
 
-def read(project: Project, path: Path) -> Read:
+def read(project: Project, path: Path) -> ParsedRecipe:
     """The recipe in ``path`` with its problems, all of them. Raises UsageError where there is no such file."""
     file = project.relative(path)
     text = read_text(path, file)
     data, problems = _checked(text, file)
     if data is not None and not problems and text.isascii() and "\t" not in text:
-        return Read(_recipe(data, text, file), ())
+        return ParsedRecipe(_recipe(data, text, file), ())
     from builder.definitions.recipes import repair
 
     repaired = repair.repair(text, file, tuple(schema_check.schema(SCHEMA)["properties"]))
     data, problems = _checked(repaired.text, file)
     recipe = _recipe(data, repaired.text, file) if data is not None and not problems else None
-    return Read(recipe, tuple(sorted({*repaired.problems, *repaired.written(problems)})), repaired)
+    return ParsedRecipe(recipe, tuple(sorted({*repaired.problems, *repaired.written(problems)})), repaired)
 
 
 def _checked(text: str, file: str) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:

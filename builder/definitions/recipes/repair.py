@@ -23,7 +23,7 @@ class _Edit:
 
 
 @dataclass(frozen=True)
-class Repaired:
+class RepairedText:
     """``text`` is what was meant; ``problems`` are where it differs from what was written."""
 
     text: str
@@ -46,7 +46,7 @@ class Repaired:
         return Location(location.file, location.line, column - shift + 1)
 
 
-def repair(text: str, file: str, keys: Collection[str]) -> Repaired:
+def repair(text: str, file: str, keys: Collection[str]) -> RepairedText:
     """What ``text`` was meant to be, where its characters and its indentation tell. ``keys`` are those of a recipe."""
     lines = text.split("\n")
     problems: list[Problem] = []
@@ -61,7 +61,7 @@ def repair(text: str, file: str, keys: Collection[str]) -> Repaired:
         for number in lost.numbers:
             edits[number] = (_Edit(0, 0, indentation.STEP), *edits.get(number, ()))
             lines[number - 1] = indentation.STEP + lines[number - 1]
-    return Repaired("\n".join(lines), tuple(problems), edits)
+    return RepairedText("\n".join(lines), tuple(problems), edits)
 
 
 def _edited(line: str, edits: tuple[_Edit, ...]) -> str:

@@ -8,10 +8,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from builder.definitions.recipes.placeholders import Misread, Placeholder
+    from builder.definitions.recipes.placeholders import CommandProblem, Placeholder
 
 
-class Context(Enum):
+class ShellContext(Enum):
     """How the shell reads what stands at a place. OPAQUE is everything that this module does not take apart: command
     substitutions, here-documents and the like."""
 
@@ -22,7 +22,7 @@ class Context(Enum):
     COMMENT = "in a comment"
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """TEXT belongs to a word; MARK is a quote or a backslash, which vanishes; GAP, NEWLINE and OPERATOR end a word."""
 
     TEXT = "text"
@@ -38,8 +38,8 @@ class Token:
     """A piece of a command: as written (``raw``), or a placeholder. ``expands`` where the shell would put something
     else in its place."""
 
-    kind: Kind
-    context: Context
+    kind: TokenKind
+    context: ShellContext
     raw: str
     placeholder: Placeholder | None = None
     expands: bool = False
@@ -56,19 +56,19 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
 @dataclass(frozen=True)
-class Scanned:
+class ParsedCommand:
     """A command as bash reads it, and what in it cannot be meant."""
 
     tokens: tuple[Token, ...]
-    wrong: tuple[Misread, ...]
+    wrong: tuple[CommandProblem, ...]
 
     @property
     def commands(self) -> tuple[tuple[Word, ...], ...]:
         """The words of each command; a newline or an operator ends one."""
         commands: list[list[Word]] = [[]]
         word: list[Token] = []
-        for token in (*self.tokens, Token(Kind.NEWLINE, Context.PLAIN, "\n")):
-            if token.kind in {Kind.TEXT, Kind.MARK}:
+        for token in (*self.tokens, Token(TokenKind.NEWLINE, ShellContext.PLAIN, "\n")):
+            if token.kind in {TokenKind.TEXT, TokenKind.MARK}:
                 # A backslash before the end of a line joins the lines and is no part of a word.
                 if token.raw != "\\\n":
                     word.append(token)
@@ -76,7 +76,7 @@ class Scanned:
             if word:
                 commands[-1].append(tuple(word))
                 word = []
-            if token.kind in {Kind.NEWLINE, Kind.OPERATOR} and commands[-1]:
+            if token.kind in {TokenKind.NEWLINE, TokenKind.OPERATOR} and commands[-1]:
                 commands.append([])
         return tuple(tuple(command) for command in commands if command)
 
@@ -84,7 +84,7 @@ class Scanned:
     def needs_shell(self) -> bool:
         """Whether it is a real script, not the words of one command."""
         commands = self.commands
-        if any(token.expands or token.kind is Kind.OPERATOR for token in self.tokens) or len(commands) > 1:
+        if any(token.expands or token.kind is TokenKind.OPERATOR for token in self.tokens) or len(commands) > 1:
             return True
         first = "".join(token.raw for token in commands[0][0]) if commands else ""
         return bool(_SHELL_WORD.fullmatch(first) or _ASSIGNMENT.match(first))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from builder.definitions.recipes.placeholders import Literal, Misread, Piece, Placeholder
-from builder.definitions.recipes.shell import Context, Kind, Scanned, Token
+from builder.definitions.recipes.placeholders import CommandProblem, Literal, Piece, Placeholder
+from builder.definitions.recipes.shell import ParsedCommand, ShellContext, Token, TokenKind
 
 _OPERATORS = frozenset("|&;<>()")
 _GLOBS = frozenset("*?[")
@@ -20,7 +20,7 @@ _COMMENT_LINE = re.compile(r"[ \t]*#[^\n]*(\n|\Z)")
 _OPTION_LINE = re.compile(r"[ \t]*-")
 
 
-def scan(pieces: tuple[Piece, ...]) -> Scanned:
+def scan(pieces: tuple[Piece, ...]) -> ParsedCommand:
     """Reads a command."""
     return _Reader(pieces).read()
 
@@ -35,10 +35,10 @@ class _Reader:
     at: int = 0
     stack: list[tuple[str, int]] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
-    wrong: list[Misread] = field(default_factory=list)
+    wrong: list[CommandProblem] = field(default_factory=list)
     cut_off: list[int] = field(default_factory=list)
 
-    def read(self) -> Scanned:
+    def read(self) -> ParsedCommand:
         for piece in self.pieces:
             if isinstance(piece, Literal):
                 self.items += [(char, piece.offset + index) for index, char in enumerate(piece.text)]
@@ -52,25 +52,27 @@ class _Reader:
             self._step()
         for opened, offset in self.stack:
             if opened in {"'", '"'}:
-                self.wrong.append(Misread(opened, offset, f"the quote {opened} that opens here is never closed"))
+                self.wrong.append(CommandProblem(opened, offset, f"the quote {opened} that opens here is never closed"))
         if self.cut_off:
             first, *others = self.cut_off
             more = f"; further lines like it: {len(others)}" if others else ""
-            self.wrong.append(Misread("-", first, f"the line before this option lacks the backslash at its end{more}"))
-        return Scanned(tuple(self.tokens), tuple(self.wrong))
+            self.wrong.append(
+                CommandProblem("-", first, f"the line before this option lacks the backslash at its end{more}")
+            )
+        return ParsedCommand(tuple(self.tokens), tuple(self.wrong))
 
     @property
     def top(self) -> str:
         return self.stack[-1][0] if self.stack else ""
 
     @property
-    def context(self) -> Context:
+    def context(self) -> ShellContext:
         if any(opened not in {"'", '"'} for opened, _ in self.stack):
-            return Context.OPAQUE
-        return {"'": Context.SINGLE, '"': Context.DOUBLE, "": Context.PLAIN}[self.top]
+            return ShellContext.OPAQUE
+        return {"'": ShellContext.SINGLE, '"': ShellContext.DOUBLE, "": ShellContext.PLAIN}[self.top]
 
-    def _put(self, kind: Kind, length: int = 1, *, expands: bool = False) -> None:
-        context = Context.COMMENT if kind is Kind.COMMENT else self.context
+    def _put(self, kind: TokenKind, length: int = 1, *, expands: bool = False) -> None:
+        context = ShellContext.COMMENT if kind is TokenKind.COMMENT else self.context
         raw = ""
         for item, _ in self.items[self.at : self.at + length]:
             if isinstance(item, Placeholder):
@@ -83,20 +85,20 @@ class _Reader:
 
     def _open(self, opened: str, length: int, *, expands: bool) -> None:
         offset = self.items[self.at][1]
-        self._put(Kind.MARK if opened in {"'", '"'} else Kind.TEXT, length, expands=expands)
+        self._put(TokenKind.MARK if opened in {"'", '"'} else TokenKind.TEXT, length, expands=expands)
         self.stack.append((opened, offset))
 
     def _close(self) -> None:
         opened, _ = self.stack.pop()
-        self._put(Kind.MARK if opened in {"'", '"'} else Kind.TEXT)
+        self._put(TokenKind.MARK if opened in {"'", '"'} else TokenKind.TEXT)
 
     def _step(self) -> None:
         item, _ = self.items[self.at]
         if isinstance(item, Placeholder):
             self._require_apart(item)
-            self._put(Kind.TEXT)
+            self._put(TokenKind.TEXT)
         elif self.top == "'":
-            self._close() if item == "'" else self._put(Kind.TEXT)
+            self._close() if item == "'" else self._put(TokenKind.TEXT)
         elif self.top == '"':
             self._in_double(item)
         elif self.top in {"opaque", "`", "{", "$'"}:
@@ -107,11 +109,11 @@ class _Reader:
     def _require_apart(self, item: Placeholder) -> None:
         """What a backslash or a `$` makes of the first character of a value, no quoting of the value can undo."""
         before = self.text[self.at - 1 : self.at]
-        if self.context is not Context.SINGLE and before in {"\\", "$"} and before:
+        if self.context is not ShellContext.SINGLE and before in {"\\", "$"} and before:
             said = f"`{before}` right before `{item.written}` would change the value"
             if before == "$":
                 said += f"; a variable of the shell is written ${{{item.written}}}"
-            self.wrong.append(Misread(item.written, item.offset, said))
+            self.wrong.append(CommandProblem(item.written, item.offset, said))
 
     def _in_double(self, char: str) -> None:
         following = self.text[self.at + 1 : self.at + 2]
@@ -124,20 +126,20 @@ class _Reader:
         elif char == "$":
             self._dollar(following)
         else:
-            self._put(Kind.TEXT)
+            self._put(TokenKind.TEXT)
 
     def _in_opaque(self, char: str) -> None:
         if char == _CLOSING.get(self.top):
             self._close()
         elif char == "\\":
-            self._put(Kind.TEXT)
+            self._put(TokenKind.TEXT)
             if self.at < len(self.items):
-                self._put(Kind.TEXT)
+                self._put(TokenKind.TEXT)
         elif self.top == "{" and char in "'\"`$":
             # Where such an expansion ends is for bash to say.
             self._open("opaque", 1, expands=True)
         else:
-            self._put(Kind.TEXT)
+            self._put(TokenKind.TEXT)
 
     def _in_plain(self, char: str) -> None:
         following = self.text[self.at + 1 : self.at + 2]
@@ -148,7 +150,7 @@ class _Reader:
         elif char == "\n":
             self._newline()
         elif char in " \t":
-            self._put(Kind.GAP)
+            self._put(TokenKind.GAP)
         elif char == "#" and self._at_word_start():
             end = self.text.find("\n", self.at)
             self._comment((end if end >= 0 else len(self.text)) - self.at)
@@ -161,11 +163,11 @@ class _Reader:
         else:
             tilde = char == "~" and (self._at_word_start() or self.text[self.at - 1] in "=:")
             brace = char == "{" and following != "}"
-            self._put(Kind.TEXT, expands=char in _GLOBS or tilde or brace)
+            self._put(TokenKind.TEXT, expands=char in _GLOBS or tilde or brace)
 
     def _comment(self, length: int) -> None:
         for _ in range(length):
-            self._put(Kind.COMMENT)
+            self._put(TokenKind.COMMENT)
 
     def _backslash(self, following: str) -> None:
         rest = self.text[self.at + 1 :]
@@ -177,8 +179,8 @@ class _Reader:
             self._meant_to_go_on()
         elif re.match(r"[ \t]+(\n|\Z)", rest):
             said = "blanks follow the backslash: only as the last character of its line does it continue the command"
-            self.wrong.append(Misread("\\", self.items[self.at][1], said))
-            self._put(Kind.GAP)
+            self.wrong.append(CommandProblem("\\", self.items[self.at][1], said))
+            self._put(TokenKind.GAP)
         else:
             self._escape(following)
 
@@ -194,20 +196,20 @@ class _Reader:
             self.at = end
 
     def _newline(self) -> None:
-        self._put(Kind.NEWLINE)
-        if self.context is not Context.PLAIN or not _OPTION_LINE.match(self.text, self.at):
+        self._put(TokenKind.NEWLINE)
+        if self.context is not ShellContext.PLAIN or not _OPTION_LINE.match(self.text, self.at):
             return
-        if any(token.kind in {Kind.TEXT, Kind.MARK} for token in self.tokens):
+        if any(token.kind in {TokenKind.TEXT, TokenKind.MARK} for token in self.tokens):
             rest = self.text[self.at :]
             self.cut_off.append(self.items[self.at + len(rest) - len(rest.lstrip(" \t"))][1])
 
     def _escape(self, following: str) -> None:
         if following == "\n":
-            self._put(Kind.MARK, 2)
+            self._put(TokenKind.MARK, 2)
             return
-        self._put(Kind.MARK)
+        self._put(TokenKind.MARK)
         if following != "\0":
-            self._put(Kind.TEXT)
+            self._put(TokenKind.TEXT)
 
     def _dollar(self, following: str) -> None:
         if following == "(":
@@ -219,7 +221,7 @@ class _Reader:
         elif following == "[":
             self._open("opaque", 2, expands=True)
         else:
-            self._put(Kind.TEXT, expands=bool(_AFTER_DOLLAR.match(following)) or following == '"')
+            self._put(TokenKind.TEXT, expands=bool(_AFTER_DOLLAR.match(following)) or following == '"')
 
     def _operator(self, char: str, following: str) -> None:
         if char == ")" and self.top == "(":
@@ -233,7 +235,7 @@ class _Reader:
             self._open("opaque", 2, expands=True)
         else:
             here = char == "<" and following == "<"
-            self._put(Kind.OPERATOR, 3 if here else 1)
+            self._put(TokenKind.OPERATOR, 3 if here else 1)
 
     def _at_word_start(self) -> bool:
         return self.at == 0 or self.text[self.at - 1] in " \t\n|&;()<>"

@@ -15,7 +15,7 @@ from builder.definitions.recipes import outline
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from builder.definitions.recipes.outline import Line
+    from builder.definitions.recipes.outline import RecipeLine
 
 _DOUBLE = "“”„‟″«»"
 _SINGLE = "‘’‚‛′´"  # noqa: RUF001
@@ -40,7 +40,7 @@ _COMMAND = "command"
 
 
 @dataclass(frozen=True)
-class Found:
+class Correction:
     """``length`` characters at ``column`` (from 0) of line ``number`` (from 1), what was meant, and how to say it."""
 
     number: int
@@ -50,7 +50,7 @@ class Found:
     message: str
 
 
-def find(text: str, keys: Collection[str]) -> Iterator[Found]:
+def find(text: str, keys: Collection[str]) -> Iterator[Correction]:
     """Everything in a recipe's text that was not meant, from top to bottom. ``keys`` are those that a recipe has."""
     for line in outline.lines(text, keys):
         if line.is_comment or line.is_blank:
@@ -62,17 +62,17 @@ def find(text: str, keys: Collection[str]) -> Iterator[Found]:
             yield from _in_line(line)
 
 
-def _tabs(line: Line) -> Iterator[Found]:
+def _tabs(line: RecipeLine) -> Iterator[Correction]:
     indentation = _INDENTATION.match(line.text)
     blank = indentation["blank"] if indentation else ""
     # In a block of text, what follows the block's own indentation is part of the text.
     if "\t" in blank and not (line.key == _COMMAND and blank.startswith(" ")):
         for column, char in enumerate(blank):
             if char == "\t":
-                yield Found(line.number, column, 1, "  ", "a tab in the indentation: YAML takes spaces only")
+                yield Correction(line.number, column, 1, "  ", "a tab in the indentation: YAML takes spaces only")
 
 
-def _in_line(line: Line) -> Iterator[Found]:
+def _in_line(line: RecipeLine) -> Iterator[Correction]:
     spared = [found.span() for found in _QUOTED.finditer(line.text)]
     comment = next((c for c in _TRAILING_COMMENT.finditer(line.text) if not _within(c.start(), spared)), None)
     if comment:
@@ -81,7 +81,7 @@ def _in_line(line: Line) -> Iterator[Found]:
     if bullet:
         char = bullet["bullet"]
         said = f"{_named(char)}: an item of a list begins with `- `"
-        yield Found(line.number, bullet.start("bullet"), 1, "-", said)
+        yield Correction(line.number, bullet.start("bullet"), 1, "-", said)
     for found in _SUSPECT.finditer(line.text):
         if _within(found.start(), spared) or (bullet and found.start() < bullet.end()):
             continue
@@ -99,7 +99,7 @@ def _is_apostrophe(text: str, at: int) -> bool:
     return text[max(at - 1, 0) : at].isalpha() and text[at + 1 : at + 2].isalpha()
 
 
-def _wrapping_quotes(line: Line) -> Iterator[Found]:
+def _wrapping_quotes(line: RecipeLine) -> Iterator[Correction]:
     """Quotes around the whole of a name or a description; YAML would keep them as a part of it."""
     value = line.text.partition(":")[2].strip() if line.is_key else ""
     if len(value) > 1 and value[0] in _DOUBLE + _SINGLE and value[-1] in _DOUBLE + _SINGLE:
@@ -107,7 +107,7 @@ def _wrapping_quotes(line: Line) -> Iterator[Found]:
             yield _character(line, column)
 
 
-def _character(line: Line, column: int) -> Found:
+def _character(line: RecipeLine, column: int) -> Correction:
     char = line.text[column]
     if char in _DOUBLE + _SINGLE:
         meant = '"' if char in _DOUBLE else "'"
@@ -116,10 +116,10 @@ def _character(line: Line, column: int) -> Found:
         meant, said = " ", f"{_named(char)}: an ordinary space is meant"
     else:
         meant, said = "", f"{_named(char)}: nothing is meant to be here"
-    return Found(line.number, column, 1, meant, said)
+    return Correction(line.number, column, 1, meant, said)
 
 
-def _dashes(line: Line, found: re.Match[str]) -> Iterator[Found]:
+def _dashes(line: RecipeLine, found: re.Match[str]) -> Iterator[Correction]:
     """A dash before a word is what became of `--`, or of `-` before one or two letters (-tp); elsewhere it is a `-`."""
     start, dashes = found.start(), found[0]
     option = _OPTION.match(line.text, found.end())
@@ -127,14 +127,14 @@ def _dashes(line: Line, found: re.Match[str]) -> Iterator[Found]:
     begins = not before or before.isspace() or before in "'\""
     if not (option and begins):
         for column, char in enumerate(dashes, start):
-            yield Found(line.number, column, 1, "-", f"{_named(char)}: the hyphen `-` is meant")
+            yield Correction(line.number, column, 1, "-", f"{_named(char)}: the hyphen `-` is meant")
         return
     name = option[0].lstrip("-")
     short = len(name.partition(".")[0]) <= 2
     meant = "-" if short and len(dashes) == 1 else "--"
     typed = option[0][: len(option[0]) - len(name)]
     said = f"{_named(dashes[0])}: `{meant}{name}` is meant"
-    yield Found(line.number, start, len(dashes) + len(typed), meant, said)
+    yield Correction(line.number, start, len(dashes) + len(typed), meant, said)
 
 
 def _named(char: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.definitions.recipes.container import ContainerSettings, Health
+    from builder.definitions.recipes.container import ContainerSettings, HealthCheck
 
 _SECOND = 1_000_000_000
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -56,7 +56,7 @@ def write(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _health(health: Health) -> dict[str, Any]:
+def _health(health: HealthCheck) -> dict[str, Any]:
     return {
         "Test": ["CMD", *health.argv],
         "Interval": _INTERVAL * _SECOND,

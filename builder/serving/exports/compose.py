@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from builder.definitions.recipes.container import ContainerSettings, Health
+    from builder.definitions.recipes.container import ContainerSettings, HealthCheck
 
 _ALL_GPUS = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
 _GPUS = {"deploy": {"resources": {"reservations": {"devices": [_ALL_GPUS]}}}}
@@ -56,7 +56,7 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
     }
 
 
-def _health(health: Health) -> dict[str, Any]:
+def _health(health: HealthCheck) -> dict[str, Any]:
     return {
         "test": ["CMD", *map(_plain, health.argv)],
         "interval": f"{health.interval}s",

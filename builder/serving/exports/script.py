@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.definitions.recipes.container import ContainerSettings, Health
+    from builder.definitions.recipes.container import ContainerSettings, HealthCheck
 
 
 def write(settings: ContainerSettings, home: str) -> str:
@@ -58,7 +58,7 @@ def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
     yield "--stop-timeout", str(settings.stop_seconds)
 
 
-def _health(health: Health) -> Iterator[tuple[str, str]]:
+def _health(health: HealthCheck) -> Iterator[tuple[str, str]]:
     yield "--health-cmd", shlex.join(health.argv)
     yield "--health-interval", f"{health.interval}s"
     yield "--health-timeout", f"{health.timeout}s"

@@ -1,6 +1,6 @@
 """Do patches apply to a package? Tried by git on the few files that they touch, in a folder that holds nothing else.
 
-The rule is that of the step which bakes a patch (``builder.definitions.mods.mod.Patch``): all of its context, or in
+The rule is that of the step which bakes a patch (``builder.definitions.mods.mod.ModPatch``): all of its context, or in
 place already, or part of its context, or an error.
 """
 

@@ -15,7 +15,7 @@ from builder.storage import state_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.definitions.image import PythonWants
+    from builder.definitions.image import PythonRequirements
     from builder.sources.environment import Settings
 
 # Nothing is built, so any Python will do: uv would look for the one asked for, which takes longer than the rest.
@@ -37,7 +37,7 @@ class Wanted:
     are the same."""
 
     requirement: str
-    python: PythonWants
+    python: PythonRequirements
     platform: str
     hashes: frozenset[str] = frozenset()
 

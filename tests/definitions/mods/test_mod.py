@@ -47,14 +47,14 @@ def test_a_folder_with_only_a_run_sh_is_a_mod_and_keeps_the_network(tmp_path: Pa
 
 def test_all_that_is_written_is_read(tmp_path: Path) -> None:
     found = load(tmp_path, ALL_KEYS, "a.jinja", "tree/x", "a.patch", "b.patch", "go.sh", "look.sh")
-    assert found.drops == (mod.Drop("a.jinja", "."), mod.Drop("tree", "/opt/tree"))
-    assert found.patches == (mod.Patch("a.patch", "vllm", 1), mod.Patch("b.patch", "six", 0))
+    assert found.drops == (mod.FileCopy("a.jinja", "."), mod.FileCopy("tree", "/opt/tree"))
+    assert found.patches == (mod.ModPatch("a.patch", "vllm", 1), mod.ModPatch("b.patch", "six", 0))
     assert found.packages == ("tilelang[extra]==0.1.8", "other==1.0.post1+cpu")
     assert (found.run, found.seconds, found.may_be_empty) == ("go.sh", 60, True)
     assert found.env == {"VLLM_X": "1", "TEXT": "a $b"}
     assert found.requires == {"vllm": ">=0.19,<0.23", "transformers": ">=5"}
     assert (found.conflicts, found.after) == (("foe",), ("friend",))
-    assert found.checks == (mod.Check(file="a.jinja", contains="tool"), mod.Check(run="look.sh"))
+    assert found.checks == (mod.ModCheck(file="a.jinja", contains="tool"), mod.ModCheck(run="look.sh"))
 
 
 def test_a_described_mod_runs_nothing_that_it_does_not_name(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.definitions.mods import mod_files, mod_reading
-from builder.definitions.mods.mod_files import Contents, ModFile
+from builder.definitions.mods.mod_files import ModContents, ModFile
 from builder.errors import FileProblemsError
 from builder.project import Project
 from tests import projects
@@ -257,5 +257,5 @@ def test_a_zip_without_a_script_is_refused(tmp_path: Path) -> None:
 
 def test_the_same_files_read_alike(tmp_path: Path) -> None:
     names = {f"{folder}{name}": b"x" for folder in ("", "b/", "b-c/", "B/") for name in ("z", "a.b")}
-    plain: Contents = mod_files.read_folder(folder(tmp_path / "m", names), "m")
+    plain: ModContents = mod_files.read_folder(folder(tmp_path / "m", names), "m")
     assert mod_files.read_zip(zipped(tmp_path / "m.zip", names), "m").files == plain.files

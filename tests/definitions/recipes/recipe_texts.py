@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def read(folder: Path, text: str) -> recipe.Read:
+def read(folder: Path, text: str) -> recipe.ParsedRecipe:
     """A recipe of this text, called ``r.yaml``, with its problems."""
     (folder / "r.yaml").write_text(text, encoding="utf-8")
     return recipe.read(Project(folder), folder / "r.yaml")

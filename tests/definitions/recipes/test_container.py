@@ -11,7 +11,7 @@ import pytest
 
 from builder.definitions.recipes import command, container
 from builder.definitions.recipes.container import ContainerSettings, Mount
-from builder.definitions.serving import Serving
+from builder.definitions.serving import ServeSettings
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ IMAGE = ("vllm-node-tf5", 7)
 
 
 def made(
-    folder: Path, text: str, head: str = "", serving: Serving | None = None, environ: dict[str, str] | None = None
+    folder: Path, text: str, head: str = "", serving: ServeSettings | None = None, environ: dict[str, str] | None = None
 ) -> ContainerSettings:
     recipe = recipe_texts.make(folder, text, head)
-    return container.settings(recipe, command.render(recipe, {}), serving or Serving(), IMAGE, environ or HOME)
+    return container.settings(recipe, command.render(recipe, {}), serving or ServeSettings(), IMAGE, environ or HOME)
 
 
 def test_a_gpu_image_gets_what_serving_on_a_spark_takes(tmp_path: Path) -> None:
@@ -47,7 +47,9 @@ def test_a_gpu_image_gets_what_serving_on_a_spark_takes(tmp_path: Path) -> None:
 
 
 def test_an_image_may_want_less(tmp_path: Path) -> None:
-    settings = made(tmp_path, "vllm serve x", "", Serving(gpus="none", network="bridge", ipc="private", shm_size="1g"))
+    settings = made(
+        tmp_path, "vllm serve x", "", ServeSettings(gpus="none", network="bridge", ipc="private", shm_size="1g")
+    )
     assert (settings.gpus, settings.network, settings.ports) == (False, "bridge", (8000,))
     assert (settings.ipc, settings.shm_size) == ("private", "1g")
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.definitions.recipes import placeholders
-from builder.definitions.recipes.placeholders import Literal, Placeholder, Value
+from builder.definitions.recipes.placeholders import Literal, Placeholder, Scalar
 
-VALUES: dict[str, Value] = {"port": 8000, "max-num-seqs": 16, "share": 0.5, "name": "a b"}
+VALUES: dict[str, Scalar] = {"port": 8000, "max-num-seqs": 16, "share": 0.5, "name": "a b"}
 FRAGMENTS = st.sampled_from(
     ["{port}", "{max-num-seqs}", "{share:.2f}", "{name!r}", "{name:>6}", "{{", "}}", "{", "}", "x", " ", "'", '"', "\\"]
 )

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.definitions.recipes import filling, placeholders, shell_reading
-from builder.definitions.recipes.filling import Filling
-from builder.definitions.recipes.shell import Context, Scanned
+from builder.definitions.recipes.filling import PlaceholderValues
+from builder.definitions.recipes.shell import ParsedCommand, ShellContext
 
 SHOW = "show() { [ $# = 0 ] || printf '%s\\0' \"$@\"; }\n"
 
 
-def scan(text: str) -> Scanned:
+def scan(text: str) -> ParsedCommand:
     pieces, wrong = placeholders.parse(text)
     assert not wrong
     return shell_reading.scan(pieces)
 
 
 def words(text: str) -> list[str]:
-    return list(filling.words(scan(text), Filling({})))
+    return list(filling.words(scan(text), PlaceholderValues({})))
 
 
 def bash(script: str) -> list[str]:
@@ -144,23 +144,23 @@ def test_what_cannot_be_meant_is_named_with_its_place() -> None:
 @pytest.mark.parametrize(
     ("text", "context"),
     [
-        ("a {x}", Context.PLAIN),
-        ("a '{x}'", Context.SINGLE),
-        ('a "{x}"', Context.DOUBLE),
-        ("a $(b {x})", Context.OPAQUE),
-        ('a "$(b {x})"', Context.OPAQUE),
-        ("a `b {x}`", Context.OPAQUE),
-        ("a ${{y:-{x}}}", Context.OPAQUE),
-        ("a $'{x}'", Context.OPAQUE),
-        ("a <<EOF\n{x}\nEOF", Context.OPAQUE),
-        ("case a in b) {x};; esac", Context.OPAQUE),
-        ("a $(b) {x}", Context.PLAIN),
-        ('a "$(b "c)" d)" {x}', Context.PLAIN),
-        ("a $((1 + (2))) {x}", Context.PLAIN),
-        ("a `b` '{x}'", Context.SINGLE),
-        ("a # {x}", Context.COMMENT),
+        ("a {x}", ShellContext.PLAIN),
+        ("a '{x}'", ShellContext.SINGLE),
+        ('a "{x}"', ShellContext.DOUBLE),
+        ("a $(b {x})", ShellContext.OPAQUE),
+        ('a "$(b {x})"', ShellContext.OPAQUE),
+        ("a `b {x}`", ShellContext.OPAQUE),
+        ("a ${{y:-{x}}}", ShellContext.OPAQUE),
+        ("a $'{x}'", ShellContext.OPAQUE),
+        ("a <<EOF\n{x}\nEOF", ShellContext.OPAQUE),
+        ("case a in b) {x};; esac", ShellContext.OPAQUE),
+        ("a $(b) {x}", ShellContext.PLAIN),
+        ('a "$(b "c)" d)" {x}', ShellContext.PLAIN),
+        ("a $((1 + (2))) {x}", ShellContext.PLAIN),
+        ("a `b` '{x}'", ShellContext.SINGLE),
+        ("a # {x}", ShellContext.COMMENT),
     ],
 )
-def test_the_context_of_a_placeholder(text: str, context: Context) -> None:
+def test_the_context_of_a_placeholder(text: str, context: ShellContext) -> None:
     (token,) = [token for token in scan(text).tokens if token.placeholder]
     assert token.context is context

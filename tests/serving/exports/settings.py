@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builder.definitions.recipes.container import ContainerSettings, Health, Mount
+from builder.definitions.recipes.container import ContainerSettings, HealthCheck, Mount
 
 HOSTILE = (
     "two words",
@@ -35,6 +35,6 @@ def hostile(image: str = "small:1", program: tuple[str, ...] = ("tail", "-f", "/
         shm_size="64m",
         mounts=(Mount("/home/ann/.cache/a b", "/root/.cache/x"), Mount("/srv/$models", "/root/models")),
         labels={f"builder.test.{number}": text for number, text in enumerate(HOSTILE)},
-        health=Health(("true", *HOSTILE), interval=3600),
+        health=HealthCheck(("true", *HOSTILE), interval=3600),
         ulimits={"nofile": 4096},
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.image import PythonWants
+from builder.definitions.image import PythonRequirements
 from builder.errors import SourceError
 from builder.sources import python
 from builder.sources.environment import Settings
@@ -41,7 +41,7 @@ def test_uv_unpacks_a_local_wheel_once_however_often_it_is_staged(
     monkeypatch.setenv("UV_CACHE_DIR", str(cache))
     wheel = make_wheel(tmp_path / "local", "torch", "2.13.0+cpu")
     settings = Settings(index_url=make_index(tmp_path / "simple", []), find_links=(str(tmp_path / "local"),))
-    wants = PythonWants(version="3.12", glibc="2.39", packages=("torch",))
+    wants = PythonRequirements(version="3.12", glibc="2.39", packages=("torch",))
     unpacked = []
     for build in ("first", "second"):
         found = python.resolve(python.Request(wants, (), wants.packages, "linux/amd64"), settings)

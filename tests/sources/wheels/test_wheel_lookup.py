@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.image import Index, PythonWants
+from builder.definitions.image import Index, PythonRequirements
 from builder.errors import SourceError
 from builder.sources.environment import Settings
 from builder.sources.wheels import wheel_lookup
@@ -16,7 +16,7 @@ from tests.sources.wheelhouse import make_index, make_simple_index, make_wheel, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-WANTS = PythonWants("3.12", "2.39", ())
+WANTS = PythonRequirements("3.12", "2.39", ())
 TAGS = ("cp38-abi3-manylinux_2_35_x86_64", "cp38-abi3-manylinux_2_35_aarch64", "cp311-cp311-manylinux_2_35_aarch64")
 
 
@@ -68,7 +68,7 @@ def test_a_wheel_in_a_folder_may_be_made_anew(tmp_path: Path) -> None:
 
 def test_an_index_that_serves_this_package_alone_is_asked_for_it(tmp_path: Path) -> None:
     made = make_wheel(tmp_path / "files", "vllm", "0.20.0")
-    wants = PythonWants("3.12", "2.39", (), indexes=(Index(make_index(tmp_path / "own", [made]), ("vllm",)),))
+    wants = PythonRequirements("3.12", "2.39", (), indexes=(Index(make_index(tmp_path / "own", [made]), ("vllm",)),))
     settings = Settings(index_url=make_index(tmp_path / "simple", []))
     found = wheel_lookup.find(tmp_path / "cache", Wanted("vllm==0.20.0", wants, "linux/amd64"), settings)
     assert found.sha256 == sha256(made)
