@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, services
-from builder.engine.client.errors import RefusedError
+from builder.engine.client.errors import EngineHTTPError
 from builder.errors import ConflictError, ImageStateError, ServeFailedError, UsageError
 from builder.serving import ports
 from builder.serving.exports import api
@@ -132,6 +132,6 @@ def _require_same(member: ServerMember, one: PlannedContainer) -> None:
 def _start(member: ServerMember) -> None:
     try:
         services.start(member.engine.endpoint, member.service.id)
-    except RefusedError as error:
-        hint = "`builder doctor` looks for what is missing" if "gpu" in error.said else ""
-        raise ServeFailedError(f"{member.service.name} cannot be started: {error.said}", hint=hint) from None
+    except EngineHTTPError as error:
+        hint = "`builder doctor` looks for what is missing" if "gpu" in error.explanation else ""
+        raise ServeFailedError(f"{member.service.name} cannot be started: {error.explanation}", hint=hint) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from builder.engine.client.api import quoted, request
-from builder.engine.client.errors import RefusedError, SlowError
+from builder.engine.client.errors import EngineHTTPError, EngineTimeoutError
 from builder.engine.images import fingerprint, inspect
 from builder.engine.registry import credentials
 from builder.errors import SourceError
@@ -30,9 +30,9 @@ def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = 
     try:
         path = f"/distribution/{quoted(reference)}/json"
         said = request(endpoint, "GET", path, headers=credentials.headers(reference), timeout=wait)
-    except RefusedError as error:
-        why = error.said
-    except SlowError:
+    except EngineHTTPError as error:
+        why = error.explanation
+    except EngineTimeoutError:
         why = f"the registry has not answered for {wait:g} seconds"
     else:
         _check_platform(reference, platform, said.get("Platforms") or ())

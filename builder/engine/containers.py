@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.engine.client import stream_demux
 from builder.engine.client.api import raw, request
-from builder.engine.client.errors import RefusedError, SlowError
+from builder.engine.client.errors import EngineHTTPError, EngineTimeoutError
 from builder.errors import BuildFailedError, ImageStateError
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
 
-_NOT_FOUND = 404
-_BEING_REMOVED = 409
 # A container whose builder was killed ends by itself, and is then removed by the engine.
 _LONGEST_LIFE = 6 * 3600
 
@@ -45,7 +43,7 @@ class Container:
         """
         try:
             return execute(self.endpoint, self.id, argv, timeout, env)
-        except SlowError as error:
+        except EngineTimeoutError as error:
             _kill(self.endpoint, self.id)
             output = stream_demux.text(error.partial).rstrip()
             message = f"`{' '.join(argv)}` had not ended after {timeout:g} seconds and was stopped"
@@ -55,8 +53,10 @@ class Container:
 def execute(
     endpoint: Endpoint, container_id: str, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None
 ) -> ExecResult:
-    """Runs a command in a running container. Raises SlowError after ``timeout`` seconds; command and container may then
-    go on."""
+    """Runs a command in a running container.
+
+    Raises EngineTimeoutError after ``timeout`` seconds: command and container may then go on.
+    """
     body = {
         "Cmd": list(argv),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],
@@ -73,7 +73,7 @@ def can_execute(container: Container) -> bool:
     """True if the container's programs run at all: those for another processor need a machine that emulates it."""
     try:
         return container.run(["true"], timeout=60).exit_code == 0
-    except RefusedError:
+    except EngineHTTPError:
         return False  # its main process has ended already
 
 
@@ -111,8 +111,8 @@ def running(
         ]
     try:
         container_id = request(endpoint, "POST", "/containers/create", body=body)["Id"]
-    except RefusedError as error:
-        if error.status != _NOT_FOUND:
+    except EngineHTTPError as error:
+        if not error.is_not_found:
             raise
         raise ImageStateError(f"the engine has no image {image}") from None
     try:
@@ -133,7 +133,7 @@ def output(endpoint: Endpoint, container_id: str) -> str:
     query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
     try:
         return stream_demux.text(raw(endpoint, "GET", f"/containers/{container_id}/logs", query=query))
-    except RefusedError:
+    except EngineHTTPError:
         return ""
 
 
@@ -147,7 +147,7 @@ def remove_labelled(endpoint: Endpoint, label: str) -> int:
 
 def _kill(endpoint: Endpoint, container_id: str) -> None:
     # It may have ended at this very moment.
-    with suppress(RefusedError):
+    with suppress(EngineHTTPError):
         request(endpoint, "POST", f"/containers/{container_id}/kill")
 
 
@@ -155,10 +155,10 @@ def remove(endpoint: Endpoint, container_id: str) -> None:
     """Kills and removes a container; does nothing if it no longer exists."""
     try:
         request(endpoint, "DELETE", f"/containers/{container_id}", query={"force": 1, "v": 1})
-    except RefusedError as error:
-        if error.status == _BEING_REMOVED:
+    except EngineHTTPError as error:
+        if error.is_conflict:  # it is being removed already
             _await_removal(endpoint, container_id)
-        elif error.status != _NOT_FOUND:
+        elif not error.is_not_found:
             raise
 
 
@@ -166,6 +166,6 @@ def _await_removal(endpoint: Endpoint, container_id: str) -> None:
     """Waits for the engine to finish removing a container that it began to remove when its process ended."""
     try:
         request(endpoint, "POST", f"/containers/{container_id}/wait", query={"condition": "removed"})
-    except RefusedError as error:
-        if error.status != _NOT_FOUND:
+    except EngineHTTPError as error:
+        if not error.is_not_found:
             raise

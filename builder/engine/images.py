@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from builder.engine.client.api import quoted, request
-from builder.engine.client.errors import RefusedError
+from builder.engine.client.errors import EngineHTTPError
 from builder.errors import ConflictError, ImageStateError
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _SECTION = "fingerprints"
 _REMEMBERED = 5000
 _LISTING_WAIT = 300.0
-_NOT_FOUND = 404
-_CONFLICT = 409
 # What decides how a container of the image runs; labels are about the image and not part of its behaviour.
 _RUNTIME = (
     "Env",
@@ -86,8 +84,8 @@ def inspect(endpoint: Endpoint, reference: str) -> Details | None:
     """The image of this tag, digest or id; None where the engine has none."""
     try:
         said = request(endpoint, "GET", f"/images/{quoted(reference)}/json")
-    except RefusedError as error:
-        if error.status == _NOT_FOUND:
+    except EngineHTTPError as error:
+        if error.is_not_found:
             return None
         raise
     return details(said)
@@ -159,8 +157,8 @@ def tag(endpoint: Endpoint, image: str, name: str) -> None:
     repository, number = split(name)
     try:
         request(endpoint, "POST", f"/images/{quoted(image)}/tag", query={"repo": repository, "tag": number})
-    except RefusedError as error:
-        if error.status != _NOT_FOUND:
+    except EngineHTTPError as error:
+        if not error.is_not_found:
             raise
         raise ImageStateError(f"the engine has no image {image}") from None
 
@@ -184,11 +182,11 @@ def remove(endpoint: Endpoint, name: str) -> bool:
     """
     try:
         request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=600)
-    except RefusedError as error:
-        if error.status == _NOT_FOUND:
+    except EngineHTTPError as error:
+        if error.is_not_found:
             return False
-        if error.status == _CONFLICT:
-            raise ConflictError(f"{name} is in use: {error.said}", hint="stop the container first") from None
+        if error.is_conflict:
+            raise ConflictError(f"{name} is in use: {error.explanation}", hint="stop the container first") from None
         raise
     return True
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from builder.engine import containers
 from builder.engine.client import stream_demux
 from builder.engine.client.api import quoted, request, stream
-from builder.engine.client.errors import RefusedError
+from builder.engine.client.errors import EngineHTTPError
 from builder.errors import ConflictError, ImageStateError
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
 
-_NOT_FOUND = 404
-_CONFLICT = 409
 # How long the engine may take beyond the time that a container has to end, to kill it and to say so.
 _STOP_SLACK = 60
 _RECONNECT_SECONDS = 0.5
@@ -62,8 +60,8 @@ def find(endpoint: Endpoint, name: str) -> Service | None:
     """The container of this name or id; None where there is none."""
     try:
         found = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
-    except RefusedError as error:
-        if error.status == _NOT_FOUND:
+    except EngineHTTPError as error:
+        if error.is_not_found:
             return None
         raise
     # The engine also takes the beginning of an id.
@@ -86,10 +84,10 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
     """
     try:
         made = request(endpoint, "POST", "/containers/create", query={"name": name}, body=body)["Id"]
-    except RefusedError as error:
-        if error.status == _NOT_FOUND:
+    except EngineHTTPError as error:
+        if error.is_not_found:
             raise ImageStateError(f"the engine has no image {body['Image']}") from None
-        if error.status == _CONFLICT:
+        if error.is_conflict:
             raise ConflictError(
                 f"another container is called {name}",
                 hint=f"`docker rm -f {name}` removes it, or give the recipe another name",
@@ -99,7 +97,7 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
 
 
 def start(endpoint: Endpoint, container: str) -> None:
-    """Starts it. Raises RefusedError where the engine cannot: no such program, no such device, a port in use."""
+    """Starts it. Raises EngineHTTPError where the engine cannot: no such program, no such device, a port in use."""
     request(endpoint, "POST", f"/containers/{container}/start", timeout=300)
 
 
@@ -109,8 +107,8 @@ def stop(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
     try:
         query = {"t": seconds}
         request(endpoint, "POST", f"/containers/{container}/stop", query=query, timeout=seconds + _STOP_SLACK)
-    except RefusedError as error:
-        if error.status != _NOT_FOUND:
+    except EngineHTTPError as error:
+        if not error.is_not_found:
             raise
     ended = find(endpoint, container)
     containers.remove(endpoint, container)

@@ -11,7 +11,7 @@ import pytest
 
 from builder.engine import containers, services
 from builder.engine.client.endpoint import Endpoint
-from builder.engine.client.errors import RefusedError
+from builder.engine.client.errors import EngineHTTPError
 from builder.engine.services import Service
 from builder.errors import ConflictError, EngineError, ImageStateError
 from tests.conftest import BASE
@@ -105,9 +105,9 @@ def test_what_cannot_be(endpoint: Endpoint, repository: str) -> None:
     with pytest.raises(ImageStateError, match=f"the engine has no image {repository}:9"):
         made(endpoint, repository, "true", Image=f"{repository}:9")
     missing = made(endpoint, repository, "", Cmd=["nonesuch"], HostConfig={})
-    with pytest.raises(RefusedError, match="nonesuch"):
+    with pytest.raises(EngineHTTPError, match="nonesuch"):
         services.start(endpoint, missing.id)
-    with pytest.raises(RefusedError, match="No such container"):
+    with pytest.raises(EngineHTTPError, match="No such container"):
         tuple(services.follow(endpoint, f"{repository}-x"))
     with pytest.raises(EngineError, match="no Docker engine answers"):
         services.log(replace(endpoint, host="unix:///nonexistent/docker.sock"), missing.id)

@@ -31,7 +31,7 @@ def request(
     """The engine's answer as parsed JSON; None where it has no body.
 
     ``path`` is quoted by the caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises
-    faults.RefusedError for every status of 400 and above (404: not found), faults.SlowError when the time is over, and
+    EngineHTTPError for every status of 400 and above (404: not found), EngineTimeoutError when the time is over, and
     EngineError where no engine answers.
     """
     data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
@@ -61,7 +61,7 @@ def raw(
     sent = b"" if body is None else json.dumps(body).encode()
     status, data = transport.exchange(endpoint, method, target, sent, headers or {}, timeout)
     if status >= 400:
-        raise errors.RefusedError(status, _said(data) or f"status {status} for {method} {path}")
+        raise errors.EngineHTTPError(status, _said(data) or f"status {status} for {method} {path}")
     return data
 
 
@@ -85,7 +85,7 @@ def stream(
             continue
         refused += piece
     if refused:
-        raise errors.RefusedError(status, _said(refused) or f"status {status} for {method} {path}")
+        raise errors.EngineHTTPError(status, _said(refused) or f"status {status} for {method} {path}")
 
 
 def quoted(reference: str) -> str:

@@ -1,4 +1,4 @@
-"""What goes wrong in talking to an engine, as errors that say what to do."""
+"""The errors of a connection to an engine, each with a hint where the user can do something."""
 
 from __future__ import annotations
 
@@ -15,34 +15,44 @@ NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
 NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), and run it again"
 
 
-class RefusedError(EngineError):
-    """The engine answered, and said no: ``status`` is the HTTP status, ``said`` the engine's own words."""
+class EngineHTTPError(EngineError):
+    """An HTTP error status from the engine: ``status`` is 400 or above, ``explanation`` the engine's own message."""
 
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(f"the Docker engine says: {said}")
+    def __init__(self, status: int, explanation: str) -> None:
+        super().__init__(f"the Docker engine says: {explanation}")
         self.status = status
-        self.said = said
+        self.explanation = explanation
+
+    @property
+    def is_not_found(self) -> bool:
+        """True if the engine has no such image, container or other object."""
+        return self.status == 404
+
+    @property
+    def is_conflict(self) -> bool:
+        """True if the request conflicts with the object's state: a name taken, an image in use."""
+        return self.status == 409
 
 
-class SlowError(EngineError):
-    """No whole answer in time; ``partial`` is the part of the body that did arrive."""
+class EngineTimeoutError(EngineError):
+    """A response that was not complete in time; ``partial`` is the part of the body that did arrive."""
 
     def __init__(self, message: str, *, partial: bytes = b"", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.partial = partial
 
 
-def slow(endpoint: Endpoint, timeout: float, partial: bytes = b"") -> SlowError:
-    """No answer within ``timeout`` seconds."""
-    return SlowError(
+def timeout_error(endpoint: Endpoint, timeout: float, partial: bytes = b"") -> EngineTimeoutError:
+    """Returns the error for no response within ``timeout`` seconds."""
+    return EngineTimeoutError(
         f"the engine at {endpoint.host} has not answered for {timeout:g} seconds",
         partial=partial,
         hint="is the machine overloaded, or its disk full? `docker info` shows whether the engine is well",
     )
 
 
-def unreachable(endpoint: Endpoint, error: Exception) -> EngineError:
-    """Nobody answers there, for the reason in ``error``."""
+def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
+    """Returns the error for an engine that cannot be reached, with the reason from ``error``."""
     where = f"{endpoint.host} (from {endpoint.origin})"
     if isinstance(error, PermissionError):
         return EngineError(
@@ -53,9 +63,9 @@ def unreachable(endpoint: Endpoint, error: Exception) -> EngineError:
     return EngineError(f"no Docker engine answers at {where}: {why}", hint=START_HINT)
 
 
-def foreign(endpoint: Endpoint, said: str = "") -> EngineError:
-    """Something else than an engine answers there, or nothing more; ``said`` is what the way to it says."""
-    why = f": {said}" if said else ""
+def not_an_engine_error(endpoint: Endpoint, detail: str = "") -> EngineError:
+    """Returns the error for an answer that is empty or not an engine's; ``detail`` is ssh's error output."""
+    why = f": {detail}" if detail else ""
     return EngineError(
         f"what answers at {endpoint.host} (from {endpoint.origin}) is not a Docker engine, or it stopped{why}",
         hint=START_HINT,

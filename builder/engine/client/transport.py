@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from builder.engine.client import ssh
-from builder.engine.client.errors import foreign, slow, unreachable
+from builder.engine.client.errors import not_an_engine_error, timeout_error, unreachable_error
 from builder.errors import EngineError
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def exchange(
         with _connected(endpoint, timeout) as (connection, complaint):
             answer = _ask(endpoint, connection, request, timeout)
             if not answer:
-                raise foreign(endpoint, complaint())
+                raise not_an_engine_error(endpoint, complaint())
     except OSError as error:
-        raise unreachable(endpoint, error) from None
+        raise unreachable_error(endpoint, error) from None
     head, body = _split(answer)
     return _status(endpoint, head), body
 
@@ -61,7 +61,7 @@ def streaming(
             while b"\r\n\r\n" not in begun and (piece := connection.recv(_CHUNK)):
                 begun += piece
             if not begun:
-                raise foreign(endpoint, complaint())
+                raise not_an_engine_error(endpoint, complaint())
             head, piece = _split(begun)
             status = _status(endpoint, head)
             connection.settimeout(idle)
@@ -69,9 +69,9 @@ def streaming(
             while piece := connection.recv(_CHUNK):
                 yield status, piece
     except TimeoutError:
-        raise slow(endpoint, timeout if idle is None else idle) from None
+        raise timeout_error(endpoint, timeout if idle is None else idle) from None
     except OSError as error:
-        raise unreachable(endpoint, error) from None
+        raise unreachable_error(endpoint, error) from None
 
 
 def sending(
@@ -93,11 +93,11 @@ def sending(
                 while piece := connection.recv(_CHUNK):
                     answer += piece
             if not answer:
-                raise foreign(endpoint, complaint())
+                raise not_an_engine_error(endpoint, complaint())
     except TimeoutError:
-        raise slow(endpoint, idle) from None
+        raise timeout_error(endpoint, idle) from None
     except OSError as error:
-        raise unreachable(endpoint, error) from None
+        raise unreachable_error(endpoint, error) from None
     head, body = _split(answer)
     return _status(endpoint, head), body
 
@@ -105,7 +105,7 @@ def sending(
 def _status(endpoint: Endpoint, head: bytes) -> int:
     words = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
-        raise foreign(endpoint)
+        raise not_an_engine_error(endpoint)
     return int(words[1])
 
 
@@ -181,7 +181,7 @@ def _ask(endpoint: Endpoint, connection: socket.socket, asked: bytes, timeout: f
             pieces.append(piece)
             connection.settimeout(max(deadline - time.monotonic(), 0.001))
     except TimeoutError:
-        raise slow(endpoint, timeout, _split(b"".join(pieces))[1]) from None
+        raise timeout_error(endpoint, timeout, _split(b"".join(pieces))[1]) from None
     except (ConnectionResetError, BrokenPipeError):
         # Whether it is enough is seen from what did arrive.
         pass

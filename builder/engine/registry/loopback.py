@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
 from builder.engine.client.api import request
-from builder.engine.client.errors import RefusedError
+from builder.engine.client.errors import EngineHTTPError
 from builder.engine.registry import transfer
 from builder.errors import TransferError
 
@@ -48,8 +48,8 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_amount: OnAmount)
     try:
         try:
             request(endpoint, "POST", f"/containers/{container}/start")
-        except RefusedError as error:
-            raise TransferError(f"the registry for the copy could not be started: {error.said}") from None
+        except EngineHTTPError as error:
+            raise TransferError(f"the registry for the copy could not be started: {error.explanation}") from None
         _await(endpoint, container, port)
         yield port
     finally:

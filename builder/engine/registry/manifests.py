@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from builder.engine import images
 from builder.engine.client.api import quoted, request
 from builder.engine.client.endpoint import environment
-from builder.engine.client.errors import RefusedError, SlowError
+from builder.engine.client.errors import EngineHTTPError, EngineTimeoutError
 from builder.engine.registry import credentials
 from builder.errors import EngineError, TransferError
 
@@ -28,11 +28,11 @@ def digest(endpoint: Endpoint, reference: str) -> str | None:
     try:
         path = f"/distribution/{quoted(reference)}/json"
         said = request(endpoint, "GET", path, headers=credentials.headers(reference), timeout=WAIT)
-    except RefusedError as error:
-        if any(word in error.said.lower() for word in _UNKNOWN):
+    except EngineHTTPError as error:
+        if any(word in error.explanation.lower() for word in _UNKNOWN):
             return None
-        raise TransferError(f"the registry was asked for {reference}: {error.said}", hint=ASK) from None
-    except SlowError:
+        raise TransferError(f"the registry was asked for {reference}: {error.explanation}", hint=ASK) from None
+    except EngineTimeoutError:
         raise TransferError(f"the registry with {reference} has not answered for {WAIT:g} seconds", hint=ASK) from None
     return str(said["Descriptor"]["digest"])
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.engine.client.api import quoted, stream
-from builder.engine.client.errors import NO_ROOM, NO_ROOM_HINT, RefusedError, SlowError
+from builder.engine.client.errors import NO_ROOM, NO_ROOM_HINT, EngineHTTPError, EngineTimeoutError
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
@@ -119,9 +119,9 @@ def _follow(
                 on_amount(amount)
             if found := _DIGEST.search(str(said.get("status"))):
                 layers.digest = found[1]
-    except RefusedError as error:
-        raise TransferError(f"{where}: {error.said}", hint=_hint(error.said)) from None
-    except SlowError:
+    except EngineHTTPError as error:
+        raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
+    except EngineTimeoutError:
         raise _stuck(where) from None
     return layers
 

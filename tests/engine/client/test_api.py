@@ -80,9 +80,9 @@ def test_an_answer_without_a_body(tmp_path: Path) -> None:
 
 def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
     answer = b'HTTP/1.0 404 Not Found\r\n\r\n{"message":"No such image: x"}\n'
-    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(errors.RefusedError) as caught:
+    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(errors.EngineHTTPError) as caught:
         api.request(endpoint, "GET", "/images/x/json")
-    assert (caught.value.status, caught.value.said) == (404, "No such image: x")
+    assert (caught.value.status, caught.value.explanation) == (404, "No such image: x")
     assert caught.value.exit_code == 5
 
 
@@ -91,7 +91,7 @@ def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
 )
 def test_a_refusal_in_another_form(tmp_path: Path, body: bytes, said: str) -> None:
     answer = b"HTTP/1.0 500 Oops\r\n\r\n" + body
-    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(errors.RefusedError, match=said):
+    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(errors.EngineHTTPError, match=said):
         api.request(endpoint, "GET", "/x")
 
 
@@ -112,7 +112,7 @@ def test_a_socket_whose_engine_is_gone(tmp_path: Path) -> None:
 
 
 def test_no_permission_says_what_to_do() -> None:
-    error = errors.unreachable(Endpoint("unix:///x", (), "a test"), PermissionError(13, "Permission denied"))
+    error = errors.unreachable_error(Endpoint("unix:///x", (), "a test"), PermissionError(13, "Permission denied"))
     assert "no permission" in error.message
     assert "usermod -aG docker" in error.hint
 
@@ -140,7 +140,7 @@ def test_silence_ends(tmp_path: Path) -> None:
 
     with serving(tmp_path / "s", say_nothing) as endpoint:
         began = time.monotonic()
-        with pytest.raises(errors.SlowError, match=r"0\.3 seconds"):
+        with pytest.raises(errors.EngineTimeoutError, match=r"0\.3 seconds"):
             api.request(endpoint, "GET", "/x", timeout=0.3)
         assert time.monotonic() - began < 5
         silent.set()
@@ -158,7 +158,7 @@ def test_the_time_limit_is_for_the_whole_answer(tmp_path: Path) -> None:
             time.sleep(0.05)
 
     with serving(tmp_path / "s", drip) as endpoint:
-        with pytest.raises(errors.SlowError) as caught:
+        with pytest.raises(errors.EngineTimeoutError) as caught:
             api.raw(endpoint, "GET", "/x", timeout=0.5)
         assert 2 <= len(caught.value.partial) <= 12
 
@@ -188,7 +188,7 @@ def test_another_address_without_an_engine() -> None:
 def test_the_real_engine(endpoint: Endpoint) -> None:
     assert api.raw(endpoint, "GET", "/_ping") == b"OK"
     assert "ApiVersion" in api.request(endpoint, "GET", "/version")
-    with pytest.raises(errors.RefusedError) as caught:
+    with pytest.raises(errors.EngineHTTPError) as caught:
         api.request(endpoint, "GET", "/images/builder-test-none:1/json")
     assert caught.value.status == 404
 
@@ -198,7 +198,7 @@ def test_the_real_engine_over_tcp(endpoint: Endpoint, tcp: str) -> None:
     remote = replace(endpoint, host=tcp)
     assert api.raw(remote, "GET", "/_ping") == b"OK"
     assert api.request(remote, "GET", "/version") == api.request(endpoint, "GET", "/version")
-    with pytest.raises(errors.RefusedError, match="builder-test-none") as caught:
+    with pytest.raises(errors.EngineHTTPError, match="builder-test-none") as caught:
         api.request(remote, "GET", "/images/builder-test-none:1/json")
     assert caught.value.status == 404
 
