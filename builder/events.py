@@ -38,3 +38,7 @@ WAITING = Message("waiting for another process that writes images.lock")
 
 Report = Callable[[object], None]
 """Takes a Message, a TransferProgress, or one of the events of a build (``builder.engine.buildkit.progress``)."""
+
+
+def ignore(_event: object) -> None:
+    """A Report that drops every event."""

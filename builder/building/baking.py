@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.building.work_folder import Work
-    from builder.engine.client.endpoint import Endpoint
     from builder.events import Report
     from builder.project import Project
+    from builder.workspace import Workspace
 
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
@@ -40,21 +40,16 @@ class Job:
 
 
 def bake(
-    project: Project,
-    endpoint: Endpoint,
-    jobs: Sequence[Job],
-    environ: Mapping[str, str],
-    report: Report,
-    attest: Sequence[str] = (),
+    workspace: Workspace, jobs: Sequence[Job], attest: Sequence[str] = ()
 ) -> tuple[tuple[engine_bake.Baked, ...], Path]:
     """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log. Each
     image is accompanied by what BuildKit is to ``attest``.
 
     A source tree that its repository no longer gives comes from the mirror. Raises BuildFailedError where a step fails.
     """
-    settings = environment.read(environ)
+    settings = environment.read(workspace.environment)
     first = jobs[0].work
-    log = _log_file(project, first)
+    log = _log_file(workspace.project, first)
     wanted = {group: hashes for job in jobs for group, hashes in _own_index_hashes(job).items()}
     staged = local_wheels.stage(first.wheels, wanted, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
@@ -65,23 +60,23 @@ def bake(
         (first.folder / engine_bake.BAKE_FILE).write_text(targets, encoding="utf-8")
         try:
             baked = engine_bake.bake_targets(
-                endpoint,
+                workspace.engine,
                 first.folder,
                 names=names,
                 secrets=_secrets(settings),
                 contexts={"find-links": str(first.wheels)} if staged else {},
                 # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the history.
                 args=dict(settings.proxies),
-                cache=remote_builder.cache(project, jobs[0].definition),
+                cache=remote_builder.cache(workspace.project, jobs[0].definition),
                 log_path=log,
-                on_event=report,
-                environ={**environ, **_index_variables(settings)},
+                on_event=workspace.report,
+                environ={**workspace.environment, **_index_variables(settings)},
                 attest=attest,
                 pushed=pushed,
             )
         except TreeGoneError as error:
             folder = first.folder / f"tree-{len(replaced)}"
-            replaced[error.address] = _from_mirror(project, error, folder, report)
+            replaced[error.address] = _from_mirror(workspace.project, error, folder, workspace.report)
             continue
         return tuple(baked[name] for name in names), log
 

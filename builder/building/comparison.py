@@ -10,9 +10,8 @@ from builder.numbered import plan_file, status
 from builder.plan import explain
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
     from builder.plan.model import Plan, Step
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Comparison:
     reasons: tuple[str, ...]
 
 
-def compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Comparison:
+def compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
     """How the plan stands to what has been built: the number with the same inputs that is still there, or else why a
     build is needed."""
     repository = lock.images.get(plan.repository)
@@ -33,7 +32,7 @@ def compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Com
         return Comparison(None, (), ("it is the first image of this repository",))
     same = [number for number, built in repository.numbers.items() if built.input_hash == plan.input_hash]
     if same:
-        known, _ = status.states(project, endpoint, lock)
+        known, _ = status.states(workspace, lock)
         present = [number for number in same if known[ImageName(plan.repository, number)] == "present"]
         if present:
             return Comparison(ImageName(plan.repository, max(present)), plan.steps, ())
@@ -42,9 +41,9 @@ def compare(project: Project, endpoint: Endpoint, lock: Lock, plan: Plan) -> Com
             None, plan.steps, (f"{gone} was built from the same inputs, but this engine no longer has it",)
         )
     last = ImageName(plan.repository, max(repository.numbers))
-    directory = project.build_directory(last.repository, last.number)
+    directory = workspace.project.build_directory(last.repository, last.number)
     before = plan_file.read(directory)
     if before is None:
-        unreadable = project.relative(directory / plan_file.FILE)
+        unreadable = workspace.project.relative(directory / plan_file.FILE)
         return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))
     return Comparison(None, before, explain.changes(before, plan.steps))

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from builder.definitions.mods.mod import Mod
     from builder.definitions.recipes.recipe import Recipe
     from builder.definitions.target import Target
-    from builder.engine.client.endpoint import Endpoint
     from builder.events import Report
     from builder.lock.model import Lock
     from builder.plan.model import Plan
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -76,21 +76,19 @@ class Prepared:
         )
 
 
-def prepare_all(
-    project: Project, endpoint: Endpoint, requests: Sequence[Request], environ: Mapping[str, str], report: Report
-) -> tuple[Prepared, ...]:
+def prepare_all(workspace: Workspace, requests: Sequence[Request]) -> tuple[Prepared, ...]:
     """Loads, pins and plans; nothing is written, and no source is asked twice. Raises what the files, the lock or a
     source have to say."""
     from builder.engine.client import versions
 
-    lock = reading.of(project)
-    meant = [target.find(project, request.target) for request in requests]
+    lock = reading.of(workspace.project)
+    meant = [target.find(workspace.project, request.target) for request in requests]
     for one in meant:
         _require_a_definition(one)
-    recipe_problems.require_none(project, (one.recipe for one in meant if one.recipe))
-    host = versions.platform(endpoint)
+    recipe_problems.require_none(workspace.project, (one.recipe for one in meant if one.recipe))
+    host = versions.platform(workspace.engine)
     wanted = [
-        image_chain.load(project, one.definition, host, request.overrides)
+        image_chain.load(workspace.project, one.definition, host, request.overrides)
         for one, request in zip(meant, requests, strict=True)
     ]
     for chain, request in zip(wanted, requests, strict=True):
@@ -100,18 +98,18 @@ def prepare_all(
             chains.require_covered(lock, chain)
     update = {name: ref for request in requests for name, ref in request.update.items()}
     mods = [
-        mod_selection.load(project, chain, one.recipe, request.mods)
+        mod_selection.load(workspace.project, chain, one.recipe, request.mods)
         for one, chain, request in zip(meant, wanted, requests, strict=True)
     ]
-    completed = chains.complete(project, endpoint, lock, wanted, update, environ, report)
+    completed = chains.complete(workspace, lock, wanted, update)
     faults = [fault for one in completed.values() for fault in one.faults]
     if faults:
         raise definition_pins.error_of(faults)
     found: list[Prepared] = []
     for request, one, chain, own in zip(requests, meant, wanted, mods, strict=True):
-        arranged = mod_selection.arrange(project, chain, own, [completed[each.name].pins for each in chain])
-        prepared = _prepare(project, endpoint, lock, request, one, chain, completed, arranged, environ)
-        _try_patches(project, prepared, environ, report)
+        arranged = mod_selection.arrange(workspace.project, chain, own, [completed[each.name].pins for each in chain])
+        prepared = _prepare(workspace, lock, request, one, chain, completed, arranged)
+        _try_patches(workspace.project, prepared, workspace.environment, workspace.report)
         found.append(prepared)
         for plan in prepared.plan.chain:
             lock = lock.with_pins(plan.definition.name, plan.definition.platform, plan.pins)
@@ -128,15 +126,13 @@ def _require_a_definition(meant: Target) -> None:
 
 
 def _prepare(
-    project: Project,
-    endpoint: Endpoint,
+    workspace: Workspace,
     lock: Lock,
     request: Request,
     meant: Target,
     chain: chains.Chain,
     completed: Mapping[str, definition_pins.Completed],
     mods: Sequence[tuple[Mod, ...]],
-    environ: Mapping[str, str],
 ) -> Prepared:
     recipe = meant.recipe
     wanted = tuple(dict.fromkeys([*([recipe.model] if recipe and recipe.model else []), *request.models]))
@@ -145,13 +141,15 @@ def _prepare(
     for definition, baked in zip(chain, mods, strict=True):
         one, last = completed[definition.name], definition is chain[-1]
         frozen.update(one.frozen)
-        diffs = frozen_diffs.load(project, definition.name, one.pins, frozen)
+        diffs = frozen_diffs.load(workspace.project, definition.name, one.pins, frozen)
         ingredients = Ingredients(definition, one.pins, diffs, baked)
         plan = make(ingredients, plan, recipe if last else None, wanted if last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
-    compared = comparison.compare(project, endpoint, lock, plan)
-    revisions = {model: found for model in wanted if (found := model_revision.to_record(environ, model, recipe))}
+    compared = comparison.compare(workspace, lock, plan)
+    revisions = {
+        model: found for model in wanted if (found := model_revision.to_record(workspace.environment, model, recipe))
+    }
     return Prepared(request, plan, recipe, wanted, revisions, lock, frozen, compared)
 
 

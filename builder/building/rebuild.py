@@ -12,12 +12,10 @@ from builder.errors import ImageStateError
 from builder.events import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.events import Report
     from builder.lock.model import ImageName, NumberedImage
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -31,13 +29,7 @@ class Again:
 
 @contextmanager
 def built(
-    project: Project,
-    endpoint: Endpoint,
-    name: ImageName,
-    recorded: NumberedImage,
-    environ: Mapping[str, str],
-    report: Report,
-    attest: Sequence[str] = (),
+    workspace: Workspace, name: ImageName, recorded: NumberedImage, attest: Sequence[str] = ()
 ) -> Iterator[Again]:
     """Builds ``builds/REPOSITORY/NUMBER`` once more; the image is gone when the block ends, unless it was given another
     name. Steps that BuildKit's cache still has are not done again. ``attest`` as for `baking.bake`. That the engine can
@@ -45,18 +37,18 @@ def built(
 
     Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
     """
-    directory = project.build_directory(name.repository, name.number)
+    directory = workspace.project.build_directory(name.repository, name.number)
     if not (directory / "bake.json").is_file():
         raise ImageStateError(
-            f"{project.relative(directory)} is gone: {name} cannot be built again",
+            f"{workspace.project.relative(directory)} is gone: {name} cannot be built again",
             hint="it is committed with images.lock: take it back with git",
         )
-    work_folder.clean_up(project, endpoint)
-    with work_folder.begin(project, endpoint, name.repository, {}) as place:
-        report(Message(f"building {name} again from {project.relative(directory)}"))
+    work_folder.remove_stale(workspace)
+    with work_folder.begin(workspace, name.repository, {}) as place:
+        workspace.report(Message(f"building {name} again from {workspace.project.relative(directory)}"))
         job = baking.Job(directory, recorded.definition, place)
-        _, log = baking.bake(project, endpoint, [job], environ, report, attest)
-        details = images.inspect(endpoint, place.tag)
+        _, log = baking.bake(workspace, [job], attest)
+        details = images.inspect(workspace.engine, place.tag)
         if details is None:
             raise ImageStateError("the image was removed from the engine while it was being built")
-        yield Again(place.tag, images.fingerprint(details), project.relative(log))
+        yield Again(place.tag, images.fingerprint(details), workspace.project.relative(log))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from builder.building.prepare import Prepared
-    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
+    from builder.workspace import Workspace
 
 _KEPT = 64
 # More files than this take longer to look at than to think.
@@ -46,18 +46,18 @@ class Question:
     settled: bool
 
 
-def ask(project: Project, endpoint: Endpoint, words: Sequence[object]) -> Question | None:
+def ask(workspace: Workspace, words: Sequence[object]) -> Question | None:
     """The question that ``words`` (what was typed, of types that print what they hold) ask of the project as it is now.
 
     None where it has too many files, or one that cannot be looked at, and where somebody builds or was killed building.
     """
-    if project.unfinished:
+    if workspace.project.unfinished:
         return None
     states = hashlib.sha256()
     newest = 0
     try:
-        asked = hashlib.sha256(repr((endpoint.host, Path.cwd(), *words)).encode()).hexdigest()
-        for number, path in enumerate(_files(project)):
+        asked = hashlib.sha256(repr((workspace.engine.host, Path.cwd(), *words)).encode()).hexdigest()
+        for number, path in enumerate(_files(workspace.project)):
             if number > _MOST_FILES:
                 return None
             found = _state(path)
@@ -67,10 +67,10 @@ def ask(project: Project, endpoint: Endpoint, words: Sequence[object]) -> Questi
     except OSError:
         return None
     tick = _TICK if newest % 1_000_000_000 else _COARSE_TICK
-    return Question(project.state / "unchanged" / asked, states.hexdigest(), newest < time.time_ns() - tick)
+    return Question(workspace.project.state / "unchanged" / asked, states.hexdigest(), newest < time.time_ns() - tick)
 
 
-def recall(project: Project, endpoint: Endpoint, question: Question) -> tuple[str, ...] | None:
+def recall(workspace: Workspace, question: Question) -> tuple[str, ...] | None:
     """What was said the last time; None where it was never asked, or where the files or the images in the engine are no
     longer those of then."""
     try:
@@ -79,7 +79,7 @@ def recall(project: Project, endpoint: Endpoint, question: Question) -> tuple[st
         return None
     if not isinstance(kept, dict) or kept.get("files") != question.files:
         return None
-    found = contents.look(project, endpoint, kept["repositories"], kept["images"])
+    found = contents.look(workspace, kept["repositories"], kept["images"])
     return tuple(kept["said"]) if found.fingerprints == kept["images"] else None
 
 

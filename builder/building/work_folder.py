@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
-from builder.numbered import record
+from builder.numbered import images_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
     from builder.plan.model import StagedFile
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 LABEL = "builder.work"
 
@@ -58,13 +58,13 @@ class Work:
 
 
 @contextmanager
-def begin(project: Project, endpoint: Endpoint, repository: str, files: Mapping[str, StagedFile]) -> Iterator[Work]:
+def begin(workspace: Workspace, repository: str, files: Mapping[str, StagedFile]) -> Iterator[Work]:
     """A new work folder with the build directory's ``files`` written into it. All of it, the image's temporary tag
     included, is gone when the block ends."""
-    project.work.mkdir(parents=True, exist_ok=True)
+    workspace.project.work.mkdir(parents=True, exist_ok=True)
     name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
-    work = Work(name, project.work / name)
-    fresh = project.state / f"new-{name}"
+    work = Work(name, workspace.project.work / name)
+    fresh = workspace.project.state / f"new-{name}"
     fresh.mkdir()
     with _held(fresh):
         # Held before it is seen: what nobody holds is taken for a killed build's.
@@ -73,21 +73,21 @@ def begin(project: Project, endpoint: Endpoint, repository: str, files: Mapping[
             _write(work.directory, files)
             yield work
         finally:
-            _discard(endpoint, work)
+            _discard(workspace.engine, work)
 
 
-def put_right(project: Project, endpoint: Endpoint, on_wait: Callable[[], None]) -> None:
-    """Finishes or takes back what killed processes left: for those who may find that there is nothing else to do."""
-    record.put_right(project, endpoint, on_wait)
-    clean_up(project, endpoint)
+def recover(workspace: Workspace) -> None:
+    """Finishes or undoes what killed processes left, for commands that may find that there is nothing else to do."""
+    images_lock.recover(workspace)
+    remove_stale(workspace)
 
 
-def clean_up(project: Project, endpoint: Endpoint) -> None:
+def remove_stale(workspace: Workspace) -> None:
     """Removes what killed builds left behind. Builds that run now are left alone."""
-    for folder in sorted(project.work.glob("*")):
+    for folder in sorted(workspace.project.work.glob("*")):
         try:
             with _held(folder):
-                _discard(endpoint, Work(folder.name, folder))
+                _discard(workspace.engine, Work(folder.name, folder))
         except (BlockingIOError, FileNotFoundError):
             continue
 

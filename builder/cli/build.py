@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +14,7 @@ from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, set_option, update_option
 from builder.cli.output import note, put, say
 from builder.cli.verbosity import verbosity_options
-from builder.events import WAITING, Message
+from builder.events import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,22 +74,22 @@ def build(
     question = None
     if not (update or force or push or dry_run):
         words = (targets, models, mods, platform, settings, locked, no_promote)
-        question = result_cache.ask(context.project, context.endpoint, words)
-    if question and (known := result_cache.recall(context.project, context.endpoint, question)):
+        question = result_cache.ask(context.workspace(), words)
+    if question and (known := result_cache.recall(context.workspace(), question)):
         put("\n".join(known))
         return
     # Only now: these take longer to import than all of the above.
     from builder.building import prepare, work_folder
 
     if not dry_run:
-        work_folder.put_right(context.project, context.endpoint, lambda: say(WAITING))
+        work_folder.recover(context.workspace())
     overrides = parse_overrides(platform, settings)
     requests = [
         prepare.Request(target, mods, models, parse_update(update), overrides, locked=locked, promote=not no_promote)
         for target in targets
     ]
     through = _registry(context) if push else None
-    wanted = prepare.prepare_all(context.project, context.endpoint, requests, os.environ, say)
+    wanted = prepare.prepare_all(context.workspace(), requests)
     if dry_run:
         for prepared in wanted:
             _print_plan(prepared, force)
@@ -118,7 +118,7 @@ def _finish_without_building(context: Context, prepared: Prepared, name: ImageNa
     if prepared.to_record:
         from builder.commands import build as verb
 
-        verb.record_without_building(context.project, context.endpoint, prepared, name, say)
+        verb.record_without_building(context.workspace(), prepared, name)
     return _already(prepared, name)
 
 
@@ -128,7 +128,7 @@ def _push(context: Context, images: list[ImageName]) -> None:
     from builder.commands import push
 
     with image_progress.shown() as report:
-        done = push.run(context.project, context.endpoint, tuple(map(str, images)), report)
+        done = push.run(context.workspace(report), tuple(map(str, images)))
     for one in done:
         print_done(one)
 
@@ -139,8 +139,6 @@ def _build(context: Context, instance: str | None, to_build: list[Prepared], thr
     from builder.commands import build as verb
     from builder.distribution import remote_builder
 
-    endpoint = remote_builder.with_instance(context.project, context.endpoint, instance)
-
     for prepared in to_build:
         for line in _why(prepared):
             say(Message(line))
@@ -148,7 +146,9 @@ def _build(context: Context, instance: str | None, to_build: list[Prepared], thr
     try:
         with progress.shown(step_times.load(context.project)) as report:
             # Of several, those that are done are told also where a later one fails.
-            done.extend(verb.run(context.project, endpoint, to_build, os.environ, report, through))
+            workspace = context.workspace(report)
+            workspace = replace(workspace, engine=remote_builder.with_instance(workspace, instance))
+            done.extend(verb.run(workspace, to_build, through))
     finally:
         for built in done:
             _print_summary(built)

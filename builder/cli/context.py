@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder.cli import output
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
+    from builder.events import Report
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,12 @@ class Context:
         from builder.engine.client import endpoint
 
         return endpoint.find(os.environ)
+
+    def workspace(self, report: Report = output.say) -> Workspace:
+        """The workspace of a command that tells ``report`` what happens: by default its messages, line by line."""
+        from builder.workspace import Workspace
+
+        return Workspace(self.project, self.endpoint, os.environ, report)
 
 
 pass_context = click.make_pass_decorator(Context)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from builder.cli import output
@@ -29,7 +27,7 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     from builder.commands import copy
 
     with image_progress.shown() as report:
-        done = copy.run(context.project, context.endpoint, os.environ, image, nodes, report)
+        done = copy.run(context.workspace(report), image, nodes)
     failed = {node: outcome.error for node, outcome in done.outcomes.items() if outcome.error}
     having = ", ".join(node for node in done.outcomes if node not in failed)
     if having:

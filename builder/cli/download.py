@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from builder import quantity
@@ -32,7 +30,7 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     from builder.commands import download as verb
 
     with file_progress.shown() as report:
-        done = verb.run(context.project, verb.Request(what, revision, nodes), os.environ, report)
+        done = verb.run(context.workspace(report), verb.Request(what, revision, nodes))
     for one in done:
         took = (
             f"{quantity.of_bytes(one.fetched)} in {wording.duration(one.seconds)}"

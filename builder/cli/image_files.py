@@ -38,7 +38,7 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
     from builder.commands import export_image as verb
 
     with file_progress.shown() as report:
-        done = verb.run(context.project, context.endpoint, image, file, since, replace=force, report=report)
+        done = verb.run(context.workspace(report), image, file, since, replace=force)
     if as_json:
         needs = str(done.needs) if done.needs else None
         document(
@@ -67,7 +67,7 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     from builder.commands import import_image as verb
 
     with file_progress.shown() as report:
-        done = verb.run(context.project, context.endpoint, file, report)
+        done = verb.run(context.workspace(report), file)
     if as_json:
         document(
             {

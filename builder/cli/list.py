@@ -36,7 +36,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     from builder.lock.file_problems import TAKE_BACK
     from builder.serving import model_revision as of_models
 
-    lock, overview = listing.run(context.project, context.endpoint, target)
+    lock, overview = listing.run(context.workspace(), target)
     gone = f"images.lock is {lost.SAID}: {TAKE_BACK}" if lost.is_lost(context.project) else ""
     if as_json:
         if gone:

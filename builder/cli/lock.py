@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +9,7 @@ import click
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
-from builder.cli.output import document, put, say
+from builder.cli.output import document, put
 
 if TYPE_CHECKING:
     from builder.commands.lock_update import Moved
@@ -62,7 +61,7 @@ def lock(
 def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides, as_json: bool) -> int:
     from builder.commands import lock_update
 
-    missing = lock_update.check(context.project, context.endpoint, definitions, overrides)
+    missing = lock_update.check(context.workspace(), definitions, overrides)
     if as_json:
         document({"missing": list(missing)})
     else:
@@ -77,7 +76,7 @@ def _resolve(
     from builder.commands import lock_update
     from builder.pinning import definition_pins
 
-    done = lock_update.run(context.project, context.endpoint, definitions, update, overrides, os.environ, say)
+    done = lock_update.run(context.workspace(), definitions, update, overrides)
     if as_json:
         document({"moved": [_document(one) for one in done.moved]})
     else:

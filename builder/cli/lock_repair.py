@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.cli.output import document, put, say
+from builder.cli.output import document, put
 
 if TYPE_CHECKING:
     from builder.cli.context import Context
@@ -18,7 +18,7 @@ def recover(context: Context, as_json: bool) -> int:
     """Makes a lost images.lock again and tells what could not be known."""
     from builder.commands import lock_recover as verb
 
-    done = verb.run(context.project, context.endpoint, say)
+    done = verb.run(context.workspace())
     if as_json:
         document(
             {
@@ -46,7 +46,7 @@ def renumber(context: Context, as_json: bool) -> int:
     """Keeps both images where two branches gave one number to different ones."""
     from builder.commands import lock_renumber as verb
 
-    done = verb.run(context.project, context.endpoint, say)
+    done = verb.run(context.workspace())
     if as_json:
         document(
             {

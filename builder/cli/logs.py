@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from builder.cli.complete import names
@@ -21,7 +19,7 @@ def logs(context: Context, what: str | None, follow: bool, tail: int | None, nod
     from builder.commands import logs as verb
     from builder.serving import lookup
 
-    found = lookup.find(context.project, context.endpoint, os.environ, what)
+    found = lookup.find(context.workspace(), what)
     show = verb.following if follow else verb.last
     for line in show(found, node, tail):
         click.echo(line)

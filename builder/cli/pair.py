@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +10,7 @@ from builder.cli import pointer_moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import OneOf
-from builder.cli.output import document, put, say
+from builder.cli.output import document, put
 
 if TYPE_CHECKING:
     from builder.lock.model import Status
@@ -32,7 +31,7 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
     """
     from builder.commands import pairing as verb
 
-    done = verb.pair(context.project, context.endpoint, model, image, force=force, environ=os.environ, report=say)
+    done = verb.pair(context.workspace(), model, image, force=force)
     moved = (done.move,) if done.move else ()
     if as_json:
         document(
@@ -64,7 +63,7 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
     """
     from builder.commands import pairing as verb
 
-    done = verb.mark(context.project, what, status, note, say)
+    done = verb.mark(context.workspace(), what, status, note)
     if as_json:
         document(
             {

@@ -6,7 +6,7 @@ import click
 
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put, say
+from builder.cli.output import document, put
 
 
 @click.command()
@@ -30,7 +30,7 @@ def unpin(context: Context, image: str, as_json: bool) -> None:
 def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
     from builder.commands import pinning
 
-    name, changed = pinning.run(context.project, image, pinned=pinned, report=say)
+    name, changed = pinning.run(context.workspace(), image, pinned=pinned)
     if as_json:
         document({"image": str(name), "pinned": pinned, "changed": changed})
         return

@@ -7,7 +7,7 @@ import click
 from builder.cli import pointer_moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put, say
+from builder.cli.output import document, put
 
 
 @click.command()
@@ -22,7 +22,7 @@ def promote(context: Context, image: str, force: bool, as_json: bool) -> None:
     """
     from builder.commands import promote as verb
 
-    done = verb.run(context.project, context.endpoint, image, force=force, report=say)
+    done = verb.run(context.workspace(), image, force=force)
     if as_json:
         document(
             {

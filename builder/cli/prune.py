@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from builder import quantity
 from builder.cli import table, wording
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
-from builder.cli.output import document, put, say
+from builder.cli.output import document, put
 
 if TYPE_CHECKING:
     from builder.commands.prune import Pruned, Pruning
@@ -43,7 +42,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     from builder.numbered import retention
 
     wish = retention.Wish(keep, older_than or timedelta(0))
-    pruning = verb.plan(context.project, context.endpoint, wish, datetime.now(UTC), os.environ)
+    pruning = verb.plan(context.workspace(), wish, datetime.now(UTC))
     if not as_json:
         _print_plan(pruning)
     done = None
@@ -52,7 +51,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
         and not dry_run
         and (yes or (not as_json and sys.stdin.isatty() and click.confirm("remove these?")))
     ):
-        done = verb.run(context.project, context.endpoint, pruning, say)
+        done = verb.run(context.workspace(), pruning)
     if as_json:
         _print_document(pruning, done)
     elif done:

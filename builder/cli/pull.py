@@ -25,6 +25,6 @@ def pull(context: Context, image: str) -> None:
     from builder.commands import pull as verb
 
     with image_progress.shown() as report:
-        done = verb.run(context.project, context.endpoint, image, report)
+        done = verb.run(context.workspace(report), image)
     said = f"pulled, {wording.layers(done.moved)}" if done.moved else "is here already"
     put(f"{done.image} {said}")

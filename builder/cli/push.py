@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import click
@@ -44,12 +43,12 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
         from builder.cli import progress
 
         with progress.shown(step_times.load(context.project)) as build_report:
-            done = verb.run_attested(context.project, context.endpoint, images, kinds, os.environ, build_report)
+            done = verb.run_attested(context.workspace(build_report), images, kinds)
     else:
         from builder.cli import image_progress
 
         with image_progress.shown() as report:
-            done = verb.run(context.project, context.endpoint, images, report)
+            done = verb.run(context.workspace(report), images)
     for one in done:
         print_done(one)
 

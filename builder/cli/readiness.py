@@ -51,7 +51,7 @@ def finish(context: Context, started: Started, *, detach: bool) -> None:
         with display.shown(_live, _plain()) as report:
             seconds = readiness.wait(context.project, started, report)
         if model := started.selection.recipe.model:
-            model_revision.record(context.project, os.environ, model, say)
+            model_revision.record(context.workspace(), model)
         put(f"{where}, ready after {wording.duration(seconds)}: {running.address}")
 
 

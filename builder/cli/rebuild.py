@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from builder.cli import wording
@@ -28,7 +26,7 @@ def rebuild(context: Context, image: str) -> int:
     from builder.commands import rebuild as verb
 
     with progress.shown(step_times.load(context.project)) as report:
-        done = verb.run(context.project, context.endpoint, image, os.environ, report)
+        done = verb.run(context.workspace(report), image)
     took = f"in {wording.duration(done.seconds)}"
     if done.same:
         put(f"{done.image} built again {took}: the same content" + (", tagged again" if done.restored else ""))

@@ -34,7 +34,7 @@ def list_(context: Context, as_json: bool) -> None:
     """Show the project's recipes, and the image that serves each."""
     from builder.commands import recipes as verb
 
-    seen = verb.overview(context.project, context.endpoint)
+    seen = verb.overview(context.workspace())
     if as_json:
         document({"recipes": [_row_document(row) for row in seen.rows]})
         return
@@ -57,7 +57,7 @@ def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool
     """Show what a recipe starts, and the image that serves it."""
     from builder.commands import recipes as verb
 
-    shown, engine_error = verb.show(context.project, context.endpoint, recipe, overrides(given), extra)
+    shown, engine_error = verb.show(context.workspace(), recipe, overrides(given), extra)
     found = shown.row.checked.recipe
     if as_json:
         document({**_row_document(shown.row), "command": _command_document(shown.command)})

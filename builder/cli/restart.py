@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
 
 from builder.cli.context import Context, pass_context
-from builder.cli.output import say
 from builder.cli.serve_options import overrides, serving_options
 
 
@@ -28,6 +26,6 @@ def restart(
     from builder.serving.preparation import ServeRequest
 
     request = ServeRequest(what, overrides(given), extra, nodes)
-    started = verb.restart(context.project, context.endpoint, os.environ, request, say)
+    started = verb.restart(context.workspace(), request)
     readiness.say_image(context, started.selection)
     readiness.finish(context, started, detach=detach)

@@ -7,7 +7,7 @@ import click
 from builder.cli import pointer_moves
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put, say
+from builder.cli.output import document, put
 
 
 @click.command()
@@ -29,7 +29,8 @@ def rollback(context: Context, target: str, to: int | None, force: bool, dry_run
     """
     from builder.commands import rollback as verb
 
-    done = verb.run(context.project, context.endpoint, target, to, force=force, dry_run=dry_run, report=say)
+    roll_back = verb.preview if dry_run else verb.run
+    done = roll_back(context.workspace(), target, to, force=force)
     if as_json:
         document(
             {

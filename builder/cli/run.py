@@ -27,6 +27,6 @@ def run(
     from builder.serving import preparation
 
     request = preparation.ServeRequest(what, overrides(given), extra, nodes)
-    prepared = preparation.prepare(context.project, context.endpoint, os.environ, request)
+    prepared = preparation.prepare(context.workspace(), request)
     readiness.say_image(context, prepared.selection)
     readiness.finish(context, verb.start(prepared, os.environ), detach=detach)

@@ -29,7 +29,7 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
     """
     from builder.commands import show
 
-    shown = show.run(context.project, context.endpoint, image)
+    shown = show.run(context.workspace(), image)
     if as_json:
         document(_document(shown, context.project))
         return

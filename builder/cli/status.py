@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     from builder.commands import status
 
     while True:
-        seen = status.look(context.project, context.endpoint, os.environ, what)
+        seen = status.look(context.workspace(), what)
         if as_json:
             document(_document(seen), indent=None if watch else 1)
         else:

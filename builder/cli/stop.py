@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from builder.cli import wording
@@ -26,7 +24,7 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
     from builder.commands import stop as verb
     from builder.serving import lookup
 
-    found = lookup.find(context.project, context.endpoint, os.environ, what)
+    found = lookup.find(context.workspace(), what)
     done = verb.run(found, seconds)
     for name in done.killed:
         note(f"{name} was killed: it had not ended in {seconds} seconds")

@@ -42,9 +42,9 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     """
     from builder.commands import verify as verb
 
-    findings = verb.run(context.project, context.endpoint)
+    findings = verb.run(context.workspace())
     if registry:
-        findings = (*findings, *verb.pushed(context.project, context.endpoint))
+        findings = (*findings, *verb.pushed(context.workspace()))
     if as_json:
         document({"findings": [asdict(finding) for finding in findings]})
     else:

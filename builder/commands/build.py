@@ -12,18 +12,19 @@ from builder.distribution import registry, remote_builder
 from builder.engine import images
 from builder.engine.client import versions
 from builder.errors import ImageStateError
-from builder.events import WAITING, Report
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from builder.numbered import record
+from builder.numbered import images_lock
 from builder.pinning import vendored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from builder.building.prepare import Prepared
     from builder.engine.buildkit.bake import Baked
     from builder.engine.client.endpoint import Endpoint
+    from builder.events import Report
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,7 @@ class Built:
     log: str
 
 
-def run(
-    project: Project,
-    endpoint: Endpoint,
-    wanted: Sequence[Prepared],
-    environ: Mapping[str, str],
-    report: Report,
-    through: str | None = None,
-) -> Iterator[Built]:
+def run(workspace: Workspace, wanted: Sequence[Prepared], through: str | None = None) -> Iterator[Built]:
     """Builds prepared plans in one bake, then checks and records each; yields what came of it.
 
     What another BuildKit than the engine's own built is loaded as a whole; or comes ``through`` a registry, so that
@@ -60,27 +54,27 @@ def run(
     images yielded before.
     """
     started = time.monotonic()
-    host = versions.usable(endpoint).platform
-    work_folder.clean_up(project, endpoint)
-    remote_builder.require_reachable_bases(endpoint, (prepared.plan for prepared in wanted))
+    host = versions.usable(workspace.engine).platform
+    work_folder.remove_stale(workspace)
+    remote_builder.require_reachable_bases(workspace.engine, (prepared.plan for prepared in wanted))
     for prepared in wanted:
-        checks.require_local_base(endpoint, prepared.plan)
+        checks.require_local_base(workspace.engine, prepared.plan)
     with ExitStack() as stack:
         jobs = []
         for prepared in wanted:
             plan = prepared.plan
-            place = stack.enter_context(work_folder.begin(project, endpoint, plan.repository, plan.files))
-            push_to = f"{through}/{plan.repository}" if through and endpoint.builds_elsewhere else ""
+            place = stack.enter_context(work_folder.begin(workspace, plan.repository, plan.files))
+            push_to = f"{through}/{plan.repository}" if through and workspace.engine.builds_elsewhere else ""
             jobs.append(baking.Job(place.directory, plan.definition.name, place, push_to))
-        baked, log = baking.bake(project, endpoint, jobs, environ, report)
+        baked, log = baking.bake(workspace, jobs)
         for prepared, job, one in zip(wanted, jobs, baked, strict=True):
-            step_times.keep(project, one.steps)
+            step_times.keep(workspace.project, one.steps)
             if job.push_to:
-                registry.bring(endpoint, job.push_to, one.id, job.work.tag, report)
-            details = _details(endpoint, job.work.tag)
-            image = _checked(endpoint, prepared, job.work, one, details, host, report)
-            finished = record.Finished(job.work.tag, job.work.directory, details.id)
-            name = _numbered(project, endpoint, prepared, finished, image, report)
+                registry.bring(workspace.engine, job.push_to, one.id, job.work.tag, workspace.report)
+            details = _details(workspace.engine, job.work.tag)
+            image = _checked(workspace.engine, prepared, job.work, one, details, host, workspace.report)
+            candidate = images_lock.Candidate(job.work.tag, job.work.directory, details.id)
+            name = _numbered(workspace, prepared, candidate, image)
             steps = [step for step in one.steps if not step.internal]
             yield Built(
                 image=name,
@@ -89,10 +83,10 @@ def run(
                 seconds=time.monotonic() - started,
                 size=image.size,
                 layers=len(details.layers),
-                new_layers=_new_layers(endpoint, prepared, details),
+                new_layers=_new_layers(workspace.engine, prepared, details),
                 steps=len(steps),
                 cached_steps=sum(step.cached for step in steps),
-                log=project.relative(log),
+                log=workspace.project.relative(log),
             )
 
 
@@ -124,39 +118,25 @@ def _checked(
 
 
 def _numbered(
-    project: Project,
-    endpoint: Endpoint,
-    prepared: Prepared,
-    finished: record.Finished,
-    image: NumberedImage,
-    report: Report,
+    workspace: Workspace, prepared: Prepared, candidate: images_lock.Candidate, image: NumberedImage
 ) -> ImageName:
-    _keep_diffs(project, prepared)
-    return record.give_number(
-        project,
-        endpoint,
-        prepared.plan.repository,
-        finished,
-        lambda lock, name: _recorded(lock, name, image, prepared),
-        on_wait=lambda: report(WAITING),
-    )
+    _keep_diffs(workspace.project, prepared)
+    with images_lock.transaction(workspace) as transaction:
+        return transaction.give_number(
+            prepared.plan.repository, candidate, lambda lock, name: _recorded(lock, name, image, prepared)
+        )
 
 
-def record_without_building(
-    project: Project, endpoint: Endpoint, prepared: Prepared, name: ImageName, report: Report
-) -> None:
+def record_without_building(workspace: Workspace, prepared: Prepared, name: ImageName) -> None:
     """Records what ``prepared`` brings beside an image that is already built: its pins, and pairings for those of its
     models that no image serves yet.
 
     A model that was rolled back stays where it is: building again does not undo that.
     """
-    _keep_diffs(project, prepared)
-    record.move_pointers(
-        project,
-        endpoint,
-        lambda lock: _paired(_pinned(lock, prepared), name, prepared, prepared.unpaired),
-        lambda: report(WAITING),
-    )
+    _keep_diffs(workspace.project, prepared)
+    with images_lock.transaction(workspace) as transaction:
+        lock = _paired(_pinned(transaction.lock, prepared), name, prepared, prepared.unpaired)
+        transaction.commit(lock)
 
 
 def _keep_diffs(project: Project, prepared: Prepared) -> None:

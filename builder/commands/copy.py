@@ -18,12 +18,12 @@ from builder.lock import reading
 from builder.numbered import names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.registry.transfer import Moved
     from builder.lock.model import ImageName, Lock, NumberedImage
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -68,22 +68,20 @@ class _Job:
         return self.lock.images[self.name.repository].current == self.name.number
 
 
-def run(
-    project: Project, endpoint: Endpoint, environ: Mapping[str, str], text: str, nodes: Sequence[str], report: Report
-) -> Copied:
+def run(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     """Copies the image called ``text`` to nodes of builder.yaml, side by side; one that fails stops no other.
 
     It goes through the registry of builder.yaml, or through one that is started on this machine for as long. Raises
     UsageError for an unknown image or node, and what keeps the image from getting into the registry.
     """
-    lock = reading.of(project)
-    job = _Job(lock, names.numbered(project, lock, text)[0], report)
-    engines = machines.engines(project, environ, nodes)
-    through = configuration.load(project).registry
+    lock = reading.of(workspace.project)
+    job = _Job(lock, names.numbered(workspace.project, lock, text)[0], workspace.report)
+    engines = machines.engines(workspace.project, workspace.environment, nodes)
+    through = configuration.load(workspace.project).registry
     compared = machines.side_by_side(engines, lambda node, engine: _compare(job, through, node, engine))
     outcomes = {node: outcome for node, outcome in compared.items() if outcome}
     if lacking := {node: engine for node, engine in engines.items() if node not in outcomes}:
-        with _source(project, endpoint, environ, job, through) as (place, digest):
+        with _source(workspace, job, through) as (place, digest):
             outcomes |= machines.side_by_side(lacking, lambda node, engine: _fetch(job, place, digest, node, engine))
     return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
 
@@ -106,19 +104,17 @@ def _compare(job: _Job, through: str | None, node: str, engine: Endpoint) -> Out
 
 
 @contextmanager
-def _source(
-    project: Project, endpoint: Endpoint, environ: Mapping[str, str], job: _Job, through: str | None
-) -> Iterator[tuple[registry.Place, str]]:
+def _source(workspace: Workspace, job: _Job, through: str | None) -> Iterator[tuple[registry.Place, str]]:
     """A registry that has the image, and the digest it has there."""
     if through:
         place = registry.Place(through)
-        yield place, push.one(project, endpoint, place, job.lock, job.name, job.report).digest
+        yield place, push.one(workspace, place, job.lock, job.name).digest
         return
-    registry.require(endpoint, job.name, job.recorded)
-    with loopback.serving(endpoint, environ, job.report) as port:
+    registry.require(workspace.engine, job.name, job.recorded)
+    with loopback.serving(workspace.engine, workspace.environment, job.report) as port:
         place = registry.Place(f"127.0.0.1:{port}", private=True)
         job.report(Message(f"{job.name}: through a registry on this machine, started for this copy"))
-        yield place, registry.push(endpoint, place, job.name, job.recorded, job.report).digest
+        yield place, registry.push(workspace.engine, place, job.name, job.recorded, job.report).digest
 
 
 def _fetch(job: _Job, place: registry.Place, digest: str, node: str, engine: Endpoint) -> Outcome:

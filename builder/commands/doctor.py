@@ -14,10 +14,12 @@ from builder.definitions.recipes import recipe, recipe_problems
 from builder.engine.client import endpoint as endpoints
 from builder.engine.client import versions
 from builder.errors import BuilderError
+from builder.events import ignore
 from builder.lock import lost, reading
 from builder.lock.file_problems import TAKE_BACK
 from builder.numbered import status
 from builder.sources import environment
+from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +57,7 @@ def run(project: Project, environ: Mapping[str, str], driver: Path = NVIDIA_DRIV
         endpoint = None
         findings.append(Finding("engine", "error", error.message, error.hint))
     findings += _files(project)
-    findings += _lock(project, endpoint)
+    findings += _lock(project, endpoint, environ)
     findings += _logs(project)
     findings += _settings(environ)
     findings += _proxies(environ)
@@ -134,7 +136,7 @@ def _check_recipe(project: Project, name: str) -> None:
     recipe_problems.require_none(project, (recipe.load(project, project.recipes / f"{name}.yaml"),))
 
 
-def _lock(project: Project, endpoint: Endpoint | None) -> Iterator[Finding]:
+def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     try:
         lock = reading.read(project.lock)
     except BuilderError as error:
@@ -147,7 +149,7 @@ def _lock(project: Project, endpoint: Endpoint | None) -> Iterator[Finding]:
     yield Finding("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")
     if endpoint is None:
         return
-    overview = status.overview(project, endpoint, lock)
+    overview = status.overview(Workspace(project, endpoint, environ, ignore), lock)
     for row in overview.rows:
         if row.state in {"missing", "moved"}:
             yield Finding("image", "warning", f"{row.name} is {row.state}", "`builder list` shows what is there")

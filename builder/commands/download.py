@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from builder.lock.model import Lock
     from builder.project import Project
     from builder.sources.huggingface.hub_models import Snapshot
+    from builder.workspace import Workspace
 
 # Left free: other programs write to this disk meanwhile.
 _SPARE = 1_000_000_000
@@ -64,26 +65,26 @@ class Downloaded:
     seconds: float
 
 
-def run(project: Project, request: Request, environ: Mapping[str, str], report: Report) -> tuple[Downloaded, ...]:
+def run(workspace: Workspace, request: Request) -> tuple[Downloaded, ...]:
     """Downloads what ``request`` names, fills in the revision of a pairing that has none, and copies to the nodes.
 
     Raises UsageError for what names no model, SourceError where the hub, the disk or a node says no; all that can be
     known before is looked at before anything moves.
     """
-    known = configuration.load(project)
-    places = [model_copy.destination(environ, known.node(name)) for name in request.nodes]
+    known = configuration.load(workspace.project)
+    places = [model_copy.destination(workspace.environment, known.node(name)) for name in request.nodes]
     if places:
         model_copy.require_rsync()
-    wanted = _wanted(project, reading.of(project), request)
-    snapshots = [hub_models.look(environ, one.model, one.revision) for one in wanted]
-    _require_room(environ, snapshots)
-    done = tuple(_fetch(environ, snapshot, report) for snapshot in snapshots)
+    wanted = _wanted(workspace.project, reading.of(workspace.project), request)
+    snapshots = [hub_models.look(workspace.environment, one.model, one.revision) for one in wanted]
+    _require_room(workspace.environment, snapshots)
+    done = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
     for one in done:
-        if recorded := model_revision.record(project, environ, one.model, report):
-            report(Message(f"images.lock: {one.model} is paired at revision {recorded[:7]}"))
+        if recorded := model_revision.record(workspace, one.model):
+            workspace.report(Message(f"images.lock: {one.model} is paired at revision {recorded[:7]}"))
         for place in places:
-            report(Message(f"copying {one.model} to {place.node}"))
-            model_copy.copy(environ, one.model, place, report)
+            workspace.report(Message(f"copying {one.model} to {place.node}"))
+            model_copy.copy(workspace.environment, one.model, place, workspace.report)
     return done
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName
     from builder.project import Project
     from builder.storage.tar_stream import Writer
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -54,34 +55,32 @@ class _Content:
     blobs: frozenset[str]
 
 
-def run(
-    project: Project, endpoint: Endpoint, text: str, path: Path, since: int | None, *, replace: bool, report: Report
-) -> Exported:
+def run(workspace: Workspace, text: str, path: Path, since: int | None, *, replace: bool) -> Exported:
     """Writes the image called ``text`` into the file ``path``; with ``since``, without the layers that this number of
     the same repository has.
 
     Raises UsageError for an unknown number and for a file that exists, unless ``replace``; ImageStateError where the
     engine lacks an image; TransferError where the file could not be written. There is no file then.
     """
-    lock = reading.of(project)
-    name, recorded = names.numbered(project, lock, text)
-    registry.require(endpoint, name, recorded)
+    lock = reading.of(workspace.project)
+    name, recorded = names.numbered(workspace.project, lock, text)
+    registry.require(workspace.engine, name, recorded)
     needs = None
     if since is not None:
-        other, before = names.numbered(project, lock, f"{name.repository}:{since}")
+        other, before = names.numbered(workspace.project, lock, f"{name.repository}:{since}")
         if other == name:
             raise UsageError(
                 f"{name} cannot be left out of itself", hint="--since takes a number that the other machine has"
             )
-        registry.require(endpoint, other, before)
+        registry.require(workspace.engine, other, before)
         needs = Needed(other, before.fingerprint)
-    build = _build(project, name, report)
-    work_folder.clean_up(project, endpoint)
+    build = _build(workspace.project, name, workspace.report)
+    work_folder.remove_stale(workspace)
     with large_file.written(path, replace=replace) as file:
         writer = tar_stream.Writer(file)
         writer.add(oci_layout.LAYOUT, oci_layout.LAYOUT_CONTENT)
-        with work_folder.begin(project, endpoint, name.repository, {}) as job:
-            content = _write(endpoint, job, name, needs.image if needs else None, writer, report)
+        with work_folder.begin(workspace, name.repository, {}) as job:
+            content = _write(workspace.engine, job, name, needs.image if needs else None, writer, workspace.report)
         if needs is None:
             for member, small in oci_layout.tagged(content.top, content.image, str(name)).items():
                 writer.add(member, small)

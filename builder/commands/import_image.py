@@ -9,10 +9,10 @@ from builder.building import work_folder
 from builder.distribution import archive, archive_reading
 from builder.engine import images, loading
 from builder.errors import ImageStateError, LockError, TransferError
-from builder.events import WAITING, Report, after_a_second
+from builder.events import Report, after_a_second
 from builder.lock import merging, reading
-from builder.numbered import build_directory, record
-from builder.numbered.record import RECORD, Finished
+from builder.numbered import build_directory, images_lock
+from builder.numbered.images_lock import RECORD, Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import ImageName, Lock
     from builder.lock.pins import Pins
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,26 @@ class Imported:
     models: tuple[str, ...]
 
 
-def run(project: Project, endpoint: Endpoint, path: Path, report: Report) -> Imported:
+def run(workspace: Workspace, path: Path) -> Imported:
     """Takes up the number that the file holds: image, build directory, record. What is current or paired here stays so.
 
     Raises UsageError and TransferError for a file that cannot be read or is not whole; ImageStateError where the number
     has other content here, or the image is missing that the file was made for. Nothing is changed then.
     """
     with archive_reading.opened(path) as (held, file):
-        work_folder.put_right(project, endpoint, lambda: report(WAITING))
-        lock = reading.of(project)
-        _refuse_other(project, endpoint, lock, held)
-        here = images.inspect(endpoint, str(held.name)) is not None
-        if here and lock.image(held.name) and build_directory.path_of(project, held.name).exists():
+        work_folder.recover(workspace)
+        lock = reading.of(workspace.project)
+        _refuse_other(workspace, lock, held)
+        here = images.inspect(workspace.engine, str(held.name)) is not None
+        if here and lock.image(held.name) and build_directory.path_of(workspace.project, held.name).exists():
             return _imported(held, lock, lock, already=True)
-        with work_folder.begin(project, endpoint, held.name.repository, held.build) as job:
+        with work_folder.begin(workspace, held.name.repository, held.build) as job:
             if here:
-                images.tag(endpoint, str(held.name), job.tag)
+                images.tag(workspace.engine, str(held.name), job.tag)
             else:
-                _require_needed(endpoint, path, held)
-                _load(endpoint, path, held, file, job, report)
-            after = _take_up(project, endpoint, held, job, report)
+                _require_needed(workspace.engine, path, held)
+                _load(workspace.engine, path, held, file, job, workspace.report)
+            after = _adopt(workspace, held, job)
     return _imported(held, lock, after, already=here)
 
 
@@ -69,19 +69,19 @@ def _imported(held: Archive, before: Lock, after: Lock, *, already: bool) -> Imp
     return Imported(held.name, already, 0 if already else len(held.layers), size, current, models)
 
 
-def _refuse_other(project: Project, endpoint: Endpoint, lock: Lock, held: Archive) -> None:
+def _refuse_other(workspace: Workspace, lock: Lock, held: Archive) -> None:
     """Raises ImageStateError where this number means something else: in images.lock, in the engine or in builds/."""
     _refuse_recorded(lock, held)
-    details = images.inspect(endpoint, str(held.name))
+    details = images.inspect(workspace.engine, str(held.name))
     if details is not None and images.fingerprint(details) != held.fingerprint:
         raise ImageStateError(
             f"{held.name} in this engine has other content than the one in the file: not overwritten",
             hint=f"`builder verify` says whose it is; `docker image rm {held.name}` lets it go",
         )
-    folder = build_directory.path_of(project, held.name)
+    folder = build_directory.path_of(workspace.project, held.name)
     if folder.exists() and held.build and not _same(folder, held):
         raise ImageStateError(
-            f"{project.relative(folder)} is another build than the one in the file: not overwritten",
+            f"{workspace.project.relative(folder)} is another build than the one in the file: not overwritten",
             hint="it belongs to an image of this project, or was changed: `git status` shows that",
         )
 
@@ -144,20 +144,20 @@ def _told(pieces: Iterator[bytes], size: int, what: str, report: Report) -> Iter
         tell(came, size)
 
 
-def _take_up(project: Project, endpoint: Endpoint, held: Archive, job: Work, report: Report) -> Lock:
-    details = images.inspect(endpoint, job.tag)
+def _adopt(workspace: Workspace, held: Archive, job: Work) -> Lock:
+    """Gives the loaded image the number that it has on the other machine; returns images.lock after it."""
+    details = images.inspect(workspace.engine, job.tag)
     if details is None:
         raise ImageStateError(f"{held.name} was removed from the engine meanwhile", hint="run it again")
-    finished = Finished(job.tag, job.directory, details.id)
+    with images_lock.transaction(workspace) as transaction:
+        _refuse_other(workspace, transaction.lock, held)
+        after = images_lock.with_reserved_slots(workspace.project, adopted(transaction.lock, held))
+        transaction.place(held.name, Candidate(job.tag, job.directory, details.id))
+        transaction.commit(after)
+        return transaction.lock
 
-    def change(lock: Lock) -> Lock:
-        _refuse_other(project, endpoint, lock, held)
-        return taken_up(lock, held)
 
-    return record.take_up(project, endpoint, held.name, finished, change, lambda: report(WAITING))
-
-
-def taken_up(lock: Lock, held: Archive) -> Lock:
+def adopted(lock: Lock, held: Archive) -> Lock:
     """``lock`` with the number of the archive. Where nothing is current in its repository, the number is; the models
     that nothing serves are paired with it, and the pins of its build are taken where there are none."""
     after = merging.taken_up(lock, replace(held.part, pins=_pins(held)))

@@ -11,17 +11,21 @@ from builder.lock.model import ImageName, Lock
 from builder.numbered import names, status
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
-def run(project: Project, endpoint: Endpoint, target: str | None) -> tuple[Lock, status.Overview]:
+def run(workspace: Workspace, target: str | None) -> tuple[Lock, status.Overview]:
     """The lock, cut down to what ``target`` names, and how its images stand in the engine.
 
     Raises UsageError where ``target`` names nothing, LockError where images.lock is lost and so cannot tell.
     """
-    lock = reading.read(project.lock) if target is None else _only(project, reading.of(project), target)
-    return lock, status.overview(project, endpoint, lock)
+    lock = (
+        reading.read(workspace.project.lock)
+        if target is None
+        else _only(workspace.project, reading.of(workspace.project), target)
+    )
+    return lock, status.overview(workspace, lock)
 
 
 def _only(project: Project, lock: Lock, text: str) -> Lock:

@@ -12,17 +12,16 @@ from builder.definitions import configuration
 from builder.distribution import registry, registry_recovery
 from builder.engine import images
 from builder.errors import LockError, NothingToDoError
-from builder.events import WAITING, Message, Report
-from builder.lock import lost, reading, sides, writing
+from builder.events import Message
+from builder.lock import lost, reading, sides
 from builder.lock.model import ImageName, Lock
-from builder.numbered import reassembly, recovery_sources
-from builder.numbered.record import point_latest
+from builder.numbered import images_lock, reassembly, recovery_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
+    from builder.workspace import Workspace
 
 _NOWHERE = (
     "marks, notes and pins (`builder pin`) that were set, and pairings that `pair` or `rollback` moved, stand nowhere"
@@ -44,7 +43,7 @@ class Recovered:
     damaged: str
 
 
-def run(project: Project, endpoint: Endpoint, report: Report) -> Recovered:
+def run(workspace: Workspace) -> Recovered:
     """Writes images.lock where it is missing or damaged; a good one gets the numbers that it lacks, and nothing in it
     changes.
 
@@ -63,9 +62,9 @@ def run(project: Project, endpoint: Endpoint, report: Report) -> Recovered:
             damaged.append(content)
             return Lock()
 
-    there = _in_registry(project, endpoint, report)
-    with writing.writing(project.lock, on_wait=lambda: report(WAITING), read=read) as transaction:
-        found = recovery_sources.find(project, endpoint, there.numbers)
+    there = _in_registry(workspace)
+    with images_lock.repair(workspace, read) as transaction:
+        found = recovery_sources.find(workspace, there.numbers)
         missing = [one for one in found if transaction.lock.image(one.name) is None]
         findings = (
             *there.faults,
@@ -73,13 +72,13 @@ def run(project: Project, endpoint: Endpoint, report: Report) -> Recovered:
             *(f for one in missing for f in one.findings),
         )
         if not missing:
-            hint = _ANEW if lost.is_lost(project) else ""
+            hint = _ANEW if lost.is_lost(workspace.project) else ""
             raise NothingToDoError("\n".join((_nothing(bool(found)), *findings)), hint=hint)
-        aside = _put_aside(project, damaged)
-        here = recovery_sources.current(endpoint, found)
+        aside = _put_aside(workspace.project, damaged)
+        here = recovery_sources.current(workspace.engine, found)
         transaction.commit(reassembly.completed(transaction.lock, missing, {**there.latest, **here}))
         for repository, held in transaction.lock.images.items():
-            point_latest(endpoint, repository, held.current)
+            images_lock.point_latest(workspace.engine, repository, held.current)
     unknown = (
         *(line for one in missing for line in one.unknown),
         *_of_latest(missing, here, there.latest),
@@ -89,12 +88,14 @@ def run(project: Project, endpoint: Endpoint, report: Report) -> Recovered:
     return Recovered(tuple(one.name for one in missing), unknown, findings, aside)
 
 
-def _in_registry(project: Project, endpoint: Endpoint, report: Report) -> registry_recovery.Answer:
-    address = configuration.load(project).registry
+def _in_registry(workspace: Workspace) -> registry_recovery.Answer:
+    address = configuration.load(workspace.project).registry
     if address is None:
         return registry_recovery.Answer()
-    report(Message(f"asking {address} for the numbers that it has"))
-    return registry_recovery.look(endpoint, registry.Place(address), recovery_sources.repositories(project))
+    workspace.report(Message(f"asking {address} for the numbers that it has"))
+    return registry_recovery.look(
+        workspace.engine, registry.Place(address), recovery_sources.repositories(workspace.project)
+    )
 
 
 def _disagreeing(lock: Lock, there: registry_recovery.Answer) -> Iterator[str]:

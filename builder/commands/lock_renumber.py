@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from builder.engine import images
 from builder.errors import EngineError
-from builder.events import WAITING, Report
-from builder.lock import lost, merging, reading, sides, writing
+from builder.lock import lost, merging, reading, sides
 from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.numbered import merged_builds, record
+from builder.numbered import images_lock, merged_builds
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -42,33 +42,33 @@ class Mended:
     written: bool
 
 
-def run(project: Project, endpoint: Endpoint, report: Report) -> Mended:
+def run(workspace: Workspace) -> Mended:
     """Makes one lock of what a merge left, and brings build directories and tags in line with it.
 
     A lock with nothing to mend stays as it is; where the tags of this engine still are those of before another machine
     mended it, they follow. Raises LockError where a side is damaged in another way,
     or all of it is lost.
     """
-    lost.refuse(project)
+    lost.refuse(workspace.project)
     found: list[Lock] = []
 
     def read(content: bytes, file: str) -> Lock:
         found.extend(_sides(content, file))
         return found[0]
 
-    with writing.writing(project.lock, on_wait=lambda: report(WAITING), read=read) as transaction:
+    with images_lock.repair(workspace, read) as transaction:
         merged = transaction.lock
         pairs: list[tuple[ImageName, ImageName]] = []
         chosen: list[str] = []
         for other in found[1:]:
-            merged, theirs, moved = _apart(project, endpoint, merged, other)
+            merged, theirs, moved = _apart(workspace, merged, other)
             pairs += moved
             chosen += merging.chosen(merged, theirs)
             merged = merging.union(merged, theirs)
         # The directories before the lock and the tags after it: killed in between, the same command finishes.
-        renumbered = tuple(_renumbered(project, merged, origin, to) for origin, to in pairs)
+        renumbered = tuple(_renumbered(workspace.project, merged, origin, to) for origin, to in pairs)
         written = transaction.commit(merged)
-        tagged = _retag(endpoint, merged)
+        tagged = _retag(workspace.engine, merged)
     return Mended(renumbered, tuple(chosen), tagged, written)
 
 
@@ -79,16 +79,14 @@ def _sides(content: bytes, file: str) -> tuple[Lock, ...]:
         return (reading.parse_bytes(content, file),)
 
 
-def _apart(
-    project: Project, endpoint: Endpoint, ours: Lock, theirs: Lock
-) -> tuple[Lock, Lock, list[tuple[ImageName, ImageName]]]:
+def _apart(workspace: Workspace, ours: Lock, theirs: Lock) -> tuple[Lock, Lock, list[tuple[ImageName, ImageName]]]:
     """Both sides with different numbers for different images, and which numbers became which."""
     moved = []
     for name in merging.clashes(ours, theirs):
         one, other = (lock.images[name.repository].numbers[name.number] for lock in (ours, theirs))
-        theirs_is_here = _fingerprint(endpoint, name) == other.fingerprint != one.fingerprint
+        theirs_is_here = _fingerprint(workspace.engine, name) == other.fingerprint != one.fingerprint
         going = one if theirs_is_here else other
-        number = _free_number(project, endpoint, merging.union(ours, theirs), name.repository, going)
+        number = _free_number(workspace, merging.union(ours, theirs), name.repository, going)
         if theirs_is_here:
             ours = merging.renamed(ours, name, number)
         else:
@@ -97,16 +95,16 @@ def _apart(
     return ours, theirs, moved
 
 
-def _free_number(project: Project, endpoint: Endpoint, lock: Lock, repository: str, image: NumberedImage) -> int:
+def _free_number(workspace: Workspace, lock: Lock, repository: str, image: NumberedImage) -> int:
     """The next number; or one that this very image was being given when somebody was killed."""
-    begun = project.build_directory(repository, lock.images[repository].next)
+    begun = workspace.project.build_directory(repository, lock.images[repository].next)
     if merged_builds.input_hash_of(begun) == image.input_hash:
         return lock.images[repository].next
     try:
-        tags = images.tags(endpoint, [repository])
+        tags = images.tags(workspace.engine, [repository])
     except EngineError:  # a merge may be finished where no engine is: build directories tell the numbers too
         tags = {}
-    return record.free_number(project, lock, repository, tags)
+    return images_lock.free_number(workspace.project, lock, repository, tags)
 
 
 def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:

@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING
 from builder.definitions import image, image_chain
 from builder.engine.client import versions
 from builder.errors import SourceError
-from builder.events import WAITING
-from builder.lock import reading, writing
+from builder.lock import reading
 from builder.lock.pins import GitPin
-from builder.numbered import reserved_slots
+from builder.numbered import images_lock
 from builder.pinning import chain as chains
 from builder.pinning import definition_pins, vendored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from builder.engine.client.endpoint import Endpoint
-    from builder.events import Report
     from builder.lock.pins import Pins
     from builder.project import Project
     from builder.sources.git.mirror_reading import Between
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -47,22 +43,16 @@ class Repinned:
 
 
 def run(
-    project: Project,
-    endpoint: Endpoint,
-    names: tuple[str, ...],
-    update: chains.Update,
-    overrides: image_chain.Overrides,
-    environ: Mapping[str, str],
-    report: Report,
+    workspace: Workspace, names: tuple[str, ...], update: chains.Update, overrides: image_chain.Overrides
 ) -> Repinned:
     """Completes the pins of the definitions ``names`` (all where there are none) and of those below them.
 
     What resolves is written, whatever else does not. Raises what ``pinned.complete`` does; images.lock is then as it
     was.
     """
-    lock = reading.of(project)
-    wanted = _chains(project, endpoint, names, overrides)
-    completed = chains.complete(project, endpoint, lock, wanted, update, environ, report)
+    lock = reading.of(workspace.project)
+    wanted = _chains(workspace, names, overrides)
+    completed = chains.complete(workspace, lock, wanted, update)
     after: dict[tuple[str, str], Pins] = {}
     moved: list[Moved] = []
     for definition in {one.name: one for chain in wanted for one in chain}.values():
@@ -70,37 +60,35 @@ def run(
         before = lock.pins_of(definition.name, definition.platform)
         if one.pins == before:
             continue
-        diffs = vendored.load(project, definition.name, one.pins, one.frozen)
-        vendored.keep(project, definition.name, one.pins, diffs)
+        diffs = vendored.load(workspace.project, definition.name, one.pins, one.frozen)
+        vendored.keep(workspace.project, definition.name, one.pins, diffs)
         after[definition.name, definition.platform] = one.pins
-        moved += _moved(project, definition, before, one.pins)
-    with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
+        moved += _moved(workspace.project, definition, before, one.pins)
+    with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         for (definition_name, platform), pins in after.items():
             lock = lock.with_pins(definition_name, platform, pins)
-        transaction.commit(reserved_slots.reserve(project, lock) if after else lock)
+        transaction.commit(images_lock.with_reserved_slots(workspace.project, lock) if after else lock)
     return Repinned(tuple(moved), tuple(fault for one in completed.values() for fault in one.faults))
 
 
-def check(
-    project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image_chain.Overrides
-) -> tuple[str, ...]:
+def check(workspace: Workspace, names: tuple[str, ...], overrides: image_chain.Overrides) -> tuple[str, ...]:
     """What images.lock does not cover of the definitions ``names`` (all where there are none): ``cpu: base``."""
-    lock = reading.of(project)
+    lock = reading.of(workspace.project)
     found = [
         f"{name} on {chain[-1].platform}: {missing}"
-        for chain in _chains(project, endpoint, names, overrides)
+        for chain in _chains(workspace, names, overrides)
         for name, all_missing in chains.uncovered(lock, chain).items()
         for missing in all_missing
     ]
     return tuple(dict.fromkeys(found))
 
 
-def _chains(
-    project: Project, endpoint: Endpoint, names: tuple[str, ...], overrides: image_chain.Overrides
-) -> list[chains.Chain]:
-    host = versions.platform(endpoint)
-    return [image_chain.load(project, name, host, overrides) for name in names or image.names(project)]
+def _chains(workspace: Workspace, names: tuple[str, ...], overrides: image_chain.Overrides) -> list[chains.Chain]:
+    host = versions.platform(workspace.engine)
+    return [
+        image_chain.load(workspace.project, name, host, overrides) for name in names or image.names(workspace.project)
+    ]
 
 
 def _moved(project: Project, definition: image.ImageDefinition, before: Pins, after: Pins) -> list[Moved]:

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import UsageError
-from builder.events import WAITING, Report
-from builder.lock import lost, reading, writing
-from builder.numbered import names, pointers, record
+from builder.lock import lost, reading
+from builder.numbered import images_lock, names, pointers
 from builder.numbered.pointers import Move
 from builder.serving import model_revision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.definitions.recipes.recipe import Recipe
-    from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import ImageName, Lock, Model, Status
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -46,49 +43,35 @@ class Marked:
     pointed_at_by: tuple[str, ...] = ()
 
 
-def pair(
-    project: Project,
-    endpoint: Endpoint,
-    model: str,
-    text: str,
-    *,
-    force: bool,
-    environ: Mapping[str, str],
-    report: Report,
-) -> Paired:
+def pair(workspace: Workspace, model: str, text: str, *, force: bool) -> Paired:
     """Pairs a model with the image called ``text``; other models stay where they are.
 
     A model's first pairing takes the recipe that is for it and for such images, where there is exactly one. A new
-    pairing records the model's revision as a build would (`models.to_record`); one that is taken up again keeps its
-    own. Raises
-    ConflictError for an image that is marked bad, unless ``force``; ImageStateError where the engine does not have
-    it; UsageError where images.lock does not.
+    pairing records the model's revision as a build would (`model_revision.to_record`); an earlier one keeps its own.
+    Raises ConflictError for an image that is marked bad, unless ``force``; ImageStateError where the engine
+    does not have it; UsageError where images.lock does not.
     """
-    lock = reading.of(project)
-    name, _ = names.numbered(project, lock, text)
-    first = None if model in lock.models else _recipe(project, model, name)
-    recipe = first or _paired_by(project, lock, model)
-    revision = model_revision.to_record(environ, model, recipe)
-    moves: tuple[Move, ...] = ()
-
-    def change(before: Lock) -> Lock:
-        nonlocal moves
+    lock = reading.of(workspace.project)
+    name, _ = names.numbered(workspace.project, lock, text)
+    first = None if model in lock.models else _recipe(workspace.project, model, name)
+    recipe = first or _paired_by(workspace.project, lock, model)
+    revision = model_revision.to_record(workspace.environment, model, recipe)
+    with images_lock.transaction(workspace) as transaction:
+        before = transaction.lock
         moves = _moves(before, model, name)
         if not force:
             pointers.refuse_bad(before, moves)
-        pointers.require_present(endpoint, before, moves)
+        pointers.require_present(workspace.engine, before, moves)
         after = pointers.apply(before, moves)
-        held = after.models[model]
-        pairing = held.pairing
+        paired = after.models[model]
+        pairing = paired.pairing
         if first and model not in before.models:
             pairing = replace(pairing, recipe=first.file)
         if pairing.revision is None or _is_new(before, model, name):
             pairing = replace(pairing, revision=revision or pairing.revision)
-        return after.with_model(model, replace(held, pairing=pairing))
-
-    _, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
+        transaction.commit(after.with_model(model, replace(paired, pairing=pairing)))
     move = moves[0] if moves else None
-    return Paired(model, name, after.models[model].pairing.recipe, move, pointers.differences(project, moves))
+    return Paired(model, name, pairing.recipe, move, pointers.differences(workspace.project, moves))
 
 
 def _moves(lock: Lock, model: str, name: ImageName) -> tuple[Move, ...]:
@@ -115,14 +98,14 @@ def _recipe(project: Project, model: str, name: ImageName) -> Recipe | None:
     return suiting[0] if len(suiting) == 1 else None
 
 
-def mark(project: Project, text: str, status: Status, note: str | None, report: Report) -> Marked:
+def mark(workspace: Workspace, text: str, status: Status, note: str | None) -> Marked:
     """Marks a model's pairing, or an image for all models. Without a ``note`` the one that stands there stays, as long
     as the status does.
 
     Raises UsageError where ``text`` names neither a model nor a numbered image.
     """
-    lost.refuse(project)
-    with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
+    lost.refuse(workspace.project)
+    with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         if text in lock.models:
             held = lock.models[text]
@@ -134,7 +117,7 @@ def mark(project: Project, text: str, status: Status, note: str | None, report: 
                 hint="name a model, or an image with its number: `builder mark tf5:7 good`",
             )
         else:
-            image, known = names.numbered(project, lock, text)
+            image, known = names.numbered(workspace.project, lock, text)
             said = _note(known.status, known.note, status, note)
             after = lock.with_image(image, replace(known, status=status, note=said))
         changed = transaction.commit(after)

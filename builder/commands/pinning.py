@@ -5,23 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.events import WAITING, Report
-from builder.lock import reading, writing
-from builder.numbered import names
+from builder.lock import reading
+from builder.numbered import images_lock, names
 
 if TYPE_CHECKING:
     from builder.lock.model import ImageName
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
-def run(project: Project, text: str, *, pinned: bool, report: Report) -> tuple[ImageName, bool]:
+def run(workspace: Workspace, text: str, *, pinned: bool) -> tuple[ImageName, bool]:
     """Sets whether the image called ``text`` is pinned; returns its name and whether that changed anything.
 
     Raises UsageError where images.lock has no such image.
     """
-    name, _ = names.numbered(project, reading.of(project), text)
-    with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
-        _, now = names.numbered(project, transaction.lock, str(name))
+    name, _ = names.numbered(workspace.project, reading.of(workspace.project), text)
+    with images_lock.transaction(workspace) as transaction:
+        _, now = names.numbered(workspace.project, transaction.lock, str(name))
         if now.pinned == pinned:
             return name, False
         transaction.commit(transaction.lock.with_image(name, replace(now, pinned=pinned)))

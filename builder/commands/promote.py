@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.events import WAITING, Report
 from builder.lock import reading
-from builder.numbered import names, pointers, record
+from builder.numbered import images_lock, names, pointers
 from builder.numbered.pointers import Move
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import ImageName, Lock
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -26,25 +24,23 @@ class Promoted:
     differences: tuple[str, ...]
 
 
-def run(project: Project, endpoint: Endpoint, text: str, *, force: bool, report: Report) -> Promoted:
+def run(workspace: Workspace, text: str, *, force: bool) -> Promoted:
     """Makes the image called ``text`` current.
 
     Raises ConflictError for one that is marked bad, unless ``force``; ImageStateError where the engine does not have
     it; UsageError where images.lock does not.
     """
-    name, _ = names.numbered(project, reading.of(project), text)
-    done: tuple[Move, ...] = ()
-
-    def change(lock: Lock) -> Lock:
-        nonlocal done
-        done = _moves(lock, name)
+    name, _ = names.numbered(workspace.project, reading.of(workspace.project), text)
+    with images_lock.transaction(workspace) as transaction:
+        before = transaction.lock
+        moves = _moves(before, name)
         if not force:
-            pointers.refuse_bad(lock, done)
-        pointers.require_present(endpoint, lock, done)
-        return pointers.apply(lock, done)
-
-    _, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING), [name.repository])
-    return Promoted(name, done, pointers.staying(after, done), pointers.differences(project, done))
+            pointers.refuse_bad(before, moves)
+        pointers.require_present(workspace.engine, before, moves)
+        after = pointers.apply(before, moves)
+        transaction.announce(name)  # its tag may have been moved, though images.lock stays as it is
+        transaction.commit(after)
+    return Promoted(name, moves, pointers.staying(after, moves), pointers.differences(workspace.project, moves))
 
 
 def _moves(lock: Lock, name: ImageName) -> tuple[Move, ...]:

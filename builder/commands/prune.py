@@ -9,30 +9,29 @@ on. An image that a model was paired with before may go: its number stays on rec
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.building import work_folder
 from builder.engine import disk, images
 from builder.engine.buildkit import build_cache
 from builder.errors import ConflictError
-from builder.events import WAITING, Message, Report
+from builder.events import Message
 from builder.lock import reading
 from builder.lock.model import ImageName
-from builder.numbered import orphans, record, retention, status
+from builder.numbered import images_lock, orphans, retention, status
 from builder.pinning import wheel_cache
 from builder.serving import compile_caches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from datetime import datetime
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
     from builder.engine.disk import Layer
     from builder.engine.images import Details
-    from builder.project import Project
     from builder.serving.compile_caches import CompileCache
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -88,25 +87,23 @@ class Pruned:
     cache: int
 
 
-def plan(
-    project: Project, endpoint: Endpoint, wish: retention.Wish, now: datetime, environ: Mapping[str, str]
-) -> Pruning:
+def plan(workspace: Workspace, wish: retention.Wish, now: datetime) -> Pruning:
     """What would go and what stays; nothing is changed. Raises EngineError where no engine answers."""
-    lock = reading.of(project)
-    states, tags = status.states(project, endpoint, lock)
-    every = {image.id: image for image in disk.every_image(endpoint)}
+    lock = reading.of(workspace.project)
+    states, tags = status.states(workspace, lock)
+    every = {image.id: image for image in disk.every_image(workspace.engine)}
     # A number that was pruned and came back (a container held it, or somebody pulled it) is there as well.
     numbered = {name: every[tags[str(name)]] for name, state in states.items() if state == "present"}
-    nameless = orphans.nameless(endpoint, lock, every)
+    nameless = orphans.nameless(workspace.engine, lock, every)
     ours = {*nameless, *(image.id for image in numbered.values())}
     others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
-    engine = retention.Engine(numbered, others, disk.containers_by_image(endpoint))
+    engine = retention.Engine(numbered, others, disk.containers_by_image(workspace.engine))
     reasons = retention.reasons(lock, engine, wish, now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
     staying = [*others.values(), *(image for name, image in numbered.items() if reasons[name])]
-    sizes = disk.layer_sizes(endpoint, [*going.values(), *nameless.values()])
+    sizes = disk.layer_sizes(workspace.engine, [*going.values(), *nameless.values()])
     went = (name for name, state in states.items() if state == "pruned")
-    wheels = wheel_cache.stale(project, lock)
+    wheels = wheel_cache.stale(workspace.project, lock)
     return Pruning(
         going=tuple(
             Going(name, lock.images[name.repository].numbers[name.number].built, _frees(sizes, [image], every.values()))
@@ -114,7 +111,7 @@ def plan(
         ),
         kept=tuple(Kept(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
         nameless=tuple(sorted(nameless)),
-        compiled=compile_caches.find(endpoint, environ, sorted([*going, *went])),
+        compiled=compile_caches.find(workspace.engine, workspace.environment, sorted([*going, *went])),
         wheels=wheels,
         wheels_size=sum(compile_caches.disk_usage(path) for path in wheels),
         layers=_frees(sizes, [*going.values(), *nameless.values()], staying),
@@ -127,56 +124,76 @@ def _frees(sizes: dict[Layer, int], going: Iterable[Details], staying: Iterable[
     return sum(sizes[layer] for layer in {layer for image in going for layer in disk.layers(image)} - held)
 
 
-def run(project: Project, endpoint: Endpoint, pruning: Pruning, report: Report) -> Pruned:
+def run(workspace: Workspace, pruning: Pruning) -> Pruned:
     """Does what ``plan`` said, one image at a time: each is recorded as pruned before it is removed, so that wherever
     this is interrupted the lock is right. What changed since the plan was made is left alone, and said."""
-    work_folder.clean_up(project, endpoint)
-    cached = build_cache.records(endpoint)
+    work_folder.remove_stale(workspace)
+    cached = build_cache.records(workspace.engine)
     gone: list[ImageName] = []
     refused: list[str] = []
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     for going in pruning.going:
-        report(Message(f"removing {going.name}"))
+        workspace.report(Message(f"removing {going.name}"))
         try:
-            record.prune(project, endpoint, going.name, stamp, lambda: report(WAITING))
+            _prune_number(workspace, going.name, stamp)
             gone.append(going.name)
         except ConflictError as error:
             refused.append(error.message)
     for id_ in pruning.nameless:
         try:
-            images.remove(endpoint, id_)
+            images.remove(workspace.engine, id_)
         except ConflictError as error:
             refused.append(error.message)
-    emptied, stayed = _remove_compiled(project, endpoint, pruning)
+    emptied, stayed = _remove_compiled(workspace, pruning)
     wheel_cache.remove(pruning.wheels)
-    return Pruned(tuple(gone), emptied, (*refused, *stayed), _prune_cache(project, endpoint, cached))
+    return Pruned(tuple(gone), emptied, (*refused, *stayed), _prune_cache(workspace, cached))
 
 
-def _remove_compiled(
-    project: Project, endpoint: Endpoint, pruning: Pruning
-) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
+def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> None:
+    """Records a number as pruned at ``stamp`` (RFC 3339 UTC) and removes its image from the engine. Its build directory
+    stays. Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container.
+    """
+    with images_lock.transaction(workspace) as transaction:
+        before = transaction.lock
+        image, details = before.image(name), images.inspect(workspace.engine, str(name))
+        if image is None or details is None or images.fingerprint(details) != image.fingerprint:
+            raise ConflictError(f"{name} is no longer what it was when this began: it was left alone")
+        if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
+            raise ConflictError(f"{name} was pinned, paired or made current meanwhile: it was left alone")
+        transaction.announce(name, details.id)
+        transaction.commit(before.with_image(name, replace(image, pruned=stamp)))
+        try:
+            images.remove(workspace.engine, str(name))
+        except ConflictError:
+            transaction.commit(before)
+            raise
+
+
+def _remove_compiled(workspace: Workspace, pruning: Pruning) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
     """The numbers whose compiled files are gone, and what is to be said of others: of an image that is still here, or
     here again, they stay."""
-    lock = reading.read(project.lock)
-    helper = next((str(one.name) for one in pruning.kept if images.inspect(endpoint, str(one.name))), None)
+    lock = reading.read(workspace.project.lock)
+    helper = next((str(one.name) for one in pruning.kept if images.inspect(workspace.engine, str(one.name))), None)
     gone: list[ImageName] = []
     stayed: list[str] = []
     for one in pruning.compiled:
         image = lock.image(one.name)
-        if image is None or not image.pruned or images.inspect(endpoint, str(one.name)):
+        if image is None or not image.pruned or images.inspect(workspace.engine, str(one.name)):
             continue
-        if said := compile_caches.remove(endpoint, one, helper):
+        if said := compile_caches.remove(workspace.engine, one, helper):
             stayed.append(said)
         else:
             gone.append(one.name)
     return tuple(gone), tuple(stayed)
 
 
-def _prune_cache(project: Project, endpoint: Endpoint, before: Iterable[build_cache.Record]) -> int:
-    lock = reading.read(project.lock)
+def _prune_cache(workspace: Workspace, before: Iterable[build_cache.Record]) -> int:
+    lock = reading.read(workspace.project.lock)
     names: dict[bool, list[ImageName]] = {True: [], False: []}
     for repository, held in lock.images.items():
         for number, image in held.numbers.items():
             names[image.pruned is not None].append(ImageName(repository, number))
-    gone, kept = (orphans.cached_steps(project, names[pruned]) for pruned in (True, False))
-    return build_cache.remove(endpoint, orphans.let_go(before, build_cache.records(endpoint), gone, kept))
+    gone, kept = (orphans.cached_steps(workspace.project, names[pruned]) for pruned in (True, False))
+    return build_cache.remove(
+        workspace.engine, orphans.let_go(before, build_cache.records(workspace.engine), gone, kept)
+    )

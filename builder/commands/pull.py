@@ -13,11 +13,10 @@ from builder.numbered import names
 from builder.serving import image_selection
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
     from builder.engine.registry.transfer import Moved
-    from builder.events import Report
     from builder.lock.model import ImageName, Lock
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -28,17 +27,17 @@ class Pulled:
     moved: Moved | None
 
 
-def run(project: Project, endpoint: Endpoint, text: str, report: Report) -> Pulled:
+def run(workspace: Workspace, text: str) -> Pulled:
     """Gets the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model called so.
 
     Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the image did not come.
     """
-    lock = reading.of(project)
-    name = _named(project, lock, text)
-    if retrieval.is_here(endpoint, lock, name):
+    lock = reading.of(workspace.project)
+    name = _named(workspace.project, lock, text)
+    if retrieval.is_here(workspace.engine, lock, name):
         return Pulled(name, None)
-    address = configuration.load(project).required_registry()
-    return Pulled(name, retrieval.fetch(project, endpoint, address, lock, name, report))
+    address = configuration.load(workspace.project).required_registry()
+    return Pulled(name, retrieval.fetch(workspace, address, lock, name))
 
 
 def _named(project: Project, lock: Lock, text: str) -> ImageName:

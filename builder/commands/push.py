@@ -12,18 +12,17 @@ from builder.engine.buildkit import attestations
 from builder.engine.client import endpoint as endpoints
 from builder.engine.client import versions
 from builder.errors import BuildFailedError, EngineError, TransferError
-from builder.events import WAITING, Message, Report
-from builder.lock import reading, writing
-from builder.numbered import names
+from builder.events import Message
+from builder.lock import reading
+from builder.numbered import images_lock, names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
     from builder.engine.buildkit.attestations import Kind
-    from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import ImageName, Lock
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -37,75 +36,63 @@ class Done:
     latest: bool
 
 
-def run(project: Project, endpoint: Endpoint, texts: tuple[str, ...], report: Report) -> tuple[Done, ...]:
+def run(workspace: Workspace, texts: tuple[str, ...]) -> tuple[Done, ...]:
     """Pushes the images called so, one after the other. What was pushed before one failed is recorded.
 
     Raises UsageError for an unknown image or where no registry is set, TransferError and ImageStateError as
     `registry.push` does.
     """
-    lock, place, wanted = _wanted(project, texts)
-    return tuple(one(project, endpoint, place, lock, name, report) for name in wanted)
+    lock, place, wanted = _wanted(workspace.project, texts)
+    return tuple(one(workspace, place, lock, name) for name in wanted)
 
 
-def run_attested(
-    project: Project,
-    endpoint: Endpoint,
-    texts: tuple[str, ...],
-    kinds: AbstractSet[Kind],
-    environ: Mapping[str, str],
-    report: Report,
-) -> tuple[Done, ...]:
+def run_attested(workspace: Workspace, texts: tuple[str, ...], kinds: AbstractSet[Kind]) -> tuple[Done, ...]:
     """As `run`, with what BuildKit attests of each image beside it in the registry.
 
     Raises EngineError where the engine's image store cannot hold that, BuildFailedError where it cannot be made, and
     TransferError where BuildKit makes other content of the same inputs by now.
     """
-    lock, place, wanted = _wanted(project, texts)
-    if versions.usable(endpoint).store == "classic":
+    lock, place, wanted = _wanted(workspace.project, texts)
+    if versions.usable(workspace.engine).store == "classic":
         raise EngineError(
             "the engine's image store holds no attestations",
             hint="turn on the containerd image store: https://docs.docker.com/engine/storage/containerd/",
         )
-    return tuple(_attested(project, endpoint, place, lock, name, kinds, environ, report) for name in wanted)
+    return tuple(_attested(workspace, place, lock, name, kinds) for name in wanted)
 
 
-def one(
-    project: Project, endpoint: Endpoint, place: registry.Place, lock: Lock, name: ImageName, report: Report
-) -> Done:
+def one(workspace: Workspace, place: registry.Place, lock: Lock, name: ImageName) -> Done:
     """Pushes one image, sets ``latest`` in the registry where it is the current number, and records the digest."""
-    pushed = registry.push(endpoint, place, name, lock.images[name.repository].numbers[name.number], report)
-    return _finished(project, endpoint, place, lock, name, str(name), pushed, report)
+    pushed = registry.push(
+        workspace.engine, place, name, lock.images[name.repository].numbers[name.number], workspace.report
+    )
+    return _finished(workspace, place, lock, name, str(name), pushed)
 
 
 def _attested(
-    project: Project,
-    endpoint: Endpoint,
-    place: registry.Place,
-    lock: Lock,
-    name: ImageName,
-    kinds: AbstractSet[Kind],
-    environ: Mapping[str, str],
-    report: Report,
+    workspace: Workspace, place: registry.Place, lock: Lock, name: ImageName, kinds: AbstractSet[Kind]
 ) -> Done:
     recorded = lock.images[name.repository].numbers[name.number]
-    digest = registry.its_digest(endpoint, place, name, recorded)
-    has = attestations.found(endpoint, f"{place.repository(name)}@{digest}") if digest else frozenset()
+    digest = registry.its_digest(workspace.engine, place, name, recorded)
+    has = attestations.found(workspace.engine, f"{place.repository(name)}@{digest}") if digest else frozenset()
     if digest and kinds <= has:
         pushed = registry.Pushed(digest, already=True)
-        return _finished(project, endpoint, place, lock, name, str(name), pushed, report)
+        return _finished(workspace, place, lock, name, str(name), pushed)
     # The steps are in the cache of what built it. What is attested already is made once more: one index holds all.
-    instance = replace(endpoint, instance=recorded.builder or endpoints.OWN_BUILDER)
-    asked = attestations.asked(kinds | has, configuration.load(project).scanner)
+    instance = replace(workspace.engine, instance=recorded.builder or endpoints.OWN_BUILDER)
+    asked = attestations.asked(kinds | has, configuration.load(workspace.project).scanner)
     try:
-        with rebuild.built(project, instance, name, recorded, environ, report, asked) as built:
+        with rebuild.built(replace(workspace, engine=instance), name, recorded, asked) as built:
             if built.fingerprint != recorded.fingerprint:
                 raise TransferError(
                     f"{name} cannot be attested: built again, other content came out ({built.log})",
                     hint="BuildKit's cache no longer has all its steps; attest a number soon after it was built",
                 )
-            report(Message(f"{name}: pushing to {place.repository(name)}"))
-            pushed = registry.Pushed(registry.put(endpoint, place, name, recorded, built.tag, report), already=False)
-            return _finished(project, endpoint, place, lock, name, built.tag, pushed, report)
+            workspace.report(Message(f"{name}: pushing to {place.repository(name)}"))
+            pushed = registry.Pushed(
+                registry.put(workspace.engine, place, name, recorded, built.tag, workspace.report), already=False
+            )
+            return _finished(workspace, place, lock, name, built.tag, pushed)
     except BuildFailedError as error:
         if "sbom" not in kinds or error.hint:
             raise
@@ -120,25 +107,20 @@ def _wanted(project: Project, texts: tuple[str, ...]) -> tuple[Lock, registry.Pl
 
 
 def _finished(
-    project: Project,
-    endpoint: Endpoint,
-    place: registry.Place,
-    lock: Lock,
-    name: ImageName,
-    source: str,
-    pushed: registry.Pushed,
-    report: Report,
+    workspace: Workspace, place: registry.Place, lock: Lock, name: ImageName, source: str, pushed: registry.Pushed
 ) -> Done:
     """Records the digest and sets ``latest``; ``source`` is what the engine calls the image that was pushed."""
     held = lock.images[name.repository]
     if held.numbers[name.number].digest != pushed.digest:
-        _record(project, name, pushed.digest, report)
-    latest = held.current == name.number and registry.set_latest(endpoint, place, name, source, pushed.digest, report)
+        _record(workspace, name, pushed.digest)
+    latest = held.current == name.number and registry.set_latest(
+        workspace.engine, place, name, source, pushed.digest, workspace.report
+    )
     return Done(name, f"{place.repository(name)}:{name.number}", pushed.digest, pushed.already, latest)
 
 
-def _record(project: Project, name: ImageName, digest: str, report: Report) -> None:
-    with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
+def _record(workspace: Workspace, name: ImageName, digest: str) -> None:
+    with images_lock.transaction(workspace) as transaction:
         image = transaction.lock.image(name)
         if image is None:  # removed from the record meanwhile
             return

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from builder.definitions.recipes.command import ServeCommand
-    from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import ImageName, Lock
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -50,29 +49,27 @@ class Shown:
     command: ServeCommand
 
 
-def overview(project: Project, endpoint: Endpoint) -> Overview:
+def overview(workspace: Workspace) -> Overview:
     """The project's recipes."""
-    lock = reading.of(project)
-    rows = [_row(lock, checked) for checked in recipes_check.check(project, ())]
-    return _with_states(project, endpoint, lock, rows)
+    lock = reading.of(workspace.project)
+    rows = [_row(lock, checked) for checked in recipes_check.check(workspace.project, ())]
+    return _with_states(workspace, lock, rows)
 
 
-def show(
-    project: Project, endpoint: Endpoint, text: str, overrides: Mapping[str, str], extra: Sequence[str]
-) -> tuple[Shown, str]:
+def show(workspace: Workspace, text: str, overrides: Mapping[str, str], extra: Sequence[str]) -> tuple[Shown, str]:
     """The recipe called ``text`` with its command rendered, and why its image's state is unknown where it is.
 
     Raises what its file and the overrides have to say.
     """
-    found = target.find(project, text).recipe
+    found = target.find(workspace.project, text).recipe
     if found is None:
         raise UsageError(
             f"`{text}` is an image definition, not a recipe", hint="`builder recipes list` shows the recipes"
         )
     rendered = command.render(found, overrides, extra)
-    lock = reading.of(project)
+    lock = reading.of(workspace.project)
     row = _row(lock, Checked(found.file, found, (), recipes_check.remarks(found)))
-    seen = _with_states(project, endpoint, lock, [row])
+    seen = _with_states(workspace, lock, [row])
     return Shown(seen.rows[0], rendered), seen.engine_error
 
 
@@ -86,8 +83,8 @@ def _row(lock: Lock, checked: Checked) -> Row:
     return Row(checked, found.image, paired=found.reason == "paired", state="unknown")
 
 
-def _with_states(project: Project, endpoint: Endpoint, lock: Lock, rows: Iterable[Row]) -> Overview:
-    seen = status.overview(project, endpoint, lock)
+def _with_states(workspace: Workspace, lock: Lock, rows: Iterable[Row]) -> Overview:
+    seen = status.overview(workspace, lock)
     states = {row.name: row.state for row in seen.rows}
     return Overview(
         tuple(replace(row, state=states[row.image]) if row.image else row for row in rows), seen.engine_error

@@ -13,31 +13,25 @@ from builder.serving import lookup, preparation
 from builder.serving.running import REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.commands.run import Started
-    from builder.engine.client.endpoint import Endpoint
-    from builder.events import Report
-    from builder.project import Project
     from builder.serving.preparation import ServeRequest
     from builder.serving.running import RunningServer
+    from builder.workspace import Workspace
 
 
-def restart(
-    project: Project, endpoint: Endpoint, environ: Mapping[str, str], request: ServeRequest, report: Report
-) -> Started:
+def restart(workspace: Workspace, request: ServeRequest) -> Started:
     """Ends what is called ``request.text`` and starts it anew, as it was asked for then and as ``request`` says beyond
     that. What is not being served is started.
 
     All that can be wrong is found before anything is ended. Raises as `wanted.prepare` and `run.start` do.
     """
-    now = lookup.pick(project, lookup.find_all(project, endpoint, environ), request.text)
-    prepared = preparation.prepare(project, endpoint, environ, _as_before(now, request) if now else request)
+    now = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
+    prepared = preparation.prepare(workspace, _as_before(now, request) if now else request)
     if now:
         run.require_free_port(prepared, leaving=[member.service.name for member in now.members])
-        report(Message(f"stopping {now.name}, which serves from {now.image}"))
+        workspace.report(Message(f"stopping {now.name}, which serves from {now.image}"))
         stop.run(now, STOPPING_SECONDS)
-    return run.start(prepared, environ)
+    return run.start(prepared, workspace.environment)
 
 
 def _as_before(now: RunningServer, request: ServeRequest) -> ServeRequest:

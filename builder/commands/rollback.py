@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from builder.definitions import target
 from builder.engine import images
 from builder.errors import NothingToDoError, UsageError
-from builder.events import WAITING, Report
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
-from builder.numbered import names, record
+from builder.numbered import images_lock, names
 from builder.numbered.pointers import Move, apply, differences, refuse_bad, require_present, staying
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,7 @@ class Subject:
     model: str | None
 
 
-def run(
-    project: Project, endpoint: Endpoint, text: str, to: int | None, *, force: bool, dry_run: bool, report: Report
-) -> RolledBack:
+def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
     """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
 
     A recipe moves what building it moved, ``latest`` and its model, where both are at the same image. Numbers that are
@@ -50,26 +47,37 @@ def run(
     Raises NothingToDoError where there is none to go to; ConflictError for a ``to`` that is marked bad, unless
     ``force``; ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing.
     """
-    lock = reading.of(project)
-    subject = _subject(project, lock, text)
-    if not dry_run:
-        _fetch_missing(project, endpoint, lock, moves(lock, subject, to), report)
-    done: tuple[Move, ...] = ()
+    lock = reading.of(workspace.project)
+    subject = _subject(workspace.project, lock, text)
+    _fetch_missing(workspace, lock, moves(lock, subject, to))
+    with images_lock.transaction(workspace) as transaction:
+        before = transaction.lock
+        possible = _possible_moves(workspace, before, subject, to, force=force)
+        transaction.commit(apply(before, possible))
+    return _result(workspace, before, possible, to)
 
-    def change(before: Lock) -> Lock:
-        nonlocal done
-        done = moves(before, subject, to)
-        if not force:
-            refuse_bad(before, done)
-        require_present(endpoint, before, done)
-        return apply(before, done)
 
-    if dry_run:
-        before, after = lock, change(lock)
-    else:
-        before, after = record.move_pointers(project, endpoint, change, lambda: report(WAITING))
-    passed = _passed(before, done) if to is None else ()
-    return RolledBack(done, staying(after, done), passed, differences(project, done))
+def preview(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
+    """Tells what `run` would do, and moves nothing. Raises what `run` does."""
+    lock = reading.of(workspace.project)
+    subject = _subject(workspace.project, lock, text)
+    return _result(workspace, lock, _possible_moves(workspace, lock, subject, to, force=force), to)
+
+
+def _possible_moves(
+    workspace: Workspace, lock: Lock, subject: Subject, to: int | None, *, force: bool
+) -> tuple[Move, ...]:
+    """The moves, each to an image that is here and, unless ``force``, not marked bad."""
+    possible = moves(lock, subject, to)
+    if not force:
+        refuse_bad(lock, possible)
+    require_present(workspace.engine, lock, possible)
+    return possible
+
+
+def _result(workspace: Workspace, before: Lock, moved: tuple[Move, ...], to: int | None) -> RolledBack:
+    passed = _passed(before, moved) if to is None else ()
+    return RolledBack(moved, staying(apply(before, moved), moved), passed, differences(workspace.project, moved))
 
 
 def _subject(project: Project, lock: Lock, text: str) -> Subject:
@@ -201,14 +209,14 @@ def _existing(lock: Lock, name: ImageName) -> ImageName:
     return name
 
 
-def _fetch_missing(project: Project, endpoint: Endpoint, lock: Lock, wanted: tuple[Move, ...], report: Report) -> None:
+def _fetch_missing(workspace: Workspace, lock: Lock, wanted: tuple[Move, ...]) -> None:
     """Gets what was pushed and is no longer here, where a registry is set."""
     for goal in {move.to for move in wanted}:
         recorded = lock.image(goal)
-        if recorded is None or recorded.digest is None or images.inspect(endpoint, str(goal)) is not None:
+        if recorded is None or recorded.digest is None or images.inspect(workspace.engine, str(goal)) is not None:
             continue
         from builder.definitions import configuration
         from builder.distribution import retrieval
 
-        if address := configuration.load(project).registry:
-            retrieval.fetch(project, endpoint, address, lock, goal, report)
+        if address := configuration.load(workspace.project).registry:
+            retrieval.fetch(workspace, address, lock, goal)

@@ -11,9 +11,8 @@ from builder.numbered import names, plan_file, status
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
     from builder.plan.model import Step
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,10 @@ class Shown:
     directory: Path
 
 
-def run(project: Project, endpoint: Endpoint, text: str) -> Shown:
+def run(workspace: Workspace, text: str) -> Shown:
     """What is in the image called ``text``. Raises UsageError where images.lock has no such image."""
-    lock = reading.of(project)
-    name, _ = names.numbered(project, lock, text)
-    overview = status.overview(project, endpoint, lock.only(name))
-    directory = project.build_directory(name.repository, name.number)
+    lock = reading.of(workspace.project)
+    name, _ = names.numbered(workspace.project, lock, text)
+    overview = status.overview(workspace, lock.only(name))
+    directory = workspace.project.build_directory(name.repository, name.number)
     return Shown(overview.rows[0], plan_file.read(directory) or (), directory)

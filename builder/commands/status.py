@@ -12,13 +12,10 @@ from builder.errors import EngineError
 from builder.serving import lookup, metrics, phases, running
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from builder.engine.client.endpoint import Endpoint
-    from builder.project import Project
     from builder.serving.metrics import ServerMetrics
     from builder.serving.phases import Phase
     from builder.serving.running import RunningServer
+    from builder.workspace import Workspace
 
 # Two looks at the numbers, so far apart, make a rate.
 INTERVAL_SECONDS = 1.0
@@ -71,7 +68,7 @@ class Overview:
     silent: tuple[str, ...]
 
 
-def look(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text: str | None) -> Overview:
+def look(workspace: Workspace, text: str | None) -> Overview:
     """Everything, or what is called ``text``; takes a little more than `INTERVAL_SECONDS` where something answers.
 
     Raises UsageError where nothing is called so, EngineError where the engine does not answer.
@@ -79,8 +76,8 @@ def look(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text:
     from concurrent.futures import ThreadPoolExecutor
 
     if text is not None:
-        return Overview((_state(lookup.find(project, endpoint, environ, text)),), ())
-    seen = lookup.find_all(project, endpoint, environ)
+        return Overview((_state(lookup.find(workspace, text)),), ())
+    seen = lookup.find_all(workspace)
     with ThreadPoolExecutor(max_workers=8) as pool:
         return Overview(tuple(pool.map(_state, seen.servers)), seen.unreachable)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import Lock
     from builder.project import Project
+    from builder.workspace import Workspace
 
 SHOWN_REASONS = 3
 
@@ -41,26 +41,26 @@ class Finding:
     remedy: str
 
 
-def run(project: Project, endpoint: Endpoint) -> tuple[Finding, ...]:
+def run(workspace: Workspace) -> tuple[Finding, ...]:
     """All findings, the gravest first. Raises LockError where images.lock itself cannot be read."""
-    lock = reading.read(project.lock)
-    directories = tuple(_directories(project, lock))
+    lock = reading.read(workspace.project.lock)
+    directories = tuple(_directories(workspace.project, lock))
     return (
-        *_lost(project),
-        *_engine(project, endpoint, lock, {finding.subject for finding in directories}),
+        *_lost(workspace.project),
+        *_engine(workspace, lock, {finding.subject for finding in directories}),
         *directories,
-        *_diffs(project, lock),
-        *_changed(project, endpoint, lock),
+        *_diffs(workspace.project, lock),
+        *_changed(workspace, lock),
     )
 
 
-def pushed(project: Project, endpoint: Endpoint) -> tuple[Finding, ...]:
+def pushed(workspace: Workspace) -> tuple[Finding, ...]:
     """What the registry of builder.yaml lacks, or has otherwise, of the numbers that were pushed.
 
     Raises UsageError where no registry is set.
     """
-    place = registry.Place(configuration.load(project).required_registry())
-    return tuple(_pushed(place, endpoint, reading.read(project.lock)))
+    place = registry.Place(configuration.load(workspace.project).required_registry())
+    return tuple(_pushed(place, workspace.engine, reading.read(workspace.project.lock)))
 
 
 def _pushed(place: registry.Place, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
@@ -86,9 +86,9 @@ def _lost(project: Project) -> Iterator[Finding]:
         yield Finding(project.lock.name, "missing", lost.SAID, TAKE_BACK)
 
 
-def _engine(project: Project, endpoint: Endpoint, lock: Lock, unlike: AbstractSet[str]) -> Iterator[Finding]:
+def _engine(workspace: Workspace, lock: Lock, unlike: AbstractSet[str]) -> Iterator[Finding]:
     """``unlike`` names the images that cannot be built again before their build directories are taken back."""
-    overview = status.overview(project, endpoint, lock)
+    overview = status.overview(workspace, lock)
     if overview.engine_error:
         yield Finding("engine", "unknown", overview.engine_error, "`builder doctor` says more")
     for row in overview.rows:
@@ -128,15 +128,15 @@ def _diffs(project: Project, lock: Lock) -> Iterator[Finding]:
         yield from dict.fromkeys(found)  # platforms share their pull requests
 
 
-def _changed(project: Project, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
+def _changed(workspace: Workspace, lock: Lock) -> Iterator[Finding]:
     """Whether each current image is still what a build makes."""
     for repository, held in sorted(lock.images.items()):
         if held.current is None:
             continue
         name, image = ImageName(repository, held.current), held.numbers[held.current]
         try:
-            build = today.wanted(project, endpoint, name, image)
-            reasons = today.reasons(project, endpoint, name, image, build, os.environ)
+            build = today.wanted(workspace, name, image)
+            reasons = today.reasons(workspace, name, image, build)
         except EngineError:
             return  # that no engine answers is said already
         except BuilderError as error:

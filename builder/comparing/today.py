@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.building import prepare
@@ -11,15 +11,14 @@ from builder.definitions.image_chain import Overrides
 from builder.definitions.mods import mod_reading
 from builder.engine.client import versions
 from builder.errors import FileProblemsError
+from builder.events import ignore
 from builder.numbered import build_directory
 from builder.plan import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import ImageName, NumberedImage
     from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -41,35 +40,28 @@ class Wanted:
         return f"builder build {self.target}{mods}" + (f" --platform {self.platform}" if self.platform else "")
 
 
-def wanted(project: Project, endpoint: Endpoint, name: ImageName, image: NumberedImage) -> Wanted:
+def wanted(workspace: Workspace, name: ImageName, image: NumberedImage) -> Wanted:
     """The build that would make the image called ``name`` today. Raises what its recipe and definitions have to say,
     and EngineError where no engine answers."""
     text = image.recipe or image.definition
-    meant = target.find(project, text)
-    chain = image_chain.load(project, meant.definition, versions.platform(endpoint))
+    meant = target.find(workspace.project, text)
+    chain = image_chain.load(workspace.project, meant.definition, versions.platform(workspace.engine))
     asked = {mod_reading.name_of(mod) for one in chain for mod in one.mods}
     asked |= {mod_reading.name_of(mod) for mod in (meant.recipe.mods if meant.recipe else ())}
-    there = mod_reading.names(project)
-    mods = tuple(mod for mod in _baked(project, name, image) if mod not in asked and mod in there)
+    there = mod_reading.names(workspace.project)
+    mods = tuple(mod for mod in _baked(workspace.project, name, image) if mod not in asked and mod in there)
     return Wanted(text, mods, "" if chain[-1].platform == image.platform else image.platform)
 
 
-def reasons(
-    project: Project,
-    endpoint: Endpoint,
-    name: ImageName,
-    image: NumberedImage,
-    build: Wanted,
-    environ: Mapping[str, str],
-) -> tuple[str, ...]:
+def reasons(workspace: Workspace, name: ImageName, image: NumberedImage, build: Wanted) -> tuple[str, ...]:
     """The inputs that differ from those of the image where ``build`` is done with the pins as they are; none where it
     makes the same image. Raises what `prepare.prepare_all` does."""
     request = prepare.Request(build.target, build.mods, overrides=Overrides(image.platform), locked=True)
-    (prepared,) = prepare.prepare_all(project, endpoint, [request], environ, lambda _: None)
+    (prepared,) = prepare.prepare_all(replace(workspace, report=ignore), [request])
     if prepared.plan.input_hash == image.input_hash:
         return ()
     try:
-        before = build_directory.read(project, name).steps
+        before = build_directory.read(workspace.project, name).steps
     except FileProblemsError:
         return ("its inputs",)
     return explain.changes(before, prepared.plan.steps)

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.plan.model import Plan
     from builder.project import Project
+    from builder.workspace import Workspace
 
 _CACHE_TAG = "buildcache"
 
 
-def with_instance(project: Project, endpoint: Endpoint, name: str | None) -> Endpoint:
+def with_instance(workspace: Workspace, name: str | None) -> Endpoint:
     """The engine with the buildx instance that builds for it: ``name``, or that of builder.yaml, or its own."""
-    found = name or configuration.load(project).builder
-    return replace(endpoint, instance=found) if found else endpoint
+    found = name or configuration.load(workspace.project).builder
+    return replace(workspace.engine, instance=found) if found else workspace.engine
 
 
 def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:

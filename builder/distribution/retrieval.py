@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from builder.distribution import registry
 from builder.engine import images
-from builder.events import WAITING, Message, Report
-from builder.numbered import record
+from builder.events import Message
+from builder.numbered import images_lock
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.registry.transfer import Moved
     from builder.lock.model import ImageName, Lock
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
 def is_here(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
@@ -23,7 +23,7 @@ def is_here(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
     return details is not None and recorded is not None and images.fingerprint(details) == recorded.fingerprint
 
 
-def fetch(project: Project, endpoint: Endpoint, address: str, lock: Lock, name: ImageName, report: Report) -> Moved:
+def fetch(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Moved:
     """Gets it by its digest, or by its number where it was pushed by somebody whose images.lock this is not; returns
     what this engine lacked. It is no longer pruned then, and ``latest`` follows where it is the current number.
 
@@ -33,10 +33,10 @@ def fetch(project: Project, endpoint: Endpoint, address: str, lock: Lock, name: 
     recorded = held.numbers[name.number]
     version = recorded.digest or str(name.number)
     place = registry.Place(address)
-    report(Message(f"{name}: pulling from {place.repository(name)}"))
-    moved = registry.fetch(endpoint, place, name, recorded, version, report)
+    workspace.report(Message(f"{name}: pulling from {place.repository(name)}"))
+    moved = registry.fetch(workspace.engine, place, name, recorded, version, workspace.report)
     if recorded.pruned:
-        record.restore(project, endpoint, name, str(name), lambda: report(WAITING))
+        images_lock.restore(workspace, name, str(name))
     if held.current == name.number:
-        record.point_latest(endpoint, name.repository, name.number)
+        images_lock.point_latest(workspace.engine, name.repository, name.number)
     return moved

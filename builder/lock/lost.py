@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from builder.errors import LockError
+from builder.lock import journal
 from builder.lock.file_problems import TAKE_BACK
 
 if TYPE_CHECKING:
@@ -36,9 +35,7 @@ def refuse(project: Project) -> None:
 
 
 def _begun(project: Project) -> Iterator[Path]:
-    """The build directories of numbers that are being given (see ``builder.numbered.record``)."""
-    for file in project.journal.glob("*.json"):
-        with suppress(FileNotFoundError):
-            noted = json.loads(file.read_text(encoding="utf-8"))
-            if noted["engine_id"]:
-                yield project.build_directory(noted["repository"], noted["number"])
+    """The build directories of numbers that are being given."""
+    for entry in journal.entries(project):
+        if entry.engine_id:
+            yield project.build_directory(entry.name.repository, entry.name.number)

@@ -10,8 +10,7 @@ from builder.engine import images, tag_cache
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Contents:
     fingerprints: dict[str, str]
 
 
-def look(project: Project, endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str]) -> Contents:
+def look(workspace: Workspace, repositories: Iterable[str], names: Iterable[str]) -> Contents:
     """What the engine has of ``names`` (``repository:number``). ``repositories`` are all those of images.lock: for
     others the engine has to be asked for everything again.
 
@@ -33,8 +32,8 @@ def look(project: Project, endpoint: Endpoint, repositories: Iterable[str], name
     wanted = list(names)
     if not wanted:
         return Contents({}, {})
-    cache = project.state / "engine.json"
-    tags = tag_cache.tags(endpoint, repositories, cache)
+    cache = workspace.project.state / "engine.json"
+    tags = tag_cache.tags(workspace.engine, repositories, cache)
     held = {name: tags[name] for name in wanted if name in tags}
-    known = images.fingerprints(endpoint, held.values(), cache)
+    known = images.fingerprints(workspace.engine, held.values(), cache)
     return Contents(tags, {name: known[id_] for name, id_ in held.items() if id_ in known})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.lock import merging, reading, text
-from builder.numbered import plan_file, record
+from builder.numbered import images_lock, plan_file
 from builder.plan.model import input_hash
 from builder.sources.git import project_folders
 
@@ -75,7 +75,7 @@ def _place(project: Project, source: Path, name: ImageName) -> None:
 
 
 def _rename_record(project: Project, origin: ImageName, to: ImageName) -> None:
-    file = project.build_directory(to.repository, to.number) / record.RECORD
+    file = project.build_directory(to.repository, to.number) / images_lock.RECORD
     if not file.is_file():
         return
     kept = reading.read(file)

@@ -16,7 +16,7 @@ from builder.engine import disk, images
 from builder.errors import LockError
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
-from builder.numbered.record import RECORD
+from builder.numbered.images_lock import RECORD
 from builder.plan import labels
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.images import Details
     from builder.project import Project
+    from builder.workspace import Workspace
 
 NUMBER = re.compile("[1-9][0-9]{0,17}")
 
@@ -67,18 +68,18 @@ def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str
     return frozenset(defined | {name.repository for name in built})
 
 
-def find(project: Project, endpoint: Endpoint, remote: Mapping[ImageName, Remote]) -> list[Found]:
+def find(workspace: Workspace, remote: Mapping[ImageName, Remote]) -> list[Found]:
     """Every number of this project that a build directory, the engine or the registry (``remote``) knows."""
-    tagged = dict(_tagged(endpoint))
-    built = dict(_recorded(project))
-    ours = _repositories(project, built)
+    tagged = dict(_tagged(workspace.engine))
+    built = dict(_recorded(workspace.project))
+    ours = _repositories(workspace.project, built)
     found = []
     for name in sorted({*built, *remote, *(name for name in tagged if name.repository in ours)}):
         here, there = tagged.get(name), remote.get(name)
         if name in built:
             found.append(_as_built(name, built[name], here, there))
         elif here and (said := _labels(name, here)):
-            found.append(_as_tagged(endpoint, name, here, said, there))
+            found.append(_as_tagged(workspace.engine, name, here, said, there))
         elif there and (said := _labels(name, there.details)):
             found.append(_as_pushed(name, there, said, here))
     return found

@@ -10,8 +10,7 @@ from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbered import contents
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 State = Literal["present", "missing", "moved", "pruned", "unknown"]
 
@@ -37,10 +36,10 @@ class Overview:
     engine_error: str
 
 
-def overview(project: Project, endpoint: Endpoint, lock: Lock) -> Overview:
+def overview(workspace: Workspace, lock: Lock) -> Overview:
     """Looks at every number in the lock; where no engine answers, every state is unknown."""
     try:
-        known, tags = states(project, endpoint, lock)
+        known, tags = states(workspace, lock)
     except EngineError as error:
         return Overview(_rows(lock, dict.fromkeys(_names(lock), "unknown")), (), error.message)
     stray = tuple(
@@ -52,13 +51,13 @@ def overview(project: Project, endpoint: Endpoint, lock: Lock) -> Overview:
     return Overview(_rows(lock, known), stray, "")
 
 
-def states(project: Project, endpoint: Endpoint, lock: Lock) -> tuple[dict[ImageName, State], dict[str, str]]:
+def states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, State], dict[str, str]]:
     """How every number in the lock stands, and the engine's id of the image behind each tag.
 
     Raises EngineError where none answers.
     """
     names = _names(lock)
-    there = contents.look(project, endpoint, lock.images, map(str, names))
+    there = contents.look(workspace, lock.images, map(str, names))
     found: dict[ImageName, State] = {}
     for name in names:
         content = there.fingerprints.get(str(name))

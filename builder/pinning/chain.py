@@ -13,11 +13,9 @@ from builder.pinning import definition_pins, resolver
 
 if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
-    from builder.engine.client.endpoint import Endpoint
-    from builder.events import Report
     from builder.lock.model import Lock
     from builder.lock.pins import Pins
-    from builder.project import Project
+    from builder.workspace import Workspace
 
 Chain = tuple["ImageDefinition", ...]
 """A definition and those that it stands on, the lowest first."""
@@ -27,18 +25,12 @@ Update = Mapping[str, str | None]
 
 
 def complete(
-    project: Project,
-    endpoint: Endpoint,
-    lock: Lock,
-    chains: Sequence[Chain],
-    update: Update,
-    environ: Mapping[str, str],
-    report: Report,
+    workspace: Workspace, lock: Lock, chains: Sequence[Chain], update: Update
 ) -> dict[str, definition_pins.Completed]:
     """Pins for every definition of ``chains``, by name; from ``lock`` where they cover what is asked. No source is
     asked twice. See ``pinned.complete``."""
     updates = _update_of_each(chains, update)
-    asking = resolver.make(project, endpoint, environ, report)
+    asking = resolver.make(workspace)
     found: dict[str, definition_pins.Completed] = {}
     for chain in chains:
         held: definition_pins.Held = ()

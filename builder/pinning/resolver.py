@@ -9,13 +9,13 @@ from builder.errors import SourceError
 from builder.events import Message, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from builder.engine.client.endpoint import Endpoint
     from builder.lock.pins import GitPin
     from builder.project import Project
     from builder.sources.environment import Settings
     from builder.sources.git.pull_requests import Frozen
+    from builder.workspace import Workspace
 
 T = TypeVar("T")
 
@@ -69,16 +69,16 @@ class Resolver:
         return self._pulls[asked]
 
 
-def make(project: Project, endpoint: Endpoint, environ: Mapping[str, str], report: Report) -> Resolver:
+def make(workspace: Workspace) -> Resolver:
     """One that has asked nothing yet."""
     from builder.engine import base
     from builder.sources import environment
 
     return Resolver(
-        project=project,
-        settings=environment.read(environ),
-        ask_base=lambda reference, platform: base.resolve(endpoint, reference, platform),
-        report=report,
+        project=workspace.project,
+        settings=environment.read(workspace.environment),
+        ask_base=lambda reference, platform: base.resolve(workspace.engine, reference, platform),
+        report=workspace.report,
     )
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.definitions.configuration import Node
-    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
+    from builder.workspace import Workspace
 
 _NODE_WAIT = 10  # seconds
 
@@ -35,15 +35,15 @@ def engine_of_node(environ: Mapping[str, str], node: Node) -> ServingEngine:
     return ServingEngine(endpoints.of_node(environ, node.name, node.engine), node.name)
 
 
-def find_all(project: Project, endpoint: Endpoint, environ: Mapping[str, str]) -> RunningServers:
+def find_all(workspace: Workspace) -> RunningServers:
     """What is served by this engine and the nodes of builder.yaml. Raises EngineError where the engine itself does not
     answer; a node may be switched off."""
     from concurrent.futures import ThreadPoolExecutor
 
-    nodes = configuration.load(project).nodes
+    nodes = configuration.load(workspace.project).nodes
     with ThreadPoolExecutor(max_workers=8) as pool:
-        looks = [(node, pool.submit(_on_node, environ, node)) for node in nodes]
-        found = {member.service.id: member for member in _at(ServingEngine(endpoint), 60)}
+        looks = [(node, pool.submit(_on_node, workspace.environment, node)) for node in nodes]
+        found = {member.service.id: member for member in _at(ServingEngine(workspace.engine), 60)}
         silent = []
         for node, one in looks:
             try:
@@ -55,10 +55,10 @@ def find_all(project: Project, endpoint: Endpoint, environ: Mapping[str, str]) -
     return RunningServers(_grouped(tuple(found.values())), tuple(silent))
 
 
-def find(project: Project, endpoint: Endpoint, environ: Mapping[str, str], text: str | None) -> RunningServer:
+def find(workspace: Workspace, text: str | None) -> RunningServer:
     """The one called ``text``; the only one there is where that is None. Raises UsageError where that is not one."""
-    seen = find_all(project, endpoint, environ)
-    if (running := pick(project, seen, text)) is not None:
+    seen = find_all(workspace)
+    if (running := pick(workspace.project, seen, text)) is not None:
         return running
     there = ", ".join(running.name for running in seen.servers)
     silence = f"; {'; '.join(seen.unreachable)}" if seen.unreachable else ""

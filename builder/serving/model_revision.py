@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.events import WAITING
 from builder.lock import reading
 from builder.storage import huggingface_cache
 from builder.storage.huggingface_cache import revision
@@ -14,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.definitions.recipes.recipe import Recipe
-    from builder.events import Report
     from builder.lock.model import Lock, Pairing
     from builder.project import Project
     from builder.storage.huggingface_cache import Held
+    from builder.workspace import Workspace
 
 __all__ = ["RevisionChange", "cached", "change", "record", "revision", "to_record"]
 
@@ -59,22 +58,25 @@ def warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str
     return str(change(environ, recipe, known.pairing) or "") if known else ""
 
 
-def record(project: Project, environ: Mapping[str, str], model: str, report: Report) -> str | None:
+def record(workspace: Workspace, model: str) -> str | None:
     """Fills in the revision of a pairing that was made before the model was here; returns what was written, if any was.
 
-    A revision that stands there stays: a change is for a person to judge.
+    A revision that stands there stays: a change is for the user to judge.
     """
-    if not _lacks_revision(reading.read(project.lock), model) or not (found := revision(environ, model)):
+    if not _lacks_revision(reading.read(workspace.project.lock), model):
         return None
-    from builder.lock import writing
+    commit = revision(workspace.environment, model)
+    if not commit:
+        return None
+    from builder.numbered import images_lock
 
-    with writing.writing(project.lock, on_wait=lambda: report(WAITING)) as transaction:
+    with images_lock.transaction(workspace) as transaction:
         if not _lacks_revision(transaction.lock, model):
             return None
-        known = transaction.lock.models[model]
-        pairing = replace(known.pairing, revision=found)
-        transaction.commit(transaction.lock.with_model(model, replace(known, pairing=pairing)))
-    return found
+        paired = transaction.lock.models[model]
+        pairing = replace(paired.pairing, revision=commit)
+        transaction.commit(transaction.lock.with_model(model, replace(paired, pairing=pairing)))
+    return commit
 
 
 def cached(environ: Mapping[str, str], lock: Lock) -> dict[str, Held]:

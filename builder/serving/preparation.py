@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from builder.definitions.configuration import Node
     from builder.definitions.recipes.container import ContainerSettings
-    from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
     from builder.serving.image_selection import SelectedImage
+    from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,18 @@ class PreparedServer:
         return self.containers[0]
 
 
-def prepare(project: Project, endpoint: Endpoint, environ: Mapping[str, str], request: ServeRequest) -> PreparedServer:
+def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     """Looks at everything that can be wrong in files and images.
 
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where an engine that shall
     serve has not the image that images.lock records.
     """
-    found = image_selection.select(project, reading.of(project), request.text)
-    nodes = _nodes(project, found, request.nodes)
-    all_settings = _settings(project, found, nodes, request, environ)
-    places = tuple(lookup.engine_of_node(environ, node) for node in nodes) or (ServingEngine(endpoint),)
+    found = image_selection.select(workspace.project, reading.of(workspace.project), request.text)
+    nodes = _nodes(workspace.project, found, request.nodes)
+    all_settings = _settings(workspace.project, found, nodes, request, workspace.environment)
+    places = tuple(lookup.engine_of_node(workspace.environment, node) for node in nodes) or (
+        ServingEngine(workspace.engine),
+    )
     contents = _require_content(found, places)
     wanted = tuple(map(PlannedContainer, places, all_settings, contents))
     return PreparedServer(found, wanted)

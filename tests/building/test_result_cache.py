@@ -14,6 +14,7 @@ from builder.building import result_cache
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
+from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 def ask(project: Project, *words: object, engine: Endpoint = ENGINE) -> result_cache.Question:
-    found = result_cache.ask(project, engine, words)
+    found = result_cache.ask(workspace(project, engine), words)
     assert found is not None
     return found
 
@@ -138,22 +139,22 @@ def test_times_in_whole_seconds_take_longer_to_settle(project: Project, monkeypa
 def test_too_much_to_look_at_is_not_looked_at(project: Project) -> None:
     (project.mods / "template/a").symlink_to(project.mods)
     (project.mods / "template/b").symlink_to(project.mods)
-    assert result_cache.ask(project, ENGINE, ()) is None
+    assert result_cache.ask(workspace(project, ENGINE), ()) is None
 
 
 @pytest.mark.parametrize("left", ["journal/small.json", "work/small-1/build/Dockerfile"])
 def test_while_somebody_builds_or_was_killed_nothing_is_remembered(project: Project, left: str) -> None:
     projects.write(project.state / left, "{}")
-    assert result_cache.ask(project, ENGINE, ()) is None
+    assert result_cache.ask(workspace(project, ENGINE), ()) is None
 
 
 def test_without_a_lock_there_is_nothing_to_remember(project: Project) -> None:
     project.lock.unlink()
-    assert result_cache.ask(project, ENGINE, ()) is None
+    assert result_cache.ask(workspace(project, ENGINE), ()) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"files": 1}', "\0\1"])
 def test_a_damaged_memory_is_none(project: Project, content: str) -> None:
     question = ask(project)
     projects.write(question.path, content)
-    assert result_cache.recall(project, ENGINE, question) is None
+    assert result_cache.recall(workspace(project, ENGINE), question) is None

@@ -21,6 +21,7 @@ from builder.project import Project
 from tests import projects, registries, scanners
 from tests.conftest import BASE, Command, remove_all
 from tests.registries import Node, Registry
+from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +105,7 @@ def test_what_the_engine_can_do_is_asked_once(
         return usable(one)
 
     monkeypatch.setattr(versions, "usable", counted)
-    (done,) = push.run_attested(small, endpoint, (f"{built}:1",), {"provenance"}, os.environ, lambda _: None)
+    (done,) = push.run_attested(workspace(small, endpoint, environ=os.environ), (f"{built}:1",), {"provenance"})
     assert attestations.found(endpoint, done.reference) == {"provenance"}
     assert asked == [endpoint.host]
 

@@ -23,12 +23,14 @@ from builder.engine import images
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
-from builder.numbered import record, retention
+from builder.numbered import images_lock, retention
 from builder.project import Project
+from builder.workspace import Workspace
 from tests import projects
 from tests.commands.test_reliability import leftovers, start
 from tests.conftest import Command
 from tests.stock import number, stock
+from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,14 +89,10 @@ def moments(chance: random.Random) -> Iterator[Moments]:
     sys.stdout.write(f"killed {found.killed} times; ended before the kill {found.ended} times\n")
 
 
-def quiet(_: object) -> None:
-    """A report to nobody."""
-
-
 def settled(project: Project, endpoint: Endpoint) -> Lock:
     """The lock, after what any next command that moves a pointer does first."""
-    _, lock = record.move_pointers(project, endpoint, lambda lock: lock, lambda: None)
-    return lock
+    with images_lock.transaction(workspace(project, endpoint)) as transaction:
+        return transaction.lock
 
 
 def require_in_line(project: Project, endpoint: Endpoint, repository: str) -> None:
@@ -120,7 +118,7 @@ def test_rollback(small: Project, endpoint: Endpoint, repository: str, moments: 
         before = small.lock.read_bytes()
         subject = [repository, MODEL][moments.killed % 2]
         expected = _after(reading.read(small.lock), subject)
-        moments.run(partial(rollback.run, small, endpoint, subject, None, force=False, dry_run=False, report=quiet))
+        moments.run(partial(rollback.run, workspace(small, endpoint), subject, None, force=False))
         after = reading.read(small.lock)
         assert small.lock.read_bytes() == before or after == expected
         require_in_line(small, endpoint, repository)
@@ -140,7 +138,7 @@ def test_promote(small: Project, endpoint: Endpoint, repository: str, moments: M
         held = before.images[repository]
         to = chance.choice(held.previous)
         name = f"{repository}:{to}"
-        moments.run(partial(promote.run, small, endpoint, name, force=False, report=quiet))
+        moments.run(partial(promote.run, workspace(small, endpoint), name, force=False))
         after = reading.read(small.lock)
         assert after in (before, before.with_repository(repository, held.with_current(to)))
         require_in_line(small, endpoint, repository)
@@ -150,9 +148,9 @@ def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Mom
     stock(small, endpoint, repository, (1, 2, 3, 4), (MODEL,))
     while moments.killed < KILLS:
         before = reading.read(small.lock)
-        plan = prune.plan(small, endpoint, retention.Wish(1, timedelta(0)), datetime.now(UTC), {})
+        plan = prune.plan(workspace(small, endpoint, environ={}), retention.Wish(1, timedelta(0)), datetime.now(UTC))
         assert [going.name.number for going in plan.going] == [1, 2, 3]
-        moments.run(partial(prune.run, small, endpoint, plan, quiet))
+        moments.run(partial(prune.run, workspace(small, endpoint), plan))
         held = reading.read(small.lock).images[repository]
         gone = [number for number, image in held.numbers.items() if image.pruned]
         assert gone in ([], [1], [1, 2], [1, 2, 3])
@@ -161,7 +159,7 @@ def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Mom
         for pruned in gone:
             name = ImageName(repository, pruned)
             number(endpoint, repository, pruned)
-            record.restore(small, endpoint, name, str(name), lambda: None)
+            images_lock.restore(workspace(small, endpoint), name, str(name))
         assert settled(small, endpoint) == before
 
 
@@ -178,9 +176,9 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
         projects.write(work / "build/bake.json", "{}")
         details = images.inspect(endpoint, f"{other}:{turn}")
         assert details
-        finished = record.Finished(f"{other}:{turn}", work / "build", details.id)
+        finished = images_lock.Candidate(f"{other}:{turn}", work / "build", details.id)
         before = reading.read(small.lock)
-        moments.run(partial(_give, small, endpoint, repository, image, finished))
+        moments.run(partial(_give, workspace(small, endpoint), repository, image, finished))
         images.remove(endpoint, f"{other}:{turn}")
         after = reading.read(small.lock)
         held = after.images[repository]
@@ -192,14 +190,13 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
         assert {int(path.name) for path in (small.builds / repository).glob("*")} == set(given) - {1}
 
 
-def _give(
-    project: Project, endpoint: Endpoint, repository: str, image: NumberedImage, finished: record.Finished
-) -> None:
-    def change(lock: Lock, name: ImageName) -> Lock:
+def _give(context: Workspace, repository: str, image: NumberedImage, candidate: images_lock.Candidate) -> None:
+    def recorded(lock: Lock, name: ImageName) -> Lock:
         lock = lock.with_image(name, image)
         return lock.with_repository(repository, lock.images[repository].with_current(name.number))
 
-    record.give_number(project, endpoint, repository, finished, change, lambda: None)
+    with images_lock.transaction(context) as transaction:
+        transaction.give_number(repository, candidate, recorded)
 
 
 def test_whole_builds(

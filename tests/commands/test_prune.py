@@ -21,6 +21,7 @@ from builder.project import Project
 from tests import projects
 from tests.conftest import Command, command
 from tests.stock import BASE, labels, load, number, stock
+from tests.workspaces import workspace
 
 pytestmark = pytest.mark.engine
 
@@ -181,14 +182,16 @@ def test_what_changed_since_the_plan_is_left_alone(
     from builder.commands import prune
     from builder.numbered import retention
 
-    plan = prune.plan(stocked, endpoint, retention.Wish(3, timedelta(0)), datetime.now(UTC), os.environ)
+    plan = prune.plan(
+        workspace(stocked, endpoint, environ=os.environ), retention.Wish(3, timedelta(0)), datetime.now(UTC)
+    )
     builder("pin", "small:1")
     images.tag(endpoint, "debian:bookworm-slim", f"{repository}:2")
     body = {"Image": f"{repository}:3"}
     made = api.request(endpoint, "POST", "/containers/create", body=body)
     before = stocked.lock.read_bytes()
     try:
-        done = prune.run(stocked, endpoint, plan, lambda _: None)
+        done = prune.run(workspace(stocked, endpoint), plan)
     finally:
         api.request(endpoint, "DELETE", f"/containers/{made['Id']}", query={"force": 1})
     assert done.gone == ()

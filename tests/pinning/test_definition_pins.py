@@ -22,6 +22,7 @@ from builder.sources.environment import Settings
 from tests import projects, shipped_files
 from tests.sources.git_server import Vllm, served_vllm
 from tests.sources.wheelhouse import make_index, make_wheel
+from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,7 +149,7 @@ def complete(
     project: Project, lock: Lock, names: list[str], update: chain.Update, environ: dict[str, str]
 ) -> dict[str, definition_pins.Completed]:
     chains = [image_chain.load(project, name, PLATFORM) for name in names]
-    return chain.complete(project, endpoints.find(os.environ), lock, chains, update, environ, lambda _: None)
+    return chain.complete(workspace(project, endpoints.find(os.environ), environ=environ), lock, chains, update)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests import hubcache, locks, projects
 from tests.conftest import Command
 from tests.hubcache import COMMIT, OTHER
 from tests.stock import stock
+from tests.workspaces import NO_ENGINE, workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,13 +96,13 @@ def test_a_change_in_words(tmp_path: Path, environ: dict[str, str]) -> None:
 
 def test_record_fills_in_once(tmp_path: Path, environ: dict[str, str]) -> None:
     project = projects.make(tmp_path / "project")
-    assert model_revision.record(project, environ, MODEL, print) is None
+    assert model_revision.record(workspace(project, NO_ENGINE, environ), MODEL) is None
     locks.write(project, (1,), current=1, paired=1)
-    assert model_revision.record(project, environ, MODEL, print) is None
+    assert model_revision.record(workspace(project, NO_ENGINE, environ), MODEL) is None
     hubcache.add(tmp_path / "hf", MODEL)
-    assert model_revision.record(project, environ, MODEL, print) == COMMIT
+    assert model_revision.record(workspace(project, NO_ENGINE, environ), MODEL) == COMMIT
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    assert model_revision.record(project, environ, MODEL, print) is None
+    assert model_revision.record(workspace(project, NO_ENGINE, environ), MODEL) is None
     assert reading.read(project.lock).models[MODEL].pairing.revision == COMMIT
 
 
@@ -109,7 +110,7 @@ def test_held_names_the_paired_revision(tmp_path: Path, environ: dict[str, str])
     project = projects.make(tmp_path / "project")
     locks.write(project, (1,), current=1, paired=1)
     hubcache.add(tmp_path / "hf", MODEL)
-    model_revision.record(project, environ, MODEL, print)
+    model_revision.record(workspace(project, NO_ENGINE, environ), MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
     (one,) = model_revision.cached(environ, reading.read(project.lock)).values()
     assert (one.revision, one.size) == (COMMIT, 14)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from builder.lock.model import Lock, Repository
 from builder.lock.pins import Pins
-from builder.numbered import reserved_slots
+from builder.numbered import images_lock
 from tests import projects
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ def test_every_definition_gets_a_place_and_nothing_else_changes(tmp_path: Path) 
     project = projects.make(tmp_path, "vllm-node-small")
     projects.write(tmp_path / "dockerfiles/broken/image.yaml", "repository: [\n")
     known = Lock(pins={"other": {"linux/arm64": Pins()}}, images={"gone": Repository(next=3)})
-    reserved = reserved_slots.reserve(project, known)
+    reserved = images_lock.with_reserved_slots(project, known)
     assert reserved.pins == {**known.pins, "small": {}}
     assert reserved.images == {**known.images, "vllm-node-small": Repository()}
-    assert reserved_slots.reserve(project, reserved) == reserved
+    assert images_lock.with_reserved_slots(project, reserved) == reserved

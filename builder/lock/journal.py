@@ -1,0 +1,66 @@
+"""The journal: which number is being given, or which pointer moved, at this moment.
+
+images.lock is the record, and writing it is the moment at which a change has happened. What belongs to the change and
+lies elsewhere (the tags in the engine, the build directory) is announced here first, so that whoever takes the writer's
+lock next can finish the change of a killed process or undo it (``builder.numbered.images_lock``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.lock.model import ImageName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A change to a repository: ``name`` is the number that is given, removed, or made current. ``engine_id`` is the
+    engine's id of an image that has the number only if images.lock says so; empty where only the pointer moves."""
+
+    name: ImageName
+    engine_id: str
+    path: Path
+
+
+def write(project: Project, name: ImageName, engine_id: str) -> None:
+    """Announces a change, on the disk before this returns. A repository has one entry: the last one counts."""
+    folder = project.journal
+    folder.mkdir(parents=True, exist_ok=True)
+    content = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})
+    stem = name.repository.replace("/", "_")
+    temporary = folder / f"{stem}.new"
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / f"{stem}.json")
+
+
+def is_empty(project: Project) -> bool:
+    """True if nobody is changing a number, and nobody was killed doing so."""
+    return not any(project.journal.glob("*"))
+
+
+def entries(project: Project) -> Iterator[Entry]:
+    """The changes that were announced. One that another process finishes meanwhile is left out."""
+    for path in sorted(project.journal.glob("*.json")):
+        try:
+            announced = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        yield Entry(ImageName(announced["repository"], announced["number"]), announced["engine_id"], path)
+
+
+def remove_unwritten(project: Project) -> None:
+    """Removes what a process left that was killed before it had announced anything. The writer's lock must be held."""
+    for path in project.journal.glob("*.new"):
+        path.unlink()

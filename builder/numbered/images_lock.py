@@ -1,0 +1,190 @@
+"""Changing images.lock together with what it records: the tags in the engine and the build directories.
+
+images.lock is the record; writing it is the moment at which a change has happened. What else belongs to the change is
+announced in the journal first (``builder.lock.journal``), so that a killed process's change is finished or undone by
+whoever comes next.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.definitions import image
+from builder.engine import images
+from builder.errors import BuilderError, ConflictError
+from builder.lock import journal, text, writing
+from builder.lock.model import ImageName, Lock, Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
+    from builder.lock.writing import Read
+    from builder.project import Project
+    from builder.workspace import Workspace
+
+RECORD = "images.lock"  # in a build directory: what the build wrote into the project's images.lock
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An image that waits for its number: its temporary tag, its build directory, the engine's id of it."""
+
+    tag: str
+    directory: Path
+    engine_id: str
+
+
+class Transaction:
+    """The right to change the numbered images of a workspace, until its block ends."""
+
+    def __init__(self, workspace: Workspace, writer: writing.Transaction) -> None:
+        self._workspace = workspace
+        self._writer = writer
+        self._announced: set[str] = set()
+
+    @property
+    def lock(self) -> Lock:
+        """What images.lock says now."""
+        return self._writer.lock
+
+    def give_number(
+        self, repository: str, candidate: Candidate, recorded: Callable[[Lock, ImageName], Lock]
+    ) -> ImageName:
+        """Gives an image the next number of ``repository``.
+
+        ``recorded`` returns a lock with the image in it; what it makes of an empty one is kept in the build directory,
+        for the day that images.lock is lost.
+        """
+        tags = images.tags(self._workspace.engine, [repository])
+        name = ImageName(repository, free_number(self._workspace.project, self.lock, repository, tags))
+        (candidate.directory / RECORD).write_text(text.dump(recorded(Lock(), name)), encoding="utf-8")
+        self.place(name, candidate)
+        self.commit(with_reserved_slots(self._workspace.project, recorded(self.lock, name)))
+        return name
+
+    def announce(self, name: ImageName, engine_id: str = "") -> None:
+        """Writes into the journal that ``name`` is about to change. The image ``engine_id`` loses that tag unless
+        images.lock records it in the end; ``latest`` is set to the current number in any case."""
+        journal.write(self._workspace.project, name, engine_id)
+        self._announced.add(name.repository)
+
+    def place(self, name: ImageName, candidate: Candidate) -> None:
+        """Gives an image its tag, and its build directory the place of one; it counts once images.lock says so. What is
+        there already, of a number that another machine gave, stays."""
+        directory = self._workspace.project.build_directory(name.repository, name.number)
+        is_new = not directory.exists() and images.inspect(self._workspace.engine, str(name)) is None
+        self.announce(name, candidate.engine_id if is_new else "")
+        if not directory.exists() and any(candidate.directory.glob("*")):
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            candidate.directory.rename(directory)
+        images.tag(self._workspace.engine, candidate.tag, str(name))
+
+    def commit(self, lock: Lock) -> bool:
+        """Makes images.lock say ``lock``; False where it does already. The ``latest`` tag of a repository whose current
+        number moves follows when the block ends. Raises what `lock.writing.Transaction.commit` does."""
+        for name, repository in lock.images.items():
+            if repository.current != _repository(self.lock, name).current and name not in self._announced:
+                self.announce(ImageName(name, repository.current or 0))
+        return self._writer.commit(lock)
+
+
+@contextmanager
+def transaction(workspace: Workspace) -> Iterator[Transaction]:
+    """Holds images.lock for writing; the only way to change it, but for `repair`. Keep the block short: others wait.
+
+    The journal is replayed at the start and at the end, so that tags and build directories agree with images.lock
+    however the block ends. Raises LockBusyError, and LockError for a lock that is damaged or cannot be written.
+    """
+    project = workspace.project
+    with writing.writing(project.lock, on_wait=workspace.report_waiting) as writer:
+        _replay_journal(workspace, writer.lock)
+        try:
+            yield Transaction(workspace, writer)
+        finally:
+            _replay_journal(workspace, writer.lock)
+
+
+@contextmanager
+def repair(workspace: Workspace, read: Read) -> Iterator[writing.Transaction]:
+    """Holds a damaged images.lock, of which ``read`` makes what it can, for writing. The journal waits for the next
+    `transaction`: replayed against a damaged lock, it would undo what was recorded."""
+    with writing.writing(workspace.project.lock, on_wait=workspace.report_waiting, read=read) as writer:
+        yield writer
+
+
+def recover(workspace: Workspace) -> None:
+    """Finishes or undoes what a killed process was recording, for commands that may write nothing themselves."""
+    if not journal.is_empty(workspace.project):
+        with transaction(workspace):
+            pass
+
+
+def restore(workspace: Workspace, name: ImageName, source: str) -> None:
+    """Gives a number that is missing from the engine its tag again, and records that it is not pruned any more;
+    ``source`` (a tag, digest or id) holds its content."""
+    with transaction(workspace) as change:
+        images.tag(workspace.engine, source, str(name))
+        recorded = change.lock.image(name)
+        if recorded and recorded.pruned:
+            change.commit(change.lock.with_image(name, replace(recorded, pruned=None)))
+
+
+def point_latest(endpoint: Endpoint, repository: str, current: int | None) -> None:
+    """Makes ``REPOSITORY:latest`` mean the current number; an image that is gone leaves the tag as it was."""
+    if current is not None and images.inspect(endpoint, f"{repository}:{current}") is not None:
+        images.tag(endpoint, f"{repository}:{current}", f"{repository}:latest")
+
+
+def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
+    """The next number, past every one that the lock, the engine or a build directory knows: none is used twice, not
+    even after images.lock was lost or taken from elsewhere."""
+    folder = project.builds / repository
+    taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
+    taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return max([_repository(lock, repository).next, *(int(number) + 1 for number in taken if number.isdecimal())])
+
+
+def with_reserved_slots(project: Project, lock: Lock) -> Lock:
+    """``lock`` with an empty block for every definition and its repository that it says nothing of yet.
+
+    Two branches that each add the first block of something would add it in one place, which git takes for a conflict.
+    """
+    for name in image.names(project):
+        try:
+            repository = image.repository_of(project, name)
+        except BuilderError:  # it is not the definition that is being built: its mistakes are told when it is
+            continue
+        lock = lock if name in lock.pins else lock.with_definition(name)
+        lock = lock if repository in lock.images else lock.with_repository(repository, Repository())
+    return lock
+
+
+def _replay_journal(workspace: Workspace, lock: Lock) -> None:
+    """Brings tags and build directories in line with ``lock`` where a change was announced. To be called by the writer
+    alone."""
+    project, engine = workspace.project, workspace.engine
+    journal.remove_unwritten(project)
+    for entry in journal.entries(project):
+        name, recorded = entry.name, lock.image(entry.name)
+        if entry.engine_id and (recorded is None or recorded.pruned):
+            _untag(engine, name, entry.engine_id)
+        if entry.engine_id and recorded is None:
+            shutil.rmtree(project.build_directory(name.repository, name.number), ignore_errors=True)
+        point_latest(engine, name.repository, _repository(lock, name.repository).current)
+        entry.path.unlink()
+
+
+def _untag(engine: Endpoint, name: ImageName, engine_id: str) -> None:
+    details = images.inspect(engine, str(name))
+    if details is not None and details.id == engine_id:
+        with suppress(ConflictError):  # a container uses it by now: it may stay
+            images.remove(engine, str(name))
+
+
+def _repository(lock: Lock, name: str) -> Repository:
+    return lock.images.get(name, Repository())

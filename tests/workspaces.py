@@ -1,0 +1,23 @@
+"""Workspaces for tests that call a command's function and not the command line."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from builder.engine.client.endpoint import Endpoint
+from builder.events import Report, ignore
+from builder.project import Project
+from builder.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+NO_ENGINE = Endpoint("unix:///nowhere/docker.sock", ("docker", "buildx"), "a test that needs none")
+
+
+def workspace(
+    project: Project, engine: Endpoint, environ: Mapping[str, str] = os.environ, report: Report = ignore
+) -> Workspace:
+    return Workspace(project, engine, environ, report)
