@@ -11,7 +11,7 @@ from builder.errors import FileProblemsError, Problem, SourceError
 from builder.events import Message
 from builder.plan import mod_rules
 from builder.sources.git import patch_dry_run
-from builder.sources.git.patch_dry_run import Outcome
+from builder.sources.git.patch_dry_run import PatchOutcome
 
 if TYPE_CHECKING:
     from builder.definitions.mods.mod import Mod
@@ -31,7 +31,7 @@ class Tried:
     mod: Mod
     index: int
     against: str
-    outcome: Outcome
+    outcome: PatchOutcome
 
     @property
     def file(self) -> str:
@@ -87,10 +87,10 @@ def in_order(mods: Sequence[Mod], find: Find) -> tuple[Tried, ...]:
     return tuple(sorted(found, key=lambda tried: (mods.index(tried.mod), tried.index)))
 
 
-def patches(mods: Sequence[Mod], package: str) -> tuple[patch_dry_run.Patch, ...]:
+def patches(mods: Sequence[Mod], package: str) -> tuple[patch_dry_run.CandidatePatch, ...]:
     """The patches of ``mods`` to ``package``, in order."""
     return tuple(
-        patch_dry_run.Patch(patch.file, _content(mod, patch.file), patch.strip)
+        patch_dry_run.CandidatePatch(patch.file, _content(mod, patch.file), patch.strip)
         for mod in mods
         for patch in mod.patches
         if patch.package == package
@@ -124,12 +124,12 @@ def _problem(tried: Tried) -> Problem:
 def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list[Tried]:
     listed = [(mod, index) for mod in mods for index, patch in enumerate(mod.patches) if patch.package == name]
     if package is None:
-        untried = Outcome("not tried", problem=f"no pin says which {name} it will be")
+        untried = PatchOutcome("not tried", problem=f"no pin says which {name} it will be")
         return [Tried(mod, index, name, untried) for mod, index in listed]
     try:
-        outcomes = patch_dry_run.attempt(package.tree, patches(mods, name))
+        outcomes = patch_dry_run.dry_run(package.tree, patches(mods, name))
     except SourceError as error:
-        outcomes = (Outcome("not tried", problem=" ".join(error.message.split())),) * len(listed)
+        outcomes = (PatchOutcome("not tried", problem=" ".join(error.message.split())),) * len(listed)
     return [Tried(mod, index, package.said, one) for (mod, index), one in zip(listed, outcomes, strict=True)]
 
 
@@ -142,7 +142,7 @@ def _foreseen(mods: Sequence[Mod], tried: Tried) -> Tried:
     if tried.outcome.state != "fails" or not others:
         return tried
     problem = f"{tried.outcome.problem}; but {' and '.join(others)} may have changed that by then"
-    return replace(tried, outcome=Outcome("not tried", problem=problem))
+    return replace(tried, outcome=PatchOutcome("not tried", problem=problem))
 
 
 def _puts_elsewhere(mod: Mod) -> bool:

@@ -47,9 +47,9 @@ def diff(
     stand first.
     """
     from builder.cli import diff_text
-    from builder.sources.git.mirror_reading import Wanted
+    from builder.sources.git.mirror_reading import CommitFilter
 
-    wanted = Wanted(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
+    wanted = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
     if lock:
         from builder.commands import diff_lock
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import Moved
     from builder.lock.model import NumberedImage, Pairing, Version
-    from builder.sources.git.mirror_reading import Between
+    from builder.sources.git.mirror_reading import CommitRange
 
 SHOWN_LINES = 40
 SHOWN_PACKAGES = 20
@@ -108,7 +108,7 @@ def _version(version: Version | None) -> str:
     return f"{version.version} ({version.commit[:12]})" if version.commit else version.version
 
 
-def _commits(between: Between, which: str) -> Iterator[str]:
+def _commits(between: CommitRange, which: str) -> Iterator[str]:
     matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
     yield f"{wording.counted(between.total, 'upstream commit')} {which}{matching}"
     room = table.width() - 4

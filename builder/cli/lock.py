@@ -104,7 +104,7 @@ def _print(moved: Moved) -> None:
     between = moved.between
     if between is None:
         return
-    left = f", {between.left} left behind" if between.left else ""
+    left = f", {between.dropped} left behind" if between.dropped else ""
     put(f"  {between.total} commits upstream in between{left}")
     for commit in between.commits[:SHOWN_COMMITS]:
         put(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbered.build_directory import BuildDirectory
     from builder.project import Project
-    from builder.sources.git.mirror_reading import Wanted
+    from builder.sources.git.mirror_reading import CommitFilter
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Difference:
         return not (self.changes or self.mods or self.dockerfiles or self.args)
 
 
-def run(project: Project, before: str, after: str, wanted: Wanted, report: Report) -> Difference:
+def run(project: Project, before: str, after: str, wanted: CommitFilter, report: Report) -> Difference:
     """What changed from the image called ``before`` to the one called ``after``; ``wanted`` are the commits to list.
 
     Raises UsageError where images.lock has no such image. The engine is not asked.

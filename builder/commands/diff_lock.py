@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from builder.events import Report
     from builder.lock.model import Pairing
     from builder.project import Project
-    from builder.sources.git.mirror_reading import Wanted
+    from builder.sources.git.mirror_reading import CommitFilter
 
 NOW = "now"
 
@@ -71,7 +71,7 @@ class LockDifference:
         return not (self.pairings or self.current or self.pins or self.numbers)
 
 
-def run(project: Project, before: str, after: str | None, wanted: Wanted, report: Report) -> LockDifference:
+def run(project: Project, before: str, after: str | None, wanted: CommitFilter, report: Report) -> LockDifference:
     """What images.lock says in the git revision ``after``, or as a file now, that it did not say in ``before``.
 
     Raises UsageError where there is no such revision, LockError where images.lock cannot be read in one.
@@ -110,7 +110,7 @@ def _current(lock: Lock) -> dict[str, str]:
     }
 
 
-def _pins(project: Project, old: Lock, new: Lock, wanted: Wanted, report: Report) -> Iterator[PinChange]:
+def _pins(project: Project, old: Lock, new: Lock, wanted: CommitFilter, report: Report) -> Iterator[PinChange]:
     pinned = {(name, platform) for lock in (old, new) for name, by in lock.pins.items() for platform in by}
     for definition, platform in sorted(pinned):
         before, after = (contents.of_pins(lock.pins_of(definition, platform)) for lock in (old, new))

@@ -76,7 +76,7 @@ def run(workspace: Workspace, request: Request) -> tuple[Downloaded, ...]:
     if places:
         model_copy.require_rsync()
     wanted = _wanted(workspace.project, reading.of(workspace.project), request)
-    snapshots = [hub_models.look(workspace.environment, one.model, one.revision) for one in wanted]
+    snapshots = [hub_models.find_snapshot(workspace.environment, one.model, one.revision) for one in wanted]
     _require_room(workspace.environment, snapshots)
     done = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
     for one in done:
@@ -130,7 +130,7 @@ def _model(recipe: Recipe | None, text: str) -> str:
 
 
 def _require_room(environ: Mapping[str, str], snapshots: Sequence[Snapshot]) -> None:
-    needed = sum(hub_models.missing(environ, snapshot) for snapshot in snapshots)
+    needed = sum(hub_models.missing_bytes(environ, snapshot) for snapshot in snapshots)
     hub = huggingface_cache.hub(environ)
     disk = next(folder for folder in (hub, *hub.parents) if folder.exists())
     free = shutil.disk_usage(disk).free
@@ -144,7 +144,7 @@ def _require_room(environ: Mapping[str, str], snapshots: Sequence[Snapshot]) -> 
 
 def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Downloaded:
     started = time.monotonic()
-    needed = hub_models.missing(environ, snapshot)
+    needed = hub_models.missing_bytes(environ, snapshot)
     current = snapshot.size - needed
     if needed:
         what = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"

@@ -18,7 +18,7 @@ from builder.pinning import definition_pins, vendored
 if TYPE_CHECKING:
     from builder.lock.pins import Pins
     from builder.project import Project
-    from builder.sources.git.mirror_reading import Between
+    from builder.sources.git.mirror_reading import CommitRange
     from builder.workspace import Workspace
 
 
@@ -31,7 +31,7 @@ class Moved:
     name: str
     before: str
     after: str
-    between: Between | None = None
+    between: CommitRange | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _moved(project: Project, definition: image.ImageDefinition, before: Pins, af
         if old == new:
             continue
         pins = before.sources.get(name), after.sources.get(name)
-        between: Between | None = None
+        between: CommitRange | None = None
         if isinstance(pins[0], GitPin) and isinstance(pins[1], GitPin) and pins[0].git == pins[1].git:
             from builder.sources.git import mirror_reading
 

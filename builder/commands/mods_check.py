@@ -88,7 +88,7 @@ def _parse(project: Project, text: str) -> _Ref:
 def _column(reach: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], ref: _Ref) -> list[Verdict]:
     """Every mod against one version."""
     found = (packages.released if ref.is_version else packages.committed)(reach, definitions, ref.package, ref.name)
-    found = replace(found, tree=patch_dry_run.fetched(found.tree, mod_dry_run.patches(mods, ref.package)))
+    found = replace(found, tree=patch_dry_run.prefetched(found.tree, mod_dry_run.patches(mods, ref.package)))
     verdicts = []
     for one in mods:
         tried = mod_dry_run.in_order([one], {ref.package: found}.get)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from builder.comparing.changes import Changes, SourceChange
     from builder.lock.model import Version
     from builder.project import Project
-    from builder.sources.git.mirror_reading import Between, Wanted
+    from builder.sources.git.mirror_reading import CommitFilter, CommitRange
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -24,17 +24,17 @@ class Moved:
     force-push, or on the way back). Where they cannot be told, ``untold`` says why."""
 
     change: SourceChange
-    gained: Between | None = None
-    lost: Between | None = None
+    gained: CommitRange | None = None
+    lost: CommitRange | None = None
     untold: str = ""
 
 
-def followed(project: Project, changes: Changes, wanted: Wanted, report: Report) -> tuple[Moved, ...]:
+def followed(project: Project, changes: Changes, wanted: CommitFilter, report: Report) -> tuple[Moved, ...]:
     """Every source that moved, with the commits behind it."""
     return tuple(_follow(project, change, wanted, report) for change in changes.sources)
 
 
-def _follow(project: Project, change: SourceChange, wanted: Wanted, report: Report) -> Moved:
+def _follow(project: Project, change: SourceChange, wanted: CommitFilter, report: Report) -> Moved:
     """The commits behind a change. A repository that does not answer is said and no error: the rest still counts."""
     untold = _untold(change)
     if untold:
@@ -43,14 +43,14 @@ def _follow(project: Project, change: SourceChange, wanted: Wanted, report: Repo
 
     old, new = _commit(change.before), _commit(change.after)
 
-    def between(start: str, end: str) -> Between:
+    def between(start: str, end: str) -> CommitRange:
         return mirror_reading.commits_between(
             project.mirrors, change.git, start, end, wanted, lambda text: report(Message(text))
         )
 
     try:
         gained = between(old, new)
-        return Moved(change, gained, between(new, old) if gained.left else None)
+        return Moved(change, gained, between(new, old) if gained.dropped else None)
     except SourceError as error:
         return Moved(change, untold=error.message)
 

@@ -39,11 +39,13 @@ def to_run(
     """
     resolver.say(f"resolving the Python packages of {definition.name} for {definition.platform}")
     needs = _runtime_requirements(definition, wants, _named_by_sources(definition, pins, resolver))
-    asked = python.wanted(definition, pins.sources, held)
+    asked = python.requested_packages(definition, pins.sources, held)
     moving = {source.package for name, source in definition.wheel_sources.items() if name in update}
     kept = pins.python.packages if pins.python and "python" not in update else ()
     before = tuple(package for package in kept if package.name not in moving)
-    resolved = python.resolve(python.Request(wants, asked, needs, definition.platform, before), resolver.settings, held)
+    resolved = python.resolve(
+        python.ClosureRequest(wants, asked, needs, definition.platform, before), resolver.settings, held
+    )
     below = {package.name for package in held}
     own = replace(resolved.pin, packages=tuple(p for p in resolved.pin.packages if p.name not in below))
     return replace(pins, python=own, sources={**pins.sources, **_wheel_pins(definition, resolved, resolver)})
@@ -63,7 +65,7 @@ def to_build(
     named = _named_by_sources(definition, pins, resolver).get("flashinfer", ())
     before = pins.build.packages if pins.build and "build" not in update else ()
     needs = (*wants.build, *_BUILT_AGAINST, *named)
-    request = python.Request(wants, python.wanted_to_build(wants), needs, definition.platform, before)
+    request = python.ClosureRequest(wants, python.requested_build_packages(wants), needs, definition.platform, before)
     there = (*held, *(pins.python.packages if pins.python else ()))
     return replace(pins, build=python.resolve(request, resolver.settings, there).pin)
 
@@ -111,7 +113,9 @@ def _runtime_requirements(
     return tuple(dict.fromkeys([*wheels, *wants.packages, *from_sources, "uv"]))
 
 
-def _wheel_pins(definition: ImageDefinition, resolved: python.Resolved, resolver: Resolver) -> dict[str, WheelPin]:
+def _wheel_pins(
+    definition: ImageDefinition, resolved: python.ResolvedClosure, resolver: Resolver
+) -> dict[str, WheelPin]:
     """A wheel's version is the one in the locked closure, so that the two cannot disagree."""
     from builder.sources.wheels import wheel_commit
 

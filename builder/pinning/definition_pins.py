@@ -53,12 +53,12 @@ def names(definition: ImageDefinition) -> tuple[str, ...]:
 def uncovered(definition: ImageDefinition, pins: Pins, held: Held) -> tuple[str, ...]:
     """What ``pins`` do not cover, or cover for another wish than today's."""
     wants = definition.python
-    asked = None if held is None else python.wanted(definition, pins.sources, held)
+    asked = None if held is None else python.requested_packages(definition, pins.sources, held)
     covered = {
         "base": pins.base is not None and pins.base.asked == definition.base,
         **{name: source_pins.covers(source, pins.sources.get(name)) for name, source in definition.sources.items()},
         "python": bool(wants and pins.python and pins.python.asked == asked),
-        "build": bool(wants and pins.build and pins.build.asked == python.wanted_to_build(wants)),
+        "build": bool(wants and pins.build and pins.build.asked == python.requested_build_packages(wants)),
     }
     return tuple(name for name in names(definition) if not covered[name])
 

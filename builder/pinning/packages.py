@@ -10,9 +10,9 @@ from builder.definitions.package_name import canonical
 from builder.errors import UsageError
 from builder.lock.pins import GitPin
 from builder.sources.git import mirror_reading
-from builder.sources.git.patch_dry_run import Patch, Tree
+from builder.sources.git.patch_dry_run import CandidatePatch, PackageFiles
 from builder.sources.wheels import wheel_files, wheel_lookup
-from builder.sources.wheels.wheel_lookup import Wanted
+from builder.sources.wheels.wheel_lookup import WheelRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ class Package:
 
     version: str
     said: str
-    tree: Tree
+    tree: PackageFiles
 
 
 def access(project: Project, environ: Mapping[str, str], say: Callable[[str], None]) -> Access:
@@ -70,7 +70,7 @@ def pinned(reach: Access, chain: Sequence[Level], package: str) -> Package | Non
     for one in reversed(chain):
         pin, source = one.pins.sources.get(package), one.definition.sources.get(package)
         if isinstance(pin, GitPin) and isinstance(source, GitSource):
-            pulls = tuple(Patch(f"pull request {pull.number}", one.diffs[pull.sha256]) for pull in pin.pulls)
+            pulls = tuple(CandidatePatch(f"pull request {pull.number}", one.diffs[pull.sha256]) for pull in pin.pulls)
             with_pulls = "".join(f" with {pull.name}" for pull in pulls)
             said = f"{package} {pin.version} ({pin.commit[:12]}){with_pulls}"
             return Package(pin.version, said, _of_commit(reach, source.git, pin.commit, package, pulls))
@@ -78,7 +78,7 @@ def pinned(reach: Access, chain: Sequence[Level], package: str) -> Package | Non
         for locked in one.pins.python.packages if one.pins.python else ():
             if locked.name == name:
                 wants, platform = one.definition.python or _ANY, one.definition.platform
-                wheel = Wanted(f"{name}=={locked.version}", wants, platform, frozenset(locked.hashes))
+                wheel = WheelRequest(f"{name}=={locked.version}", wants, platform, frozenset(locked.hashes))
                 return Package(locked.version, f"{name} {locked.version}", _of_wheel(reach, wheel, package))
     return None
 
@@ -89,10 +89,10 @@ def released(reach: Access, definitions: Iterable[ImageDefinition], package: str
     return Package(version, said, _of_wheel(reach, _released(definitions, package, version), package))
 
 
-def _released(definitions: Iterable[ImageDefinition], package: str, version: str) -> Wanted:
+def _released(definitions: Iterable[ImageDefinition], package: str, version: str) -> WheelRequest:
     indexes = dict.fromkeys(index for one in definitions if one.python for index in one.python.indexes)
     name = _distribution(package)
-    return Wanted(f"{name}=={version}", replace(_ANY, indexes=tuple(indexes)), _ANY_PLATFORM)
+    return WheelRequest(f"{name}=={version}", replace(_ANY, indexes=tuple(indexes)), _ANY_PLATFORM)
 
 
 def committed(reach: Access, definitions: Iterable[ImageDefinition], package: str, ref: str) -> Package:
@@ -111,16 +111,20 @@ def committed(reach: Access, definitions: Iterable[ImageDefinition], package: st
     return Package(pin.version, said, _of_commit(reach, addresses[0], pin.commit, package))
 
 
-def _of_wheel(reach: Access, wanted: Wanted, package: str) -> Tree:
+def _of_wheel(reach: Access, wanted: WheelRequest, package: str) -> PackageFiles:
     def read(paths: Collection[str]) -> dict[str, bytes]:
         wheel = wheel_lookup.find(reach.wheels, wanted, reach.settings)
         return wheel_files.read(reach.wheels, wheel, paths, reach.settings.ca_file)
 
-    return Tree(package, read)
+    return PackageFiles(package, read)
 
 
-def _of_commit(reach: Access, url: str, commit: str, package: str, before: tuple[Patch, ...] = ()) -> Tree:
-    return Tree(package, lambda paths: mirror_reading.read_files(reach.mirrors, url, commit, paths, reach.say), before)
+def _of_commit(
+    reach: Access, url: str, commit: str, package: str, before: tuple[CandidatePatch, ...] = ()
+) -> PackageFiles:
+    return PackageFiles(
+        package, lambda paths: mirror_reading.read_files(reach.mirrors, url, commit, paths, reach.say), before
+    )
 
 
 def _distribution(package: str) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from builder.lock.pins import GitPin
     from builder.project import Project
     from builder.sources.environment import Settings
-    from builder.sources.git.pull_requests import Frozen
+    from builder.sources.git.pull_requests import VendoredPatch
     from builder.workspace import Workspace
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Resolver:
     report: Report
     _bases: dict[tuple[str, str], str | SourceError] = field(default_factory=dict)
     _commits: dict[tuple[str, str], GitPin | SourceError] = field(default_factory=dict)
-    _pulls: dict[tuple[str, int, str], Frozen] = field(default_factory=dict)
+    _pulls: dict[tuple[str, int, str], VendoredPatch] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
         """Passes on what a source has to say while it is asked."""
@@ -59,13 +59,13 @@ class Resolver:
             )
         return {name: self._commits[url, ref] for name, url, ref in wanted}
 
-    def pull(self, url: str, number: int, commit: str) -> Frozen:
+    def pull(self, url: str, number: int, commit: str) -> VendoredPatch:
         """A pull request as it is now, against ``commit``. Raises SourceError."""
         from builder.sources.git import pull_requests
 
         asked = url, number, commit
         if asked not in self._pulls:
-            self._pulls[asked] = pull_requests.freeze(self.project.mirrors, *asked, self.say)
+            self._pulls[asked] = pull_requests.vendor(self.project.mirrors, *asked, self.say)
         return self._pulls[asked]
 
 

@@ -108,5 +108,5 @@ def _whole(
         labelled = [(f"pull request {one.number}", diff) for one, diff in taken]
         pull_dry_run.check(mirrors, source.git, pin.commit, labelled, resolver.say)
     frozen.update({one.sha256: diff for one, diff in taken})
-    trees.keep(mirrors, source.git, pin.commit, resolver.say)
+    trees.preserve(mirrors, source.git, pin.commit, resolver.say)
     return replace(pin, pulls=tuple(one for one, _ in taken))

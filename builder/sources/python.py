@@ -24,26 +24,26 @@ MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
 @dataclass(frozen=True)
-class Request:
+class ClosureRequest:
     """One closure to resolve: the Python and the indexes that are wanted, what was asked for as images.lock records it,
     and the requirements that uv is given. What is in the closure ``before`` keeps its version where that will do."""
 
     wants: PythonRequirements
-    asked: tuple[str, ...]
+    requested: tuple[str, ...]
     requirements: tuple[str, ...]
     platform: str
-    before: tuple[LockedPackage, ...] = ()
+    previous: tuple[LockedPackage, ...] = ()
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedClosure:
     """A closure, and where the first suitable wheel of each package lies."""
 
     pin: PythonPin
     addresses: Mapping[str, str]
 
 
-def wanted(
+def requested_packages(
     definition: ImageDefinition, sources: Mapping[str, SourcePin], held: tuple[LockedPackage, ...]
 ) -> tuple[str, ...]:
     """All that a definition asks for at run time, as images.lock records it: a changed line makes the pin stale.
@@ -60,7 +60,7 @@ def wanted(
     return (*_environment(wants), *below, *wheels, *wants.packages, *files, *_limits(wants))
 
 
-def wanted_to_build(wants: PythonRequirements) -> tuple[str, ...]:
+def requested_build_packages(wants: PythonRequirements) -> tuple[str, ...]:
     """All that is asked for to build the sources taken from git, as images.lock records it."""
     return (*_environment(wants), *wants.build, *_limits(wants))
 
@@ -83,25 +83,25 @@ def _limits(wants: PythonRequirements) -> tuple[str, ...]:
     )
 
 
-def resolve(request: Request, settings: Settings, held: tuple[LockedPackage, ...] = ()) -> Resolved:
+def resolve(request: ClosureRequest, settings: Settings, held: tuple[LockedPackage, ...] = ()) -> ResolvedClosure:
     """The closure of all packages asked for; those that are ``held`` keep their version.
 
     Raises SourceError where there is none, or an index does not answer.
     """
     wants, platform = request.wants, request.platform
     target = f"{MACHINES[platform]}-manylinux_{wants.glibc.replace('.', '_')}"
-    found, said = compiled(request, settings, held, ["--python-platform", target])
+    found, said = compile_closure(request, settings, held, ["--python-platform", target])
     if said:
         raise SourceError(
             f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{said}",
             hint="change `python:` in the definition's image.yaml, or look whether the package index answers",
         )
     addresses = {one["name"]: one["wheels"][0]["url"] for one in found["packages"] if one.get("wheels")}
-    return Resolved(_pin(found, request.asked), addresses)
+    return ResolvedClosure(_pin(found, request.requested), addresses)
 
 
-def compiled(
-    request: Request, settings: Settings, held: tuple[LockedPackage, ...], options: list[str]
+def compile_closure(
+    request: ClosureRequest, settings: Settings, held: tuple[LockedPackage, ...], options: list[str]
 ) -> tuple[dict[str, Any], str]:
     """What uv writes (pylock.toml, PEP 751), or else what it says against it."""
     import os
@@ -115,12 +115,12 @@ def compiled(
         uv = find_uv_bin()
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         project = Path(folder) / "pyproject.toml"
-        project.write_text(_project(request, local_names(settings, MACHINES[request.platform])), encoding="utf-8")
+        project.write_text(_project(request, local_wheel_names(settings, MACHINES[request.platform])), encoding="utf-8")
         constraints = Path(folder) / "constraints.txt"
         constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in held), encoding="utf-8")
         lock = Path(folder) / "pylock.toml"
-        if request.before:
-            lock.write_text(_preferences(request.before), encoding="utf-8")
+        if request.previous:
+            lock.write_text(_preferences(request.previous), encoding="utf-8")
         options = [*options, "--output-file", str(lock), "--constraints", str(constraints)]
         options += ["--python-version", request.wants.version]
         done = subprocess.run(
@@ -148,7 +148,7 @@ def _preferences(packages: tuple[LockedPackage, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def local_names(settings: Settings, machine: str) -> frozenset[str]:
+def local_wheel_names(settings: Settings, machine: str) -> frozenset[str]:
     """The names of the packages that the person keeps wheels of for this machine type."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -163,7 +163,7 @@ def local_names(settings: Settings, machine: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _project(request: Request, local: frozenset[str]) -> str:
+def _project(request: ClosureRequest, local: frozenset[str]) -> str:
     """A pyproject.toml that asks uv for the packages, each index serving only its own; a local wheel comes first where
     the index lets it."""
     from json import dumps as quoted  # a JSON string of ASCII is a TOML string

@@ -18,7 +18,7 @@ from builder.errors import UsageError
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
 from builder.plan.make import Ingredients, make
 from builder.plan.model import Plan
-from builder.sources.git.mirror_reading import Wanted
+from builder.sources.git.mirror_reading import CommitFilter
 from tests import shipped_files
 from tests.commands import kept
 from tests.commands.kept import Kept
@@ -77,8 +77,8 @@ def baked(name: str, **files: str) -> Mod:
     return kept.baked(name, {path.replace("_", "."): text for path, text in files.items()})
 
 
-def between(numbers: Kept, wanted: Wanted | None = None) -> diff.Difference:
-    return diff.run(numbers.project, f"{REPOSITORY}:1", f"{REPOSITORY}:2", wanted or Wanted(), lambda _: None)
+def between(numbers: Kept, wanted: CommitFilter | None = None) -> diff.Difference:
+    return diff.run(numbers.project, f"{REPOSITORY}:1", f"{REPOSITORY}:2", wanted or CommitFilter(), lambda _: None)
 
 
 def said(numbers: Kept, *arguments: str, code: int = 0) -> str:

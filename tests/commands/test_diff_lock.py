@@ -13,7 +13,7 @@ from builder.commands import diff_lock
 from builder.errors import LockError, UsageError
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
 from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
-from builder.sources.git.mirror_reading import Wanted
+from builder.sources.git.mirror_reading import CommitFilter
 from tests.commands import kept
 from tests.commands.kept import Kept
 from tests.conftest import command
@@ -71,7 +71,7 @@ def history(numbers: Kept) -> tuple[str, str]:
 
 
 def between(numbers: Kept, before: str, after: str | None = None) -> diff_lock.LockDifference:
-    return diff_lock.run(numbers.project, before, after, Wanted(), lambda _: None)
+    return diff_lock.run(numbers.project, before, after, CommitFilter(), lambda _: None)
 
 
 def test_pins_numbers_pointers_and_pairings(numbers: Kept) -> None:

@@ -29,7 +29,7 @@ def resolve(
     held: tuple[LockedPackage, ...] = (),
     before: tuple[LockedPackage, ...] = (),
 ) -> PythonPin:
-    request = python.Request(wants, ("what was asked",), wants.packages, platform, before)
+    request = python.ClosureRequest(wants, ("what was asked",), wants.packages, platform, before)
     return python.resolve(request, settings, held).pin
 
 
@@ -104,8 +104,8 @@ def test_every_wish_counts(tmp_path: Path) -> None:
     definitions.append(replace(small, python=WANTS, sources={"vllm": WheelSource("vllm==1")}))
     git = replace(small, python=WANTS, sources={"vllm": GitSource("https://x", "main", requirements=("r.txt",))})
     pins = [GitPin("https://x", "main", commit * 40, "1", "2026-01-01T00:00:00Z") for commit in "ab"]
-    asked = {python.wanted(definition, {}, ()) for definition in definitions}
-    asked |= {python.wanted(git, {"vllm": pin}, ()) for pin in pins}
+    asked = {python.requested_packages(definition, {}, ()) for definition in definitions}
+    asked |= {python.requested_packages(git, {"vllm": pin}, ()) for pin in pins}
     assert len(asked) == len(definitions) + len(pins)
 
 

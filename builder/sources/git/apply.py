@@ -9,10 +9,10 @@ from pathlib import Path
 from builder.errors import SourceError
 from builder.sources.git import credentials, unified_diff
 from builder.sources.git.errors import clean, shortened
-from builder.sources.git.git_command import Place, read
+from builder.sources.git.git_command import GitRepository, run_local
 
 # For git without a repository. It reads no files of one here, and its messages stay English (GitPython sees to that).
-NO_REPOSITORY = Place(Path("/no-repository"), credentials.Address(""))
+NO_REPOSITORY = GitRepository(Path("/no-repository"), credentials.Address(""))
 
 _FAILED = re.compile(r"error: patch failed: (?P<file>.+):(?P<line>[0-9]+)")
 _OTHERWISE = re.compile(
@@ -46,12 +46,12 @@ class Shift:
         return f"{name}: at line {self.line}, where {_lines(before)} before and {after} after fit"
 
 
-def touched(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
+def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     """The files that ``patch`` changes, adds, removes or takes others from; ``name`` is what messages call it. Raises
     SourceError for what is no patch."""
-    listed = read(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
+    listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
-        message = f"{name} is no patch that git can read: {shortened(listed.said)}"
+        message = f"{name} is no patch that git can read: {shortened(listed.stderr)}"
         raise SourceError(message, hint="was its file changed by hand, or cut off? Take it anew")
     entries = listed.output.decode("utf-8", "replace").split("\0")
     sources = (source.decode("utf-8", "replace") for source in _MOVED_FROM.findall(patch))
@@ -69,7 +69,7 @@ def failures(said: str, patch: bytes, strip: int = 1) -> str:
     for line in said.splitlines():
         failed, otherwise = _FAILED.fullmatch(line), _OTHERWISE.fullmatch(line)
         if failed:
-            found.append(unified_diff.place_of(patch, failed["file"], int(failed["line"]), strip))
+            found.append(unified_diff.describe_hunk(patch, failed["file"], int(failed["line"]), strip))
         elif otherwise:
             why = otherwise["why"].replace("No such file or directory", "does not exist")
             found.append(f"{otherwise['file']} {why}")

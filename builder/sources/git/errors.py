@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from builder.errors import SourceError
 
-AGAIN = "again"
+TRANSIENT = "again"
 """The kind of a fault of the way there: the same question may well be answered a second later."""
 
 
@@ -80,7 +80,7 @@ _RULES = (
         "addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
     ),
     _Rule(
-        AGAIN,
+        TRANSIENT,
         re.compile(
             r"Could(?:n't| not) (?:resolve|connect)|Failed to connect|Connection (?:refused|reset|timed out|closed)"
             r"|timed out|Empty reply|too slow|transfer closed|(?:returned error: |HTTP )(?:5\d\d|4(?:08|29))\b"
@@ -107,20 +107,20 @@ _OTHER = _Rule("other", re.compile(""), "git failed on {url}")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GitFailure:
     """``kind`` is ``AGAIN`` or what ``error`` says in its class."""
 
     kind: str
     error: SourceError
 
 
-def judge(said: str, url: str, *, tries: int = 1) -> Verdict:
+def classify(said: str, url: str, *, tries: int = 1) -> GitFailure:
     """What a failed command means. ``said`` is its output without secrets; ``tries`` how often it was run."""
     rule = next((rule for rule in _RULES if rule.pattern.search(said)), _OTHER)
     times = f" ({tries} tries)" if tries > 1 else ""
     message = f"{rule.what.format(url=url)}{times}: {shortened(said) or 'git said nothing'}"
     kinds = {"missing": MissingError, "damaged": DamagedError}
-    return Verdict(rule.kind, kinds.get(rule.kind, SourceError)(message, hint=rule.hint))
+    return GitFailure(rule.kind, kinds.get(rule.kind, SourceError)(message, hint=rule.hint))
 
 
 def shortened(said: str) -> str:

@@ -20,62 +20,68 @@ if TYPE_CHECKING:
 
     from builder.sources.git.credentials import Address
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 PAUSES = (1.0, 3.0, 9.0)  # seconds before the second, third and fourth try
 STALLED_SECONDS = 60  # without one byte a second; a server that counts objects sends five bytes every five seconds
 ANSWER_SECONDS = 90  # for a question with a short answer; a connection alone may take two minutes to fail
 
 
-def silent(_: str) -> None:
+def discard(_: str) -> None:
     """A ``Say`` for those who do not want to know."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """A local bare repository, and the one elsewhere that it mirrors. ``say`` is told what takes long."""
+class GitRepository:
+    """A local bare repository, and the one elsewhere that it mirrors. ``notify`` is told what takes long."""
 
     path: Path
     address: Address
-    say: Say = silent
+    notify: Notify = discard
 
 
 @dataclass(frozen=True)
-class Answer:
+class GitResult:
     """``said`` is what git wrote beside its output, without secrets."""
 
     status: int
     output: bytes
-    said: str
+    stderr: str
 
     @property
     def text(self) -> str:
         return self.output.decode("utf-8", "replace").strip()
 
 
-def read(
-    place: Place, arguments: Sequence[str], given: bytes = b"", *, environ: Mapping[str, str] | None = None
-) -> Answer:
+def run_local(
+    repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
+) -> GitResult:
     """Runs git on what is in the mirror. ``given`` is its input. The status is the caller's to judge."""
     return _run(
-        place,
+        repository,
         ["git", *arguments],
-        given,
-        {**git_environment.here(place.path), **git_environment.own(), **(environ or {})},
+        stdin,
+        {
+            **git_environment.repository_variables(repository.path),
+            **git_environment.isolated_variables(),
+            **(environ or {}),
+        },
     )
 
 
-def must(
-    place: Place, arguments: Sequence[str], given: bytes = b"", *, environ: Mapping[str, str] | None = None
-) -> Answer:
+def run_checked(
+    repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
+) -> GitResult:
     """``read``, where a failure can only mean that the mirror is damaged (DamagedError), or this machine full."""
-    answer = read(place, arguments, given, environ=environ)
+    answer = run_local(repository, arguments, stdin, environ=environ)
     if answer.status:
-        raise _damaged(place, answer)
+        raise _damaged(repository, answer)
     return answer
 
 
-def ask(place: Place, arguments: Sequence[str], given: bytes = b"", *, seconds: float | None = None) -> Answer:
+def run_remote(
+    repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, seconds: float | None = None
+) -> GitResult:
     """Runs git with the network. ``seconds`` is the longest that one try may take.
 
     Raises MissingError where the repository lacks what was asked for, DamagedError where the mirror is at fault, and
@@ -86,42 +92,42 @@ def ask(place: Place, arguments: Sequence[str], given: bytes = b"", *, seconds: 
     command = ["git", *arguments]
     if seconds:
         command = ["timeout", "--foreground", "--kill-after=5", f"{seconds:g}", *command]
-    persons = git_environment.persons(place.address, _ssh(place), STALLED_SECONDS)
-    environ = {**git_environment.here(place.path), **persons}
+    persons = git_environment.user_variables(repository.address, _ssh(repository), STALLED_SECONDS)
+    environ = {**git_environment.repository_variables(repository.path), **persons}
     tries = 0
     while True:
         tries += 1
-        answer = _run(place, command, given, environ)
+        answer = _run(repository, command, stdin, environ)
         if answer.status == 0:
             return answer
-        said = f"{answer.said}\nthe connection timed out" if answer.status == 124 else answer.said  # by timeout(1)
-        verdict = errors.judge(said, place.address.url, tries=tries)
-        if verdict.kind == "other" and not readable(place):
-            raise _damaged(place, answer)
-        if verdict.kind != errors.AGAIN or tries > len(PAUSES):
+        said = f"{answer.stderr}\nthe connection timed out" if answer.status == 124 else answer.stderr  # by timeout(1)
+        verdict = errors.classify(said, repository.address.url, tries=tries)
+        if verdict.kind == "other" and not is_readable(repository):
+            raise _damaged(repository, answer)
+        if verdict.kind != errors.TRANSIENT or tries > len(PAUSES):
             raise verdict.error
         pause = PAUSES[tries - 1]
-        place.say(f"{verdict.error.message}; trying again in {pause:g} s")
+        repository.notify(f"{verdict.error.message}; trying again in {pause:g} s")
         time.sleep(pause)
 
 
-def readable(place: Place) -> bool:
+def is_readable(repository: GitRepository) -> bool:
     """Whether every commit that the mirror should have can be read. Takes some tenths of a second for vLLM."""
-    return read(place, ["rev-list", "--quiet", "--all"]).status == 0
+    return run_local(repository, ["rev-list", "--quiet", "--all"]).status == 0
 
 
-def _damaged(place: Place, answer: Answer) -> SourceError:
-    verdict = errors.judge(answer.said, place.address.url)
+def _damaged(repository: GitRepository, answer: GitResult) -> SourceError:
+    verdict = errors.classify(answer.stderr, repository.address.url)
     if verdict.kind == "local":
         return verdict.error
-    said = errors.shortened(answer.said)
+    said = errors.shortened(answer.stderr)
     return errors.DamagedError(
-        f"the mirror of {place.address.url} in {place.path} is damaged: {said}",
-        hint=f"delete {place.path}: it is made anew when it is needed",
+        f"the mirror of {repository.address.url} in {repository.path} is damaged: {said}",
+        hint=f"delete {repository.path}: it is made anew when it is needed",
     )
 
 
-def _run(place: Place, command: list[str], given: bytes, environ: Mapping[str, str]) -> Answer:
+def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
     """One try. git ends with this process, so that nobody writes into a mirror whose lock is free again."""
     import tempfile
     from shutil import which
@@ -130,28 +136,33 @@ def _run(place: Place, command: list[str], given: bytes, environ: Mapping[str, s
         raise SourceError("git is not installed", hint="install it: apt-get install git")
     from git.cmd import Git
 
-    with tempfile.TemporaryFile() as stdin:
-        stdin.write(given)
-        stdin.seek(0)
-        status, output, said = Git(place.path.parent).execute(
+    with tempfile.TemporaryFile() as input_file:
+        input_file.write(stdin)
+        input_file.seek(0)
+        status, output, stderr = Git(repository.path.parent).execute(
             [*tied_to_parent(), *command],
-            istream=stdin,
+            istream=input_file,
             with_extended_output=True,
             with_exceptions=False,
             stdout_as_string=False,
             strip_newline_in_stdout=False,
             env=environ,
         )
-    return Answer(status, output, credentials.scrub(said, place.address))
+    return GitResult(status, output, credentials.scrub(stderr, repository.address))
 
 
-def _ssh(place: Place) -> str:
+def _ssh(repository: GitRepository) -> str:
     """The command that reaches an ssh address, or nothing: the variable hides the setting, so that is looked up."""
     import os
 
     if "GIT_SSH_COMMAND" in os.environ:
         return os.environ["GIT_SSH_COMMAND"]
-    if "GIT_SSH" in os.environ or place.address.url.lower().startswith(("http:", "https:", "file:", "/")):
+    if "GIT_SSH" in os.environ or repository.address.url.lower().startswith(("http:", "https:", "file:", "/")):
         return ""
-    found = _run(place, ["git", "config", "--get", "core.sshCommand"], b"", git_environment.here(place.path))
+    found = _run(
+        repository,
+        ["git", "config", "--get", "core.sshCommand"],
+        b"",
+        git_environment.repository_variables(repository.path),
+    )
     return found.text or "ssh"

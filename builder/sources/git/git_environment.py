@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _OWN = (("core.attributesFile", "/dev/null"), ("core.quotePath", "false"))
 
 
-def here(path: Path) -> dict[str, str]:
+def repository_variables(path: Path) -> dict[str, str]:
     """git run by a hook, and this program by git, would otherwise work on that other repository."""
     return {
         "GIT_DIR": str(path),
@@ -31,7 +31,7 @@ def here(path: Path) -> dict[str, str]:
     }
 
 
-def own() -> dict[str, str]:
+def isolated_variables() -> dict[str, str]:
     """No network, and no settings of the person or the machine: some of them change the text of a diff."""
     return {
         "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -41,11 +41,11 @@ def own() -> dict[str, str]:
         "GIT_DIFF_OPTS": "",
         "GIT_ALLOW_PROTOCOL": "none",  # a blob that is missing is not fetched behind our back
         "GIT_NO_LAZY_FETCH": "1",  # the same, said plainly to git 2.45 and later
-        **settings(_OWN),
+        **config_variables(_OWN),
     }
 
 
-def persons(address: Address, ssh: str, stalled_seconds: int) -> dict[str, str]:
+def user_variables(address: Address, ssh: str, stalled_seconds: int) -> dict[str, str]:
     """The person's own settings, and ours on top. ``ssh`` is the command that reaches the repository, if ssh does."""
     import os
 
@@ -59,7 +59,7 @@ def persons(address: Address, ssh: str, stalled_seconds: int) -> dict[str, str]:
     present = os.environ.get("GIT_CONFIG_COUNT", "")
     found = {
         **credentials.environment(address),
-        **settings(wanted, int(present) if present.isdecimal() else 0),
+        **config_variables(wanted, int(present) if present.isdecimal() else 0),
     }
     if ssh:
         found["GIT_SSH_COMMAND"] = f"{ssh} -o BatchMode=yes -o ConnectTimeout=20"
@@ -69,7 +69,7 @@ def persons(address: Address, ssh: str, stalled_seconds: int) -> dict[str, str]:
     return found
 
 
-def settings(wanted: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
+def config_variables(wanted: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
     """git reads GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n as it reads ``-c``, but nobody else sees them."""
     found = {"GIT_CONFIG_COUNT": str(first + len(wanted))}
     for number, (key, value) in enumerate(wanted, start=first):

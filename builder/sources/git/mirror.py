@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import SourceError
 from builder.sources.git.errors import MissingError
-from builder.sources.git.git_command import Place, ask, must, read
+from builder.sources.git.git_command import GitRepository, run_checked, run_local, run_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,92 +23,96 @@ _QUIETLY = ["--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--re
 _FETCH = ["fetch", *_QUIETLY, "--filter=blob:none"]
 
 
-def keep(place: Place, commit: str) -> None:
+def ensure_commit(repository: GitRepository, commit: str) -> None:
     """Makes sure that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. No network
     where it is there already. Raises MissingError where the repository does not have it, SourceError where it is no
     commit."""
-    if has(place, commit):
+    if has_commit(repository, commit):
         return
-    place.say(f"fetching {commit[:7]} from {place.address.url}")
+    repository.notify(f"fetching {commit[:7]} from {repository.address.url}")
     try:
-        fetch(place, f"{commit}:{PINS}/{commit}", ALL_TAGS)
+        fetch(repository, f"{commit}:{PINS}/{commit}", ALL_TAGS)
     except MissingError as error:
         if "unadvertised" not in error.message:
             raise MissingError(
-                f"{place.address.url} has no commit {commit}",
+                f"{repository.address.url} has no commit {commit}",
                 hint="was it pushed? A commit that was force-pushed away is only where it was mirrored before",
             ) from None
         # A server of before git's protocol 2 hands out what its branches and tags point at, and nothing by name.
-        fetch(place, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
-        if not has(place, commit):
-            raise MissingError(f"no branch or tag of {place.address.url} holds the commit {commit}") from None
-    kind = must(place, ["cat-file", "-t", commit]).text
+        fetch(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
+        if not has_commit(repository, commit):
+            raise MissingError(f"no branch or tag of {repository.address.url} holds the commit {commit}") from None
+    kind = run_checked(repository, ["cat-file", "-t", commit]).text
     if kind != "commit":
-        must(place, ["update-ref", "-d", f"{PINS}/{commit}"])
+        run_checked(repository, ["update-ref", "-d", f"{PINS}/{commit}"])
         raise SourceError(
-            f"{commit} in {place.address.url} is a {kind}, not a commit", hint="write the commit or the tag's name"
+            f"{commit} in {repository.address.url} is a {kind}, not a commit", hint="write the commit or the tag's name"
         )
 
 
-def has(place: Place, commit: str) -> bool:
+def has_commit(repository: GitRepository, commit: str) -> bool:
     """Whether the mirror holds ``commit`` and its history; from then on it is kept."""
     ref = f"{PINS}/{commit}"
-    if must(place, ["for-each-ref", "--format=%(refname)", ref]).text:
-        must(place, ["cat-file", "-e", f"{commit}^{{commit}}"])
+    if run_checked(repository, ["for-each-ref", "--format=%(refname)", ref]).text:
+        run_checked(repository, ["cat-file", "-e", f"{commit}^{{commit}}"])
         return True
-    if commit not in _present(place, [commit]):
+    if commit not in _present(repository, [commit]):
         return False
     # A commit that nothing points at may have come without its history, from a fetch that was cut off.
-    if not must(place, ["for-each-ref", "--count=1", "--contains", commit]).text:
+    if not run_checked(repository, ["for-each-ref", "--count=1", "--contains", commit]).text:
         return False
-    must(place, ["update-ref", ref, commit])
+    run_checked(repository, ["update-ref", ref, commit])
     return True
 
 
-def fetch(place: Place, *refs: str) -> None:
+def fetch(repository: GitRepository, *refs: str) -> None:
     """Fetches ``refs`` (git's refspecs) with their history. Raises as ``git_command.ask`` does."""
-    ask(place, [*_FETCH, _UPSTREAM, *refs])
+    run_remote(repository, [*_FETCH, _UPSTREAM, *refs])
 
 
-def fetch_tree(place: Place, ref: str) -> None:
+def fetch_tree(repository: GitRepository, ref: str) -> None:
     """Fetches one commit (git's refspec) with all its files and without its history."""
-    ask(place, ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, ref])
+    run_remote(repository, ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, ref])
 
 
-def update_tags(place: Place, upstream: Mapping[str, str]) -> None:
+def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
     """Makes the mirror's tags those of ``upstream`` (name to object); no network where they are already."""
-    lines = must(place, ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]).text.splitlines()
+    lines = run_checked(
+        repository, ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]
+    ).text.splitlines()
     here = {name: commit for commit, _, name in (line.partition(" ") for line in lines)}
     gone = "".join(f"delete refs/tags/{name}\n" for name in here if name not in upstream)
     if gone:
-        must(place, ["update-ref", "--stdin"], gone.encode())
+        run_checked(repository, ["update-ref", "--stdin"], gone.encode())
     if any(here.get(name) != commit for name, commit in upstream.items()):
-        fetch(place, ALL_TAGS)
+        fetch(repository, ALL_TAGS)
 
 
-def blobs(place: Place, commit: str, files: Iterable[str]) -> dict[str, str]:
+def blob_names(repository: GitRepository, commit: str, files: Iterable[str]) -> dict[str, str]:
     """The object names of those of ``files`` that ``commit`` has, by path. Folders and submodules are no files."""
     wanted = sorted(file for file in files if not file.startswith(("/", "../")))  # git refuses those as a whole
     if not wanted:
         return {}
-    entries = must(place, ["ls-tree", "-z", commit, "--", *wanted]).output.decode("utf-8", "replace").split("\0")
+    entries = (
+        run_checked(repository, ["ls-tree", "-z", commit, "--", *wanted]).output.decode("utf-8", "replace").split("\0")
+    )
     pairs = (entry.partition("\t") for entry in entries)
     return {name: meta.split()[2] for meta, _, name in pairs if " blob " in meta and name in wanted}
 
 
-def bring(place: Place, blobs: Iterable[str]) -> None:
+def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
     """Makes sure that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
-    wanted = sorted(set(blobs))
-    here = _present(place, wanted, "--objects")
+    wanted = sorted(set(names))
+    here = _present(repository, wanted, "--objects")
     missing = "".join(f"{blob}\n" for blob in wanted if blob not in here).encode()
     if not missing:
         return
     # As git's promisor-remote.c does it: telling the server what is here would save nothing.
-    ask(place, ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM], missing)
+    run_remote(repository, ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM], missing)
 
 
-def _present(place: Place, names: Iterable[str], *options: str) -> set[str]:
+def _present(repository: GitRepository, names: Iterable[str], *options: str) -> set[str]:
     """Those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files. ``--missing`` makes
     git look and do nothing else; any other command would first go through every object that upstream promised."""
     look = ["rev-list", *options, "--no-walk", "--ignore-missing", "--missing=print", "--stdin"]
-    return set(read(place, look, "".join(f"{name}\n" for name in names).encode()).text.split())
+    return set(run_local(repository, look, "".join(f"{name}\n" for name in names).encode()).text.split())

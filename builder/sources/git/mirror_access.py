@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from builder.errors import SourceError
 from builder.sources.git import credentials, mirror_creation
 from builder.sources.git.errors import DamagedError
-from builder.sources.git.git_command import Place, Say, silent
+from builder.sources.git.git_command import GitRepository, Notify, discard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,27 +20,29 @@ _TELL_AFTER = 0.3  # seconds
 _PAUSE = 0.05  # seconds between two looks at a lock that another process holds
 
 
-def using(mirrors: Path, url: str, do: Callable[[Place], T], say: Say = silent) -> T:
+def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
     """What ``do`` returns for the mirror of ``url`` in the folder ``mirrors``, made where it is missing.
 
     A mirror that turns out to be damaged is made anew, and ``do`` is called once more. Raises SourceError.
     """
-    place = locate(mirrors, url, say)
+    repository = locate(mirrors, url, notify)
     try:
-        with _held(place):
-            mirror_creation.ensure(place)
+        with _locked(repository):
+            mirror_creation.ensure(repository)
             try:
-                return do(place)
+                return action(repository)
             except DamagedError as error:
-                say(f"{error.message}; making it anew")
-                mirror_creation.make_anew(place)
-                return do(place)
+                notify(f"{error.message}; making it anew")
+                mirror_creation.rebuild(repository)
+                return action(repository)
     except OSError as error:
-        message = f"the mirror of {place.address.url} in {place.path} cannot be used: {error.strerror or error}"
+        message = (
+            f"the mirror of {repository.address.url} in {repository.path} cannot be used: {error.strerror or error}"
+        )
         raise SourceError(message, hint="the folder has to be yours to write, on a disk with room") from None
 
 
-def locate(mirrors: Path, url: str, say: Say = silent) -> Place:
+def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
     """Where the mirror of ``url`` is; credentials make no difference. Raises SourceError for what is no address."""
     import hashlib
     import re
@@ -53,19 +55,19 @@ def locate(mirrors: Path, url: str, say: Say = silent) -> Place:
         )
     words = re.findall(r"[A-Za-z0-9._-]+", address.url.removesuffix("/").removesuffix(".git"))[-2:]
     key = hashlib.sha256(address.url.encode()).hexdigest()[:12]
-    return Place(mirrors.absolute() / f"{'-'.join(words)[-60:].lstrip('.-')}-{key}.git", address, say)
+    return GitRepository(mirrors.absolute() / f"{'-'.join(words)[-60:].lstrip('.-')}-{key}.git", address, notify)
 
 
 @contextlib.contextmanager
-def _held(place: Place) -> Iterator[None]:
+def _locked(repository: GitRepository) -> Iterator[None]:
     """Holds the mirror for this thread alone; whoever dies lets go. The lock's file is never deleted: a waiter would go
     on waiting for the deleted one while others take the next."""
     import fcntl
     import os
     import time
 
-    place.path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(place.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    repository.path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(repository.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     started, told = time.monotonic(), False
     try:
         while True:
@@ -73,7 +75,7 @@ def _held(place: Place) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             if not told and time.monotonic() - started > _TELL_AFTER:
-                place.say(f"waiting for the mirror of {place.address.url}, which is in use")
+                repository.notify(f"waiting for the mirror of {repository.address.url}, which is in use")
                 told = True
             time.sleep(_PAUSE)
         yield

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from builder.sources.git import git_environment
 from builder.sources.git.errors import MissingError
-from builder.sources.git.git_command import Place, read
+from builder.sources.git.git_command import GitRepository, run_local
 from builder.sources.git.mirror import ALL_TAGS, fetch
 
 if TYPE_CHECKING:
@@ -47,48 +47,50 @@ _CONFIGURATION = """\
 """
 
 
-def ensure(place: Place) -> None:
+def ensure(repository: GitRepository) -> None:
     """Makes the mirror where there is none, and sweeps up after a process that was killed."""
-    if not place.path.exists():
-        _init(place).rename(place.path)
+    if not repository.path.exists():
+        _init(repository).rename(repository.path)
         return
-    for leftover in _leftovers(place.path):
+    for leftover in _stale_files(repository.path):
         with contextlib.suppress(FileNotFoundError):
             leftover.unlink()
 
 
-def make_anew(place: Place) -> None:
+def rebuild(repository: GitRepository) -> None:
     """Puts a fresh mirror in the place of a damaged one. The commits that had a ref of ours come from the damaged one
     where it can still give them, and from upstream otherwise; one that neither has is lost, and said to be. Where
     upstream does not answer, the damaged one stays for the next time (SourceError)."""
     from shutil import rmtree
 
-    fresh = replace(place, path=_init(place))
-    kept = _kept(place.path)
-    _mend(place, kept)
+    fresh = replace(repository, path=_init(repository))
+    kept = _pinned_refs(repository.path)
+    _repair(repository, kept)
     fetch(fresh, ALL_TAGS)
     for ref, commit in kept.items():
-        if _take_over(fresh, place.path, f"{commit}:{ref}"):
+        if _copy_ref(fresh, repository.path, f"{commit}:{ref}"):
             continue
         try:
             fetch(fresh, f"{commit}:{ref}")
         except MissingError:
-            place.say(f"{commit} is lost: {place.address.url} no longer has it, and the mirror of it was damaged")
-    rmtree(place.path)
-    fresh.path.rename(place.path)
+            repository.notify(
+                f"{commit} is lost: {repository.address.url} no longer has it, and the mirror of it was damaged"
+            )
+    rmtree(repository.path)
+    fresh.path.rename(repository.path)
 
 
-def _init(place: Place) -> Path:
+def _init(repository: GitRepository) -> Path:
     """An empty mirror beside the place where it belongs."""
     from shutil import rmtree
 
-    path = place.path.with_name(f"{place.path.name}.new")
+    path = repository.path.with_name(f"{repository.path.name}.new")
     rmtree(path, ignore_errors=True)
-    _write_frame(path, place.address.url)
+    _write_skeleton(path, repository.address.url)
     return path
 
 
-def _write_frame(path: Path, url: str) -> None:
+def _write_skeleton(path: Path, url: str) -> None:
     """What makes a folder a repository. `git init --bare` would obey the person's templates, and it refuses to run
     where a hook set GIT_WORK_TREE."""
     for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
@@ -98,7 +100,7 @@ def _write_frame(path: Path, url: str) -> None:
     (path / "config").write_text(_CONFIGURATION.format(url=quoted), encoding="utf-8")
 
 
-def _kept(path: Path) -> dict[str, str]:
+def _pinned_refs(path: Path) -> dict[str, str]:
     """The refs of ours with their commits, read off their names: git refuses to list them when one file is broken."""
     names = [str(file.relative_to(path)) for file in (path / "refs").rglob("*") if file.is_file()]
     with contextlib.suppress(FileNotFoundError):
@@ -106,18 +108,18 @@ def _kept(path: Path) -> dict[str, str]:
     return {match[0]: match["commit"] for match in _OURS.finditer("\n".join(names))}
 
 
-def _mend(damaged: Place, kept: Mapping[str, str]) -> None:
+def _repair(damaged: GitRepository, kept: Mapping[str, str]) -> None:
     """Makes all but the objects of a damaged mirror whole, so that git can take from it what is left of those."""
     from shutil import rmtree
 
-    _write_frame(damaged.path, damaged.address.url)
+    _write_skeleton(damaged.path, damaged.address.url)
     rmtree(damaged.path / "refs")
     (damaged.path / "refs").mkdir()
     lines = "".join(f"{commit} {ref}\n" for ref, commit in kept.items())
     (damaged.path / "packed-refs").write_text(lines, encoding="utf-8")
 
 
-def _take_over(fresh: Place, damaged: Path, ref: str) -> bool:
+def _copy_ref(fresh: GitRepository, damaged: Path, ref: str) -> bool:
     """Fetches ``ref`` from the damaged mirror, if it can be had. git checks what it gets, whoever gives it."""
     remote = "remote.damaged"
     # A remote of this command alone: a bare address with --filter would be written into the configuration.
@@ -126,12 +128,12 @@ def _take_over(fresh: Place, damaged: Path, ref: str) -> bool:
         (f"{remote}.promisor", "true"),
         (f"{remote}.partialclonefilter", "blob:none"),
     )
-    environ = {"GIT_ALLOW_PROTOCOL": "file", **git_environment.settings(settings)}
+    environ = {"GIT_ALLOW_PROTOCOL": "file", **git_environment.config_variables(settings)}
     arguments = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "damaged"]
-    return read(fresh, [*arguments, ref], environ=environ).status == 0
+    return run_local(fresh, [*arguments, ref], environ=environ).status == 0
 
 
-def _leftovers(path: Path) -> Iterator[Path]:
+def _stale_files(path: Path) -> Iterator[Path]:
     """What only a git that was killed leaves: nobody else works here while we hold the lock."""
     objects = path / "objects"
     locks = chain(path.glob("*.lock"), (path / "refs").rglob("*.lock"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from builder.errors import SourceError
 from builder.sources.git import mirror, mirror_access
 from builder.sources.git.errors import clean
-from builder.sources.git.git_command import Place, Say, must, silent
+from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked
 from builder.sources.git.source_version import rfc3339
 
 if TYPE_CHECKING:
@@ -32,19 +32,19 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Between:
+class CommitRange:
     """What a move from one commit to another brings: the newest ``commits`` of it first, ``total`` of them in all, of
     which ``matching`` were asked for. ``left`` counts those of the old commit that the new one lacks: after a
     force-push, or on the way back."""
 
     commits: tuple[Commit, ...]
     total: int
-    left: int
+    dropped: int
     matching: int
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CommitFilter:
     """Which commits to list: those that say ``grep`` in their message, in whatever case, and touch one of ``paths``;
     at most ``limit`` of them."""
 
@@ -58,39 +58,43 @@ class Wanted:
         return [*grep, commits, "--", *self.paths]
 
 
-ALL = Wanted()
+ALL_COMMITS = CommitFilter()
 
 
-def commits_between(mirrors: Path, url: str, old: str, new: str, wanted: Wanted = ALL, say: Say = silent) -> Between:
+def commits_between(
+    mirrors: Path, url: str, old: str, new: str, wanted: CommitFilter = ALL_COMMITS, notify: Notify = discard
+) -> CommitRange:
     """The commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), all counted and those
     ``wanted`` listed. No network where the mirror has both. Raises SourceError."""
 
-    def count_and_list(place: Place) -> Between:
+    def count_and_list(repository: GitRepository) -> CommitRange:
         for commit in (old, new):
-            mirror.keep(place, commit)
-        counts = must(place, ["rev-list", "--count", "--left-right", f"{old}...{new}"]).text.split()
+            mirror.ensure_commit(repository, commit)
+        counts = run_checked(repository, ["rev-list", "--count", "--left-right", f"{old}...{new}"]).text.split()
         selected = wanted.arguments(f"{old}..{new}")
-        matching = must(place, ["rev-list", "--count", *selected]).text
+        matching = run_checked(repository, ["rev-list", "--count", *selected]).text
         form = ["-z", f"--max-count={wanted.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
-        lines = must(place, ["log", *form, *selected]).output.decode("utf-8", "replace").split("\0")
+        lines = run_checked(repository, ["log", *form, *selected]).output.decode("utf-8", "replace").split("\0")
         commits = (line.split(" ", 2) for line in lines if line)
         found = tuple(Commit(commit, rfc3339(int(seconds)), clean(title)) for commit, seconds, title in commits)
-        return Between(found, total=int(counts[1]), left=int(counts[0]), matching=int(matching))
+        return CommitRange(found, total=int(counts[1]), dropped=int(counts[0]), matching=int(matching))
 
-    return mirror_access.using(mirrors, url, count_and_list, say)
+    return mirror_access.with_mirror(mirrors, url, count_and_list, notify)
 
 
-def read_files(mirrors: Path, url: str, commit: str, paths: Collection[str], say: Say = silent) -> dict[str, bytes]:
+def read_files(
+    mirrors: Path, url: str, commit: str, paths: Collection[str], notify: Notify = discard
+) -> dict[str, bytes]:
     """Those of ``paths`` that ``commit`` has, as they are in it; fetched together, once. Raises SourceError."""
-    return mirror_access.using(mirrors, url, lambda place: _read_all(place, commit, paths), say)
+    return mirror_access.with_mirror(mirrors, url, lambda repository: _read_all(repository, commit, paths), notify)
 
 
-def read_requirements(mirrors: Path, url: str, commit: str, path: str, say: Say = silent) -> tuple[str, ...]:
+def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard) -> tuple[str, ...]:
     """The requirements in the file ``path`` of ``commit``, then those of the files that it takes in with ``-r``, each
     once. Comments and pip's options (indexes, hashes, constraints) are left out. Raises SourceError where a file is
     missing."""
 
-    def follow(place: Place) -> tuple[str, ...]:
+    def follow(repository: GitRepository) -> tuple[str, ...]:
         found: dict[str, None] = {}
         seen: set[str] = set()
         waiting = [posixpath.normpath(path)]
@@ -99,16 +103,16 @@ def read_requirements(mirrors: Path, url: str, commit: str, path: str, say: Say 
             if file in seen:
                 continue
             seen.add(file)
-            content = _read(place, commit, file)
+            content = _read(repository, commit, file)
             if content is None:
-                raise SourceError(f"{commit[:7]} of {place.address.url} has no file {file}")
+                raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
             included, requirements = parse_requirements(content.decode("utf-8-sig", "replace"))
             found |= dict.fromkeys(requirements)
             folder = posixpath.dirname(file)
             waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]
         return tuple(found)
 
-    return mirror_access.using(mirrors, url, follow, say)
+    return mirror_access.with_mirror(mirrors, url, follow, notify)
 
 
 def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -128,13 +132,13 @@ def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(included), tuple(requirements)
 
 
-def _read(place: Place, commit: str, path: str) -> bytes | None:
+def _read(repository: GitRepository, commit: str, path: str) -> bytes | None:
     file = posixpath.normpath(path)
-    return _read_all(place, commit, [file]).get(file)
+    return _read_all(repository, commit, [file]).get(file)
 
 
-def _read_all(place: Place, commit: str, paths: Collection[str]) -> dict[str, bytes]:
-    mirror.keep(place, commit)
-    blobs = mirror.blobs(place, commit, paths)
-    mirror.bring(place, blobs.values())
-    return {path: must(place, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}
+def _read_all(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
+    mirror.ensure_commit(repository, commit)
+    blobs = mirror.blob_names(repository, commit, paths)
+    mirror.ensure_blobs(repository, blobs.values())
+    return {path: run_checked(repository, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}

@@ -9,7 +9,7 @@ from builder.errors import SourceError
 from builder.lock.pins import PullPin
 from builder.sources.git import mirror, mirror_access
 from builder.sources.git.errors import MissingError
-from builder.sources.git.git_command import Place, Say, must, read, silent
+from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked, run_local
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,61 +28,61 @@ _DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignor
 
 
 @dataclass(frozen=True)
-class Frozen:
+class VendoredPatch:
     """A pull request as it is now: its pin, and the diff that the pin's SHA-256 is of."""
 
     pin: PullPin
     diff: bytes
 
 
-def freeze(mirrors: Path, url: str, number: int, commit: str, say: Say = silent) -> Frozen:
+def vendor(mirrors: Path, url: str, number: int, commit: str, notify: Notify = discard) -> VendoredPatch:
     """What pull request ``number`` of the repository ``url`` changes since it left the history of ``commit``, which is
     the source's pin. Its head stays in the mirror. Raises SourceError: no such request, or nothing of it is new."""
-    return mirror_access.using(mirrors, url, lambda place: _freeze(place, number, commit), say)
+    return mirror_access.with_mirror(mirrors, url, lambda repository: _vendor(repository, number, commit), notify)
 
 
-def _freeze(place: Place, number: int, commit: str) -> Frozen:
+def _vendor(repository: GitRepository, number: int, commit: str) -> VendoredPatch:
     import hashlib
 
-    mirror.keep(place, commit)
-    head = _fetch(place, number)
-    start = read(place, ["merge-base", commit, head])
+    mirror.ensure_commit(repository, commit)
+    head = _fetch(repository, number)
+    start = run_local(repository, ["merge-base", commit, head])
     if start.status == 1:
-        raise SourceError(f"pull request {number} of {place.address.url} shares no history with {commit[:7]}")
-    base = start.text or must(place, ["merge-base", commit, head]).text
+        raise SourceError(f"pull request {number} of {repository.address.url} shares no history with {commit[:7]}")
+    base = start.text or run_checked(repository, ["merge-base", commit, head]).text
     if base == head:
-        raise already_in(f"pull request {number}", commit)
-    diff = _diff(place, base, head)
+        raise already_included(f"pull request {number}", commit)
+    diff = _diff(repository, base, head)
     if not diff:
-        raise SourceError(f"pull request {number} of {place.address.url} changes nothing", hint="drop it")
-    return Frozen(PullPin(number, head, hashlib.sha256(diff).hexdigest()), diff)
+        raise SourceError(f"pull request {number} of {repository.address.url} changes nothing", hint="drop it")
+    return VendoredPatch(PullPin(number, head, hashlib.sha256(diff).hexdigest()), diff)
 
 
-def already_in(name: str, commit: str) -> SourceError:
+def already_included(name: str, commit: str) -> SourceError:
     """The error for a pull request whose changes ``commit`` has."""
     return SourceError(f"{name} is already in {commit[:7]}: drop it", hint="take it out of `pulls:` in image.yaml")
 
 
-def _fetch(place: Place, number: int) -> str:
-    place.say(f"fetching pull request {number} of {place.address.url}")
+def _fetch(repository: GitRepository, number: int) -> str:
+    repository.notify(f"fetching pull request {number} of {repository.address.url}")
     for ref in _HEADS:
         try:
-            mirror.fetch(place, f"+{ref.format(number)}:{_INCOMING}")
+            mirror.fetch(repository, f"+{ref.format(number)}:{_INCOMING}")
         except MissingError:
             continue
-        head = must(place, ["rev-parse", "--verify", f"{_INCOMING}^{{commit}}"]).text
+        head = run_checked(repository, ["rev-parse", "--verify", f"{_INCOMING}^{{commit}}"]).text
         moves = f"update refs/builder/pulls/{number}/{head} {head}\ndelete {_INCOMING}\n"
-        must(place, ["update-ref", "--stdin"], moves.encode())
+        run_checked(repository, ["update-ref", "--stdin"], moves.encode())
         return head
-    raise MissingError(f"{place.address.url} has no pull request {number}", hint="correct its number in `pulls:`")
+    raise MissingError(f"{repository.address.url} has no pull request {number}", hint="correct its number in `pulls:`")
 
 
-def _diff(place: Place, base: str, head: str) -> bytes:
-    raw = must(place, ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", base, head]).text
+def _diff(repository: GitRepository, base: str, head: str) -> bytes:
+    raw = run_checked(repository, ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", base, head]).text
     blobs: set[str] = set()
     for entry in raw.split("\0"):
         if entry.startswith(":"):  # the names of files stand between these
             old_mode, new_mode, old, new, _ = entry[1:].split(" ")
             blobs |= {blob for mode, blob in ((old_mode, old), (new_mode, new)) if mode != _SUBMODULE}
-    mirror.bring(place, blobs - {_NOTHING})
-    return must(place, [*_DIFF, base, head]).output
+    mirror.ensure_blobs(repository, blobs - {_NOTHING})
+    return run_checked(repository, [*_DIFF, base, head]).output

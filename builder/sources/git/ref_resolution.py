@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from builder.errors import SourceError
 from builder.lock.pins import GitPin
 from builder.sources.git import mirror, mirror_access, remote_refs, source_version
-from builder.sources.git.git_command import Place, Say, silent
+from builder.sources.git.git_command import GitRepository, Notify, discard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 _AT_ONCE = 8
 
 
-def resolve(mirrors: Path, url: str, ref: str, say: Say = silent) -> GitPin:
+def resolve(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
     """The pin of ``ref`` in the repository ``url``, without pull requests; its commit is then in the mirror for good.
 
     ``mirrors`` is the folder that holds the mirrors. A whole commit that is there already takes no network. Raises
     SourceError: no such ref, one that may mean two things, an abbreviated commit, no access, no answer.
     """
-    return mirror_access.using(mirrors, url, lambda place: _pin(place, ref), say)
+    return mirror_access.with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
 
 
 def resolve_all(
-    mirrors: Path, wanted: Sequence[tuple[str, str]], say: Say = silent
+    mirrors: Path, wanted: Sequence[tuple[str, str]], notify: Notify = discard
 ) -> dict[tuple[str, str], GitPin | SourceError]:
     """The pins of several sources (address, ref), resolved at the same time; for each its pin, or why there is none.
-    ``say`` is called from other threads."""
+    ``notify`` is called from other threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     def answer(asked: tuple[str, str]) -> GitPin | SourceError:
         try:
             url, ref = asked
-            return resolve(mirrors, url, ref, say)
+            return resolve(mirrors, url, ref, notify)
         except SourceError as error:
             return error
 
@@ -47,13 +47,13 @@ def resolve_all(
         return dict(zip(unique, pool.map(answer, unique), strict=True))
 
 
-def _pin(place: Place, ref: str) -> GitPin:
+def _pin(repository: GitRepository, ref: str) -> GitPin:
     commit = ref.lower()
     if not remote_refs.is_commit(commit):
-        there = remote_refs.upstream(place)
-        commit = remote_refs.commit_of(place, there, ref)
-        mirror.keep(place, commit)
-        mirror.update_tags(place, there.tags)
-    mirror.keep(place, commit)
-    version = source_version.version_of(place, commit)
-    return GitPin(place.address.url, ref, commit, version, source_version.date_of(place, commit))
+        there = remote_refs.list_refs(repository)
+        commit = remote_refs.commit_of(repository, there, ref)
+        mirror.ensure_commit(repository, commit)
+        mirror.update_tags(repository, there.tags)
+    mirror.ensure_commit(repository, commit)
+    version = source_version.version_of(repository, commit)
+    return GitPin(repository.address.url, ref, commit, version, source_version.date_of(repository, commit))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from builder.errors import SourceError
 from builder.sources.git.errors import MissingError
-from builder.sources.git.git_command import ANSWER_SECONDS, Place, ask, read
+from builder.sources.git.git_command import ANSWER_SECONDS, GitRepository, run_local, run_remote
 from builder.suggestions import did_you_mean
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -15,7 +15,7 @@ _ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Upstream:
+class RemoteRefs:
     """The names of a repository. ``branches`` and ``tags`` give the object, which for an annotated tag is the tag's
     own; ``peeled`` gives the commit for those."""
 
@@ -24,11 +24,11 @@ class Upstream:
     peeled: dict[str, str]
 
 
-def upstream(place: Place) -> Upstream:
+def list_refs(repository: GitRepository) -> RemoteRefs:
     """Asks for all branches and tags. Under git's protocol 2 the server sends nothing else: the pull requests of vLLM
     alone would be some megabytes."""
-    found = Upstream({}, {}, {})
-    answer = ask(place, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
+    found = RemoteRefs({}, {}, {})
+    answer = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
     for line in answer.text.splitlines():
         commit, _, ref = line.partition("\t")
         kind, _, name = ref.removeprefix("refs/").partition("/")
@@ -46,12 +46,12 @@ def is_commit(ref: str) -> bool:
     return bool(_COMMIT.fullmatch(ref))
 
 
-def commit_of(place: Place, there: Upstream, ref: str) -> str:
+def commit_of(repository: GitRepository, there: RemoteRefs, ref: str) -> str:
     """The commit that the branch or tag ``ref`` stands for now; ``refs/heads/NAME`` and the like name one kind only.
 
     Raises MissingError where there is none, SourceError where it may mean two things or is half a commit.
     """
-    url = place.address.url
+    url = repository.address.url
     branch = there.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
     name = ref.removeprefix("refs/tags/")
     tag = there.peeled.get(name, there.tags.get(name)) if not ref.startswith("refs/heads/") else None
@@ -60,11 +60,11 @@ def commit_of(place: Place, there: Upstream, ref: str) -> str:
             f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}",
             hint=f"write refs/heads/{ref} or refs/tags/{ref}",
         )
-    found = branch or tag or (_other_ref(place, ref) if ref.startswith("refs/") else None)
+    found = branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") else None)
     if found:
         return found
     if _ABBREVIATED.fullmatch(ref):
-        whole = read(place, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
+        whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
         raise SourceError(
             f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
             hint=f"write {whole}"
@@ -74,11 +74,11 @@ def commit_of(place: Place, there: Upstream, ref: str) -> str:
     raise MissingError(f"{url} has no branch or tag `{ref}`", hint=_near(there, ref))
 
 
-def _other_ref(place: Place, ref: str) -> str | None:
-    answer = ask(place, ["ls-remote", "--quiet", "source", ref], seconds=ANSWER_SECONDS)
+def _other_ref(repository: GitRepository, ref: str) -> str | None:
+    answer = run_remote(repository, ["ls-remote", "--quiet", "source", ref], seconds=ANSWER_SECONDS)
     pairs = (line.partition("\t") for line in answer.text.splitlines())
     return next((commit for commit, _, name in pairs if name == ref), None)
 
 
-def _near(there: Upstream, ref: str) -> str:
+def _near(there: RemoteRefs, ref: str) -> str:
     return did_you_mean(ref, [*there.branches, *there.tags], most=3) or "look at the branches and tags there"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from builder.sources.git.git_command import Place, must
+from builder.sources.git.git_command import GitRepository, run_checked
 
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)")
 _DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<distance>[0-9]+)-g[0-9a-f]{40}")
@@ -12,7 +12,7 @@ _DESCRIBE = ["describe", "--tags", "--long", "--always", "--abbrev=40", "--match
 _UNUSABLE_AT_MOST = 20  # tags that look like versions and are none, before giving up
 
 
-def version_of(place: Place, commit: str) -> str:
+def version_of(repository: GitRepository, commit: str) -> str:
     """The version (PEP 440) of ``commit``, which the mirror has: its tag's where it has one, otherwise the next after
     the nearest tag's as a development release, with the distance and the commit. ``0.0.0.dev…`` where no tag is near.
 
@@ -22,20 +22,20 @@ def version_of(place: Place, commit: str) -> str:
     """
     passed_over: list[str] = []
     for _ in range(_UNUSABLE_AT_MOST):
-        described = _DESCRIBED.fullmatch(must(place, [*_DESCRIBE, *passed_over, commit]).text)
+        described = _DESCRIBED.fullmatch(run_checked(repository, [*_DESCRIBE, *passed_over, commit]).text)
         if not described:
             break
-        version = _highest(place, described["tag"])
+        version = _highest(repository, described["tag"])
         if version:
             distance = int(described["distance"])
             return f"{after(version)}.dev{distance}+g{commit[:7]}" if distance else version
         passed_over.append(f"--exclude={described['tag']}")
-    return f"0.0.0.dev{must(place, ['rev-list', '--count', commit]).text}+g{commit[:7]}"
+    return f"0.0.0.dev{run_checked(repository, ['rev-list', '--count', commit]).text}+g{commit[:7]}"
 
 
-def date_of(place: Place, commit: str) -> str:
+def date_of(repository: GitRepository, commit: str) -> str:
     """When ``commit`` was committed, RFC 3339 in UTC."""
-    return rfc3339(int(must(place, ["log", "--no-walk", "--format=%ct", commit]).text))
+    return rfc3339(int(run_checked(repository, ["log", "--no-walk", "--format=%ct", commit]).text))
 
 
 def rfc3339(seconds: int) -> str:
@@ -56,13 +56,15 @@ def after(version: str) -> str:
     return f"{number[1]}{int(number[2]) + 1}" if number else public
 
 
-def _highest(place: Place, tag: str) -> str:
+def _highest(repository: GitRepository, tag: str) -> str:
     """The highest version among the tags of the commit that has ``tag``: a release is often its last candidate too.
     Empty where none of them is a version."""
     from packaging.version import InvalidVersion, Version
 
-    commit = must(place, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text
-    names = must(place, ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]).text
+    commit = run_checked(repository, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text
+    names = run_checked(
+        repository, ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
+    ).text
     found: list[Version] = []
     for name in names.splitlines():
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from builder.errors import SourceError
 from builder.sources.git import credentials, mirror, mirror_access
 from builder.sources.git.errors import shortened
-from builder.sources.git.git_command import Place, Say, must, read, silent
+from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked, run_local
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,21 +31,21 @@ class Submodule:
     commit: str
 
 
-def keep(mirrors: Path, url: str, commit: str, say: Say = silent) -> None:
+def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> None:
     """Brings the contents of all files of ``commit`` into the mirror of ``url``, and the trees of its submodules beside
     it. A submodule that cannot be had is said: the source's own server is not the one at fault. Raises SourceError."""
 
-    def bring(place: Place) -> tuple[Submodule, ...]:
-        mirror.keep(place, commit)
-        blobs = {name for mode, name, _ in _entries(place, commit) if mode != _SUBMODULE}
-        mirror.bring(place, blobs)
-        return _submodules(place, commit)
+    def fetch_files(repository: GitRepository) -> tuple[Submodule, ...]:
+        mirror.ensure_commit(repository, commit)
+        blobs = {name for mode, name, _ in _entries(repository, commit) if mode != _SUBMODULE}
+        mirror.ensure_blobs(repository, blobs)
+        return _submodules(repository, commit)
 
-    for submodule in mirror_access.using(mirrors, url, bring, say):
+    for submodule in mirror_access.with_mirror(mirrors, url, fetch_files, notify):
         try:
-            _keep_submodule(mirrors / _SUBMODULES, submodule, say)
+            _preserve_submodule(mirrors / _SUBMODULES, submodule, notify)
         except SourceError as error:
-            say(f"the submodule {submodule.path} of {credentials.split(url).url} is not kept: {error.message}")
+            notify(f"the submodule {submodule.path} of {credentials.split(url).url} is not kept: {error.message}")
 
 
 def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
@@ -57,37 +57,37 @@ def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
         _write_submodule(mirrors / _SUBMODULES, submodule, folder)
 
 
-def _keep_submodule(mirrors: Path, submodule: Submodule, say: Say) -> None:
+def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
     if not submodule.url.startswith(_ADDRESSES):
         raise SourceError(f"`{submodule.url}` is no address that is followed")
     ref = f"{mirror.PINS}/{submodule.commit}"
 
-    def fetch(place: Place) -> tuple[Submodule, ...]:
-        if not must(place, ["for-each-ref", ref]).text:
-            say(f"fetching {submodule.path} from {submodule.url}")
-            mirror.fetch_tree(place, f"{submodule.commit}:{ref}")
-        return _submodules(place, submodule.commit)
+    def fetch(repository: GitRepository) -> tuple[Submodule, ...]:
+        if not run_checked(repository, ["for-each-ref", ref]).text:
+            notify(f"fetching {submodule.path} from {submodule.url}")
+            mirror.fetch_tree(repository, f"{submodule.commit}:{ref}")
+        return _submodules(repository, submodule.commit)
 
-    for below in mirror_access.using(mirrors, submodule.url, fetch, say):
-        _keep_submodule(mirrors, below, say)
+    for below in mirror_access.with_mirror(mirrors, submodule.url, fetch, notify):
+        _preserve_submodule(mirrors, below, notify)
 
 
 def _write(mirrors: Path, url: str, commit: str, folder: Path) -> tuple[Submodule, ...]:
-    def write(place: Place) -> tuple[Submodule, ...]:
+    def write(repository: GitRepository) -> tuple[Submodule, ...]:
         folder.mkdir(parents=True, exist_ok=True)
         index = folder.with_name(f"{folder.name}.index")
         environ = {"GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
-        answer = read(place, ["read-tree", "-u", "--reset", commit], environ=environ)
+        answer = run_local(repository, ["read-tree", "-u", "--reset", commit], environ=environ)
         index.unlink(missing_ok=True)
         if answer.status:
-            said = shortened(answer.said)
-            raise SourceError(f"the mirror of {place.address.url} does not give all files of {commit}: {said}")
-        return _submodules(place, commit)
+            said = shortened(answer.stderr)
+            raise SourceError(f"the mirror of {repository.address.url} does not give all files of {commit}: {said}")
+        return _submodules(repository, commit)
 
-    place = mirror_access.locate(mirrors, url)
-    if not place.path.exists():
-        raise SourceError(f"there is no mirror of {place.address.url}")
-    return mirror_access.using(mirrors, url, write)
+    mirrored = mirror_access.locate(mirrors, url)
+    if not mirrored.path.exists():
+        raise SourceError(f"there is no mirror of {mirrored.address.url}")
+    return mirror_access.with_mirror(mirrors, url, write)
 
 
 def _write_submodule(mirrors: Path, submodule: Submodule, folder: Path) -> None:
@@ -96,25 +96,27 @@ def _write_submodule(mirrors: Path, submodule: Submodule, folder: Path) -> None:
         _write_submodule(mirrors, below, into)
 
 
-def _entries(place: Place, commit: str) -> list[tuple[str, str, str]]:
+def _entries(repository: GitRepository, commit: str) -> list[tuple[str, str, str]]:
     """Mode, object name and path of everything in a commit but folders."""
-    listed = must(place, ["ls-tree", "-r", "-z", "--full-tree", commit]).output.decode("utf-8", "surrogateescape")
+    listed = run_checked(repository, ["ls-tree", "-r", "-z", "--full-tree", commit]).output.decode(
+        "utf-8", "surrogateescape"
+    )
     pairs = (entry.partition("\t") for entry in listed.split("\0") if entry)
     return [(meta.split()[0], meta.split()[2], path) for meta, _, path in pairs]
 
 
-def _submodules(place: Place, commit: str) -> tuple[Submodule, ...]:
+def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]:
     """What ``commit`` has in other repositories; its own files are in the mirror."""
-    links = {path: name for mode, name, path in _entries(place, commit) if mode == _SUBMODULE}
+    links = {path: name for mode, name, path in _entries(repository, commit) if mode == _SUBMODULE}
     if not links:
         return ()
-    settings = read(place, ["config", f"--blob={commit}:.gitmodules", "--list", "-z"]).text
+    settings = run_local(repository, ["config", f"--blob={commit}:.gitmodules", "--list", "-z"]).text
     values = dict(setting.partition("\n")[::2] for setting in settings.split("\0"))
     found = []
     for key, path in values.items():
         url = values.get(f"{key.removesuffix('.path')}.url", "")
         if key.startswith("submodule.") and key.endswith(".path") and path in links and url:
-            found.append(Submodule(path, absolute(place.address.url, url), links[path]))
+            found.append(Submodule(path, absolute(repository.address.url, url), links[path]))
     return tuple(found)
 
 

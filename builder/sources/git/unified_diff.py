@@ -42,7 +42,7 @@ def hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
     return tuple(found)
 
 
-def place_of(diff: bytes, file: str, start: int, strip: int = 1) -> str:
+def describe_hunk(diff: bytes, file: str, start: int, strip: int = 1) -> str:
     """``FILE, hunk 2 of 3 (@@ -12,7 +12,9 @@ class X)``, for the hunk of ``file`` that starts at line ``start``."""
     own = [hunk for hunk in hunks(diff, strip) if hunk.file == file]
     number = next((number for number, hunk in enumerate(own, start=1) if hunk.start == start), None)

@@ -19,13 +19,13 @@ PUBLIC = "https://huggingface.co"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
-def address(environ: Mapping[str, str]) -> str:
+def hub_address(environ: Mapping[str, str]) -> str:
     """The hub that is asked, without a login that may stand in it."""
     return credentials.split((environ.get("HF_ENDPOINT") or PUBLIC).rstrip("/")).url
 
 
 @contextmanager
-def explained(environ: Mapping[str, str], model: str, revision: str) -> Iterator[None]:
+def translated_errors(environ: Mapping[str, str], model: str, revision: str) -> Iterator[None]:
     """Turns what huggingface_hub raises into a SourceError that says what to do."""
     from httpx2 import HTTPError
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -46,7 +46,7 @@ def _explain(
     from httpx2 import HTTPError
     from huggingface_hub.errors import HfHubHTTPError
 
-    hub = address(environ)
+    hub = hub_address(environ)
     if isinstance(error, HfHubHTTPError):
         return _refused(environ, error, model, revision)
     if isinstance(error, HTTPError):
@@ -74,7 +74,7 @@ def _refused(environ: Mapping[str, str], error: HTTPError, model: str, revision:
         RevisionNotFoundError,
     )
 
-    hub = address(environ)
+    hub = hub_address(environ)
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else 0
     if isinstance(error, GatedRepoError):
         said = f"{model} is gated: its terms have to be accepted at {hub}/{model}"

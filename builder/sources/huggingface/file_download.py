@@ -27,12 +27,12 @@ LARGEST = 50_000_000_000
 
 _SHA256_DIGITS = 64
 
-Amount = Callable[[int], None]
+CountBytes = Callable[[int], None]
 """Takes the bytes that have come since the last time; fewer than none where some have to come again."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RemoteFile:
     """A file of ``size`` bytes; ``blob`` is the id of its content. ``token`` is the person's, where they gave one."""
 
     url: str
@@ -45,7 +45,7 @@ class StoppedError(Exception):
     """Nobody wants the rest of the file any more."""
 
 
-def until(stopped: threading.Event, amount: Amount) -> Amount:
+def until_stopped(stopped: threading.Event, amount: CountBytes) -> CountBytes:
     """``amount``, which ends the download that it is told of once ``stopped`` is set."""
 
     def count(more: int) -> None:
@@ -56,7 +56,7 @@ def until(stopped: threading.Event, amount: Amount) -> Amount:
     return count
 
 
-def so_far(blobs: Path, blob: str | None) -> int:
+def bytes_present(blobs: Path, blob: str | None) -> int:
     """The bytes of a file's content that are there already, whole or in part; 0 where its id is not known."""
     for name in (blob, f"{blob}{INCOMPLETE}") if blob else ():
         with suppress(FileNotFoundError):
@@ -64,7 +64,7 @@ def so_far(blobs: Path, blob: str | None) -> int:
     return 0
 
 
-def put(wanted: Wanted, blobs: Path, link: Path, amount: Amount) -> None:
+def download(wanted: RemoteFile, blobs: Path, link: Path, amount: CountBytes) -> None:
     """Brings a file into ``blobs``, and makes ``link`` lead to it.
 
     A second process that wants the same file waits for the first. Raises SourceError where something else arrived, and
@@ -86,7 +86,7 @@ def put(wanted: Wanted, blobs: Path, link: Path, amount: Amount) -> None:
         link.symlink_to(os.path.relpath(blob, link.parent))
 
 
-def _receive(wanted: Wanted, file: BinaryIO, amount: Amount) -> None:
+def _receive(wanted: RemoteFile, file: BinaryIO, amount: CountBytes) -> None:
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
@@ -100,11 +100,11 @@ def _receive(wanted: Wanted, file: BinaryIO, amount: Amount) -> None:
         resume_size=have,
         headers=build_hf_headers(token=wanted.token),
         expected_size=wanted.size,
-        tqdm_class=lambda **_said: _Bar(amount),  # type: ignore[arg-type]
+        tqdm_class=lambda **_said: _ProgressBar(amount),  # type: ignore[arg-type]
     )
 
 
-def _require_whole(wanted: Wanted, path: Path) -> None:
+def _require_whole(wanted: RemoteFile, path: Path) -> None:
     found = _id(path, wanted.blob)
     if found != wanted.blob:
         path.unlink()
@@ -125,10 +125,10 @@ def _id(path: Path, like: str) -> str:
         return hashlib.file_digest(file, hashlib.sha256 if len(like) == _SHA256_DIGITS else git).hexdigest()
 
 
-class _Bar:
+class _ProgressBar:
     """What huggingface_hub takes for a progress bar."""
 
-    def __init__(self, amount: Amount) -> None:
+    def __init__(self, amount: CountBytes) -> None:
         self._amount = amount
 
     def __enter__(self) -> Self:

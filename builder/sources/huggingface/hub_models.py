@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from builder.errors import SourceError
 from builder.sources.huggingface import file_download
-from builder.sources.huggingface.errors import address, explained
+from builder.sources.huggingface.errors import hub_address, translated_errors
 from builder.storage import huggingface_cache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from builder.sources.huggingface.file_download import Amount
+    from builder.sources.huggingface.file_download import CountBytes
 
 # Files at a time: enough to fill a line, and few to be left half done.
 _WORKERS = 4
@@ -32,7 +32,7 @@ _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class File:
+class ModelFile:
     """A file of a model: its path, its size in bytes, and the id of its content, where the hub says it."""
 
     path: str
@@ -47,7 +47,7 @@ class Snapshot:
     model: str
     revision: str
     commit: str
-    files: tuple[File, ...]
+    files: tuple[ModelFile, ...]
 
     @property
     def size(self) -> int:
@@ -55,7 +55,7 @@ class Snapshot:
         return sum(file.size for file in self.files)
 
 
-def look(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
+def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
     """What the hub has of ``model`` at ``revision`` (a branch, a tag or a commit).
 
     In offline mode what the cache has is taken for it. Raises SourceError where the hub does not answer or does not
@@ -72,12 +72,12 @@ def look(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
     # What it warns of ends in an error that is told, or goes well the second time.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     api = HfApi(endpoint=_endpoint(environ), token=_token(environ))
-    with explained(environ, model, revision):
+    with translated_errors(environ, model, revision):
         info = api.model_info(model, revision=revision, files_metadata=True)
     if info.sha is None or not huggingface_cache.is_commit(info.sha):
-        raise SourceError(f"{address(environ)} does not say which commit of {model} `{revision}` is")
+        raise SourceError(f"{hub_address(environ)} does not say which commit of {model} `{revision}` is")
     files = tuple(
-        File(found.rfilename, found.size or 0, found.lfs.sha256 if found.lfs else found.blob_id)
+        ModelFile(found.rfilename, found.size or 0, found.lfs.sha256 if found.lfs else found.blob_id)
         for found in info.siblings or ()
     )
     for file in files:
@@ -85,24 +85,24 @@ def look(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
     return Snapshot(model, revision, info.sha, files)
 
 
-def _require_inside(environ: Mapping[str, str], file: File) -> None:
+def _require_inside(environ: Mapping[str, str], file: ModelFile) -> None:
     """A name from the hub becomes a path on this disk."""
     if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
-        raise SourceError(f"{address(environ)} lists a file that nothing can be called: {file.path!r}")
+        raise SourceError(f"{hub_address(environ)} lists a file that nothing can be called: {file.path!r}")
 
 
-def missing(environ: Mapping[str, str], snapshot: Snapshot) -> int:
+def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
     """The bytes that are still to come."""
     folder = huggingface_cache.folder(environ, snapshot.model)
     here = folder / "snapshots" / snapshot.commit
     return sum(
-        file.size - file_download.so_far(folder / "blobs", file.blob)
+        file.size - file_download.bytes_present(folder / "blobs", file.blob)
         for file in snapshot.files
         if not (here / file.path).exists()
     )
 
 
-def fetch(environ: Mapping[str, str], snapshot: Snapshot, amount: Amount) -> Path:
+def fetch(environ: Mapping[str, str], snapshot: Snapshot, amount: CountBytes) -> Path:
     """Brings the model into the cache, and returns its folder there. ``amount`` is told of bytes as they arrive, by
     several threads; what arrived before a break is not asked for again.
 
@@ -113,8 +113,8 @@ def fetch(environ: Mapping[str, str], snapshot: Snapshot, amount: Amount) -> Pat
 
     folder = huggingface_cache.folder(environ, snapshot.model)
     stopped = threading.Event()
-    one = functools.partial(_fetch_one, environ, snapshot, folder, file_download.until(stopped, amount))
-    with explained(environ, snapshot.model, snapshot.revision):
+    one = functools.partial(_fetch_one, environ, snapshot, folder, file_download.until_stopped(stopped, amount))
+    with translated_errors(environ, snapshot.model, snapshot.revision):
         # Its threads do not keep the process when the person stops it, whatever they wait for.
         with ThreadPool(_WORKERS) as pool:
             try:
@@ -122,12 +122,14 @@ def fetch(environ: Mapping[str, str], snapshot: Snapshot, amount: Amount) -> Pat
                     pass
             finally:
                 stopped.set()
-        _name(folder, snapshot)
-    _sweep(folder / "blobs")
+        _write_ref(folder, snapshot)
+    _remove_stale_parts(folder / "blobs")
     return folder / "snapshots" / snapshot.commit
 
 
-def _fetch_one(environ: Mapping[str, str], snapshot: Snapshot, folder: Path, amount: Amount, file: File) -> None:
+def _fetch_one(
+    environ: Mapping[str, str], snapshot: Snapshot, folder: Path, amount: CountBytes, file: ModelFile
+) -> None:
     from huggingface_hub import hf_hub_download, hf_hub_url
 
     endpoint, token = _endpoint(environ), _token(environ)
@@ -136,10 +138,10 @@ def _fetch_one(environ: Mapping[str, str], snapshot: Snapshot, folder: Path, amo
         return
     if file.blob and file.size <= file_download.LARGEST:
         url = hf_hub_url(snapshot.model, file.path, revision=snapshot.commit, endpoint=endpoint)
-        wanted = file_download.Wanted(url, file.size, file.blob, token)
-        file_download.put(wanted, folder / "blobs", link, amount)
+        wanted = file_download.RemoteFile(url, file.size, file.blob, token)
+        file_download.download(wanted, folder / "blobs", link, amount)
         return
-    before = file_download.so_far(folder / "blobs", file.blob)
+    before = file_download.bytes_present(folder / "blobs", file.blob)
     hf_hub_download(
         snapshot.model,
         file.path,
@@ -151,7 +153,7 @@ def _fetch_one(environ: Mapping[str, str], snapshot: Snapshot, folder: Path, amo
     amount(file.size - before)
 
 
-def _sweep(blobs: Path) -> None:
+def _remove_stale_parts(blobs: Path) -> None:
     """Takes away the parts of files that are whole by now.
 
     huggingface_hub gives each download of its own a further part, which stays where the process is killed and is never
@@ -164,7 +166,7 @@ def _sweep(blobs: Path) -> None:
                 part.unlink()
 
 
-def _name(folder: Path, snapshot: Snapshot) -> None:
+def _write_ref(folder: Path, snapshot: Snapshot) -> None:
     """Writes down which commit the revision led to. A first model that was asked for by its commit becomes ``main`` as
     well: that is what is loaded where nobody names a revision and no hub is asked."""
     name = huggingface_cache.MAIN if snapshot.revision == snapshot.commit else snapshot.revision

@@ -20,7 +20,7 @@ _WAIT = 60.0
 
 
 @contextlib.contextmanager
-def opened(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
+def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
     """The wheel at ``address`` (https: or file:). What cannot be read of it, now or later, raises SourceError."""
     try:
         with contextlib.ExitStack() as stack:

@@ -18,7 +18,7 @@ _COMMIT = re.compile(r"commit_id = ['\"]g?([0-9a-f]{7,40})['\"]")
 def read(address: str, ca_file: Path | None) -> str | None:
     """The first digits (7 to 40) of the commit that the wheel at ``address`` (https: or file:) was built from; None
     where it names none. Raises SourceError where the wheel cannot be read."""
-    with wheel_archive.opened(address, ca_file) as archive:
+    with wheel_archive.open_wheel(address, ca_file) as archive:
         names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/_version\.py", name)]
         found = [_COMMIT.search(archive.read(name).decode("utf-8", "replace")) for name in names]
     return next((match[1] for match in found if match), None)

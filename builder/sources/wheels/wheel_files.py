@@ -32,7 +32,7 @@ def read(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None
         found = {path: content for path, content in contents.items() if content is not None}
         if len(found) == len(contents):
             return found
-    with wheel_archive.opened(wheel.address, ca_file) as archive:
+    with wheel_archive.open_wheel(wheel.address, ca_file) as archive:
         members = {_APART.sub("", name): name for name in archive.namelist()}
         found = {path: archive.read(members[path]) for path in paths if path in members}
     for path, content in found.items():

@@ -31,7 +31,7 @@ class Wheel:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WheelRequest:
     """One exact version (``vllm==0.20.0``), for the Python and from the indexes of ``python``. Of its wheels one with
     one of ``hashes`` (SHA-256) is meant, or where there are none one for ``platform`` or any: the Python files in them
     are the same."""
@@ -42,14 +42,14 @@ class Wanted:
     hashes: frozenset[str] = frozenset()
 
 
-def find(cache: Path, wanted: Wanted, settings: Settings) -> Wheel:
+def find(cache: Path, wanted: WheelRequest, settings: Settings) -> Wheel:
     """The wheel that is wanted. ``cache`` remembers what an index answered.
 
     Raises SourceError where there is no wheel, none with such a hash, or no answer.
     """
-    wheel = _suitable(wanted, _known(cache, wanted, settings))
+    wheel = _suitable(wanted, _remembered(cache, wanted, settings))
     if wheel is None:
-        found = _ask(wanted, settings)
+        found = _query_index(wanted, settings)
         _remember(cache, wanted, settings, found)
         wheel = _suitable(wanted, found)
     if wheel is None:
@@ -57,15 +57,15 @@ def find(cache: Path, wanted: Wanted, settings: Settings) -> Wheel:
     return wheel
 
 
-def _suitable(wanted: Wanted, found: tuple[Wheel, ...]) -> Wheel | None:
+def _suitable(wanted: WheelRequest, found: tuple[Wheel, ...]) -> Wheel | None:
     machine = python.MACHINES[wanted.platform]
     pinned = [wheel for wheel in found if wheel.sha256 in wanted.hashes] if wanted.hashes else found
     return min(pinned, key=lambda one: (machine not in one.address, "-none-any." not in one.address), default=None)
 
 
-def _ask(wanted: Wanted, settings: Settings) -> tuple[Wheel, ...]:
-    request = python.Request(wanted.python, (), (wanted.requirement,), wanted.platform)
-    lock, said = python.compiled(request, settings, (), _ALONE)
+def _query_index(wanted: WheelRequest, settings: Settings) -> tuple[Wheel, ...]:
+    request = python.ClosureRequest(wanted.python, (), (wanted.requirement,), wanted.platform)
+    lock, said = python.compile_closure(request, settings, (), _ALONE)
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
         said = said or "it is there as source code only"
@@ -73,20 +73,20 @@ def _ask(wanted: Wanted, settings: Settings) -> tuple[Wheel, ...]:
     return tuple(Wheel(file["url"], file["hashes"]["sha256"]) for file in files)
 
 
-def _known(cache: Path, wanted: Wanted, settings: Settings) -> tuple[Wheel, ...]:
+def _remembered(cache: Path, wanted: WheelRequest, settings: Settings) -> tuple[Wheel, ...]:
     try:
-        return tuple(Wheel(*one) for one in json.loads(_place(cache, wanted, settings).read_bytes()))
+        return tuple(Wheel(*one) for one in json.loads(_cache_path(cache, wanted, settings).read_bytes()))
     except (OSError, ValueError, TypeError):
         return ()
 
 
-def _remember(cache: Path, wanted: Wanted, settings: Settings, found: tuple[Wheel, ...]) -> None:
+def _remember(cache: Path, wanted: WheelRequest, settings: Settings, found: tuple[Wheel, ...]) -> None:
     if not any(wheel.address.startswith("file:") for wheel in found):  # a local wheel may be made anew, an upload not
         content = json.dumps([[wheel.address, wheel.sha256] for wheel in found]).encode()
-        state_file.write(_place(cache, wanted, settings), content)
+        state_file.write(_cache_path(cache, wanted, settings), content)
 
 
-def _place(cache: Path, wanted: Wanted, settings: Settings) -> Path:
+def _cache_path(cache: Path, wanted: WheelRequest, settings: Settings) -> Path:
     indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, wanted.python.indexes)
     key = hashlib.sha256(repr((wanted.requirement, wanted.python.version, indexes)).encode()).hexdigest()
     return cache / "found" / f"{key}.json"

@@ -29,12 +29,12 @@ rename to x/new.py
     ],
 )
 def test_every_file_that_is_read_or_written_counts(strip: int, files: set[str]) -> None:
-    assert apply.touched("two", TWO, strip) == files
+    assert apply.touched_files("two", TWO, strip) == files
 
 
 def test_what_is_no_patch_is_named() -> None:
     with pytest.raises(SourceError, match="pull request 7 is no patch that git can read: (?s:.*)No valid patches") as e:
-        apply.touched("pull request 7", b"<html>")
+        apply.touched_files("pull request 7", b"<html>")
     assert e.value.hint
 
 

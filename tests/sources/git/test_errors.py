@@ -62,7 +62,7 @@ DAMAGED = [
     ],
 )
 def test_a_message_is_understood(said: str, kind: str) -> None:
-    verdict = errors.judge(said, URL)
+    verdict = errors.classify(said, URL)
     assert verdict.kind == kind
     assert verdict.error.exit_code == 6
     assert URL in verdict.error.message

@@ -116,7 +116,7 @@ def test_the_login_in_an_address_is_used_and_stands_nowhere(vllm: Vllm, capfd: p
     pin = ref_resolution.resolve(vllm.mirrors, url, "main", vllm.said.append)
     assert pin.git == vllm.url
     assert mirror_reading.read_files(vllm.mirrors, url, pin.commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
-    frozen = pull_requests.freeze(vllm.mirrors, url, 40898, pin.commit, vllm.said.append)
+    frozen = pull_requests.vendor(vllm.mirrors, url, 40898, pin.commit, vllm.said.append)
     with pytest.raises(SourceError) as missing:
         ref_resolution.resolve(vllm.mirrors, url, "nothing")
     told = f"{pin} {frozen} {vllm.said} {missing.value} {missing.value.hint} {capfd.readouterr()}"

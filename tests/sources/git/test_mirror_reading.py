@@ -9,7 +9,7 @@ import pytest
 
 from builder.errors import SourceError
 from builder.sources.git import mirror_reading, ref_resolution
-from builder.sources.git.mirror_reading import Between, Commit, Wanted
+from builder.sources.git.mirror_reading import Commit, CommitFilter, CommitRange
 from tests.sources.git_server import DRAFTER, Vllm, lines, served_vllm
 
 if TYPE_CHECKING:
@@ -23,13 +23,13 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
         yield served
 
 
-def between(vllm: Vllm, old: str, new: str, wanted: Wanted = mirror_reading.ALL) -> Between:
+def between(vllm: Vllm, old: str, new: str, wanted: CommitFilter = mirror_reading.ALL_COMMITS) -> CommitRange:
     return mirror_reading.commits_between(vllm.mirrors, vllm.url, old, new, wanted)
 
 
 def test_the_commits_between_two_pins_are_listed_newest_first(vllm: Vllm) -> None:
     found = between(vllm, vllm.history.v0_19_1, vllm.history.main)
-    assert (found.total, found.left) == (6, 0)
+    assert (found.total, found.dropped) == (6, 0)
     assert found.commits[0] == Commit(vllm.history.main, "2026-02-02T02:51:00Z", "inc.py changes again")
     titles = [commit.title for commit in found.commits]
     assert titles[-2:] == ["[Model] Unterstützung für Qwen 模型 🚀", "Merged as it is"]
@@ -37,15 +37,15 @@ def test_the_commits_between_two_pins_are_listed_newest_first(vllm: Vllm) -> Non
 
 
 def test_only_the_newest_are_listed_and_all_are_counted(vllm: Vllm) -> None:
-    found = between(vllm, vllm.history.v0_19_0, vllm.history.main, Wanted(limit=2))
+    found = between(vllm, vllm.history.v0_19_0, vllm.history.main, CommitFilter(limit=2))
     assert (len(found.commits), found.total, found.matching) == (2, 7, 7)
 
 
 def test_the_way_back_and_no_way_at_all(vllm: Vllm) -> None:
-    assert between(vllm, vllm.history.main, vllm.history.v0_19_1) == Between((), 0, 6, 0)
-    assert between(vllm, vllm.history.main, vllm.history.main) == Between((), 0, 0, 0)
+    assert between(vllm, vllm.history.main, vllm.history.v0_19_1) == CommitRange((), 0, 6, 0)
+    assert between(vllm, vllm.history.main, vllm.history.main) == CommitRange((), 0, 0, 0)
     aside = between(vllm, vllm.history.pull_40727, vllm.history.main)
-    assert (aside.total, aside.left) == (6, 1)
+    assert (aside.total, aside.dropped) == (6, 1)
 
 
 def test_a_file_is_read_as_it_was_and_only_once_fetched(vllm: Vllm) -> None:

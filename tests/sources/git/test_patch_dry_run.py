@@ -10,7 +10,7 @@ import pytest
 from builder.errors import SourceError
 from builder.sources.git import patch_dry_run
 from builder.sources.git.apply import Shift
-from builder.sources.git.patch_dry_run import Outcome, Patch, Tree
+from builder.sources.git.patch_dry_run import CandidatePatch, PackageFiles, PatchOutcome
 from tests.sources.git_server import lines
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ INC = "vllm/layers/inc.py"
 OLD = {INC: lines(1, 60), "vllm/b.py": "b\n"}
 
 
-def tree(files: dict[str, str], before: tuple[Patch, ...] = ()) -> Tree:
+def tree(files: dict[str, str], before: tuple[CandidatePatch, ...] = ()) -> PackageFiles:
     def read(paths: Collection[str]) -> dict[str, bytes]:
         return {path: files[path].encode() for path in paths if path in files}
 
-    return Tree("vllm", read, before)
+    return PackageFiles("vllm", read, before)
 
 
-def patch(new: dict[str, str], old: dict[str, str] | None = None, name: str = "a.patch") -> Patch:
+def patch(new: dict[str, str], old: dict[str, str] | None = None, name: str = "a.patch") -> CandidatePatch:
     """The change from ``old`` to ``new``; a file that one of the two lacks is added or removed."""
     text = ""
     before = OLD if old is None else old
@@ -36,29 +36,31 @@ def patch(new: dict[str, str], old: dict[str, str] | None = None, name: str = "a
         names = (f"a/{path}" if ours is not None else "/dev/null", f"b/{path}" if theirs is not None else "/dev/null")
         changes = difflib.unified_diff((ours or "").splitlines(True), (theirs or "").splitlines(True), *names)
         text += "".join(changes)
-    return Patch(name, text.encode())
+    return CandidatePatch(name, text.encode())
 
 
-def tried(files: dict[str, str], *patches: Patch, before: tuple[Patch, ...] = ()) -> tuple[Outcome, ...]:
-    return patch_dry_run.attempt(tree(files, before), patches)
+def tried(
+    files: dict[str, str], *patches: CandidatePatch, before: tuple[CandidatePatch, ...] = ()
+) -> tuple[PatchOutcome, ...]:
+    return patch_dry_run.dry_run(tree(files, before), patches)
 
 
 CHANGE = patch({**OLD, INC: lines(1, 60, line10="ten", line40="forty")})
 
 
 def test_one_that_fits_applies() -> None:
-    assert tried(OLD, CHANGE) == (Outcome("applies"),)
+    assert tried(OLD, CHANGE) == (PatchOutcome("applies"),)
 
 
 def test_one_that_is_in_already_is_in_place() -> None:
     done = {INC: lines(1, 60, line10="ten", line40="forty")}
-    assert tried(done, CHANGE) == (Outcome("in place"),)
-    assert tried({INC: "new\n" + done[INC]}, CHANGE) == (Outcome("in place"),)
+    assert tried(done, CHANGE) == (PatchOutcome("in place"),)
+    assert tried({INC: "new\n" + done[INC]}, CHANGE) == (PatchOutcome("in place"),)
 
 
 def test_hunks_elsewhere_are_counted_in_lines() -> None:
     (outcome,) = tried({INC: "new\nnew\n" + lines(1, 60)}, CHANGE)
-    assert outcome == Outcome("applies", (Shift(INC, 1, 2, 9, 2), Shift(INC, 2, 2, 39, 2)))
+    assert outcome == PatchOutcome("applies", (Shift(INC, 1, 2, 9, 2), Shift(INC, 2, 2, 39, 2)))
     assert str(outcome.shifts[1]) == f"{INC}, hunk 2 of 2: 2 lines further down"
     (outcome,) = tried({INC: lines(2, 60)}, CHANGE)
     assert str(outcome.shifts[0]) == f"{INC}, hunk 1 of 2: 1 line further up"
@@ -79,7 +81,7 @@ def test_no_context_at_all_is_not_enough() -> None:
 
 def test_what_does_not_apply_is_named_by_file_and_hunk() -> None:
     (outcome,) = tried({INC: lines(1, 60, line40="other")}, CHANGE)
-    assert outcome == Outcome("fails", problem=f"{INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)")
+    assert outcome == PatchOutcome("fails", problem=f"{INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)")
 
 
 def test_half_in_place_is_neither() -> None:
@@ -125,35 +127,37 @@ def test_what_the_source_is_built_with_is_there_first() -> None:
 def test_only_files_of_the_package_are_there() -> None:
     outside = patch({"tests/a.py": "b\n"}, {"tests/a.py": "a\n"})
     (outcome,) = tried({"tests/a.py": "a\n"}, outside)
-    assert outcome == Outcome("fails", problem="tests/a.py does not exist")
+    assert outcome == PatchOutcome("fails", problem="tests/a.py does not exist")
 
 
 def test_folders_are_taken_off_as_said() -> None:
-    deep = Patch("deep", CHANGE.diff.replace(b" a/", b" x/a/").replace(b" b/", b" x/b/"), strip=2)
-    plain = Patch("plain", CHANGE.diff.replace(b" a/", b" ").replace(b" b/", b" "), strip=0)
+    deep = CandidatePatch("deep", CHANGE.diff.replace(b" a/", b" x/a/").replace(b" b/", b" x/b/"), strip=2)
+    plain = CandidatePatch("plain", CHANGE.diff.replace(b" a/", b" ").replace(b" b/", b" "), strip=0)
     for one in (deep, plain):
-        assert tried(OLD, one) == (Outcome("applies"),)
+        assert tried(OLD, one) == (PatchOutcome("applies"),)
         (outcome,) = tried({INC: lines(1, 60, line40="other")}, one)
         assert outcome.problem == f"{INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)"
 
 
 def test_a_renamed_file_is_needed_under_its_old_name() -> None:
     head = b"diff --git a/vllm/b.py b/vllm/c.py\nsimilarity index 100%\nrename from vllm/b.py\nrename to vllm/c.py\n"
-    renaming = Patch("renaming", head)
-    assert renaming.touched == {"vllm/b.py", "vllm/c.py"}
-    assert tried(OLD, renaming) == (Outcome("applies"),)
-    assert tried({"vllm/c.py": "b\n"}, renaming) == (Outcome("in place"),)
+    renaming = CandidatePatch("renaming", head)
+    assert renaming.touched_files == {"vllm/b.py", "vllm/c.py"}
+    assert tried(OLD, renaming) == (PatchOutcome("applies"),)
+    assert tried({"vllm/c.py": "b\n"}, renaming) == (PatchOutcome("in place"),)
 
 
 def test_a_patch_cannot_write_outside_the_folder() -> None:
-    escaping = Patch("escaping", b"--- /dev/null\n+++ b/../../escaped\n@@ -0,0 +1 @@\n+x\n")
+    escaping = CandidatePatch("escaping", b"--- /dev/null\n+++ b/../../escaped\n@@ -0,0 +1 @@\n+x\n")
     (outcome,) = tried(OLD, escaping)
     assert outcome.state == "fails"
     assert "invalid path '../../escaped'" in outcome.problem
 
 
 def test_what_is_no_patch_does_not_apply() -> None:
-    nothing, cut, whole = tried(OLD, Patch("nothing", b"hello\n"), Patch("cut", CHANGE.diff[:-30]), CHANGE)
+    nothing, cut, whole = tried(
+        OLD, CandidatePatch("nothing", b"hello\n"), CandidatePatch("cut", CHANGE.diff[:-30]), CHANGE
+    )
     assert (nothing.state, cut.state, whole.state) == ("fails", "fails", "applies")
     assert "No valid patches" in nothing.problem
     assert "corrupt patch" in cut.problem
@@ -167,6 +171,6 @@ def test_files_fetched_for_several_are_fetched_once() -> None:
         return {path: OLD[path].encode() for path in paths}
 
     second = patch({**OLD, "vllm/b.py": "B\n"})
-    both = patch_dry_run.fetched(Tree("vllm", read), (CHANGE, second))
-    assert [patch_dry_run.attempt(both, (one,))[0].state for one in (CHANGE, second)] == ["applies", "applies"]
+    both = patch_dry_run.prefetched(PackageFiles("vllm", read), (CHANGE, second))
+    assert [patch_dry_run.dry_run(both, (one,))[0].state for one in (CHANGE, second)] == ["applies", "applies"]
     assert asked == [{INC, "vllm/b.py"}]

@@ -24,7 +24,7 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
 
 def patches(vllm: Vllm, *numbers: int) -> list[tuple[str, bytes]]:
     return [
-        (f"pull request {n}", pull_requests.freeze(vllm.mirrors, vllm.url, n, vllm.history.main).diff) for n in numbers
+        (f"pull request {n}", pull_requests.vendor(vllm.mirrors, vllm.url, n, vllm.history.main).diff) for n in numbers
     ]
 
 

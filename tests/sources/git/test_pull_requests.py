@@ -11,7 +11,7 @@ import pytest
 from builder.errors import SourceError
 from builder.sources.git import mirror_reading, pull_requests, ref_resolution
 from builder.sources.git.errors import MissingError
-from builder.sources.git.pull_requests import Frozen
+from builder.sources.git.pull_requests import VendoredPatch
 from tests.sources.git_server import DRAFTER, Vllm, lines, served_vllm
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
         yield served
 
 
-def freeze(vllm: Vllm, number: int, mirrors: str = "mirrors") -> Frozen:
-    return pull_requests.freeze(vllm.mirrors.with_name(mirrors), vllm.url, number, vllm.history.main)
+def freeze(vllm: Vllm, number: int, mirrors: str = "mirrors") -> VendoredPatch:
+    return pull_requests.vendor(vllm.mirrors.with_name(mirrors), vllm.url, number, vllm.history.main)
 
 
 def test_a_pull_request_is_its_changes_since_it_left_the_pinned_history(vllm: Vllm) -> None:

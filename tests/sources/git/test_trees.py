@@ -49,7 +49,7 @@ def test_a_tree_outlives_its_repository(vllm: Vllm, tmp_path: Path) -> None:
     entries = {"run.sh": ("100755", "#!"), "deep/down/a": ("100644", "a\n"), "link": ("120000", "deep/down/a")}
     commit = add(repository, entries)
     url = f"{vllm.server.url}/tree.git"
-    trees.keep(vllm.mirrors, url, commit)
+    trees.preserve(vllm.mirrors, url, commit)
     shutil.rmtree(vllm.server.root)
     trees.check_out(vllm.mirrors, url, commit, tmp_path / "out/tree")
     assert written(tmp_path / "out/tree") == {"run.sh": "#!", "deep/down/a": "a\n", "link": "a\n"}
@@ -60,14 +60,14 @@ def test_a_tree_outlives_its_repository(vllm: Vllm, tmp_path: Path) -> None:
 
 
 def test_what_is_kept_takes_no_network_again(vllm: Vllm) -> None:
-    trees.keep(vllm.mirrors, vllm.url, vllm.history.main)
-    assert vllm.requests_of(lambda: trees.keep(vllm.mirrors, vllm.url, vllm.history.main)) == 0
+    trees.preserve(vllm.mirrors, vllm.url, vllm.history.main)
+    assert vllm.requests_of(lambda: trees.preserve(vllm.mirrors, vllm.url, vllm.history.main)) == 0
 
 
 def test_only_the_contents_of_the_trees_that_are_kept_are_fetched(vllm: Vllm) -> None:
     wanted: set[str] = set()
     for commit in (vllm.history.v0_19_0, vllm.history.v0_19_1):
-        trees.keep(vllm.mirrors, vllm.url, commit)
+        trees.preserve(vllm.mirrors, vllm.url, commit)
         wanted |= set(vllm.git("ls-tree", "-r", "--format=%(objectname)", commit).split())
         kinds = vllm.git("cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)").splitlines()
         assert {line.partition(" ")[2] for line in kinds if line.startswith("blob ")} == wanted
@@ -98,8 +98,8 @@ def test_submodules_are_kept_with_theirs_and_without_history(vllm: Vllm, tmp_pat
         },
     )
     url = f"{vllm.server.url}/top.git"
-    trees.keep(vllm.mirrors, url, top)
-    assert vllm.requests_of(lambda: trees.keep(vllm.mirrors, url, top)) == 0
+    trees.preserve(vllm.mirrors, url, top)
+    assert vllm.requests_of(lambda: trees.preserve(vllm.mirrors, url, top)) == 0
     (mirror,) = (vllm.mirrors / "submodules").glob("*middle*.git")
     assert Repository(mirror).git("rev-list", "--all", "--count") == "1"
     shutil.rmtree(root)
@@ -115,7 +115,7 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
     entries = {".gitmodules": gitmodules(x=url), "3rdparty/x": ("160000", "c" * 40), "t": ("100644", "top\n")}
     commit = add(make_repository(vllm.server.root / "top.git"), entries)
     top = f"{vllm.server.url}/top.git"
-    trees.keep(vllm.mirrors, top, commit, vllm.said.append)
+    trees.preserve(vllm.mirrors, top, commit, vllm.said.append)
     assert any(line.startswith(f"the submodule 3rdparty/x of {top} is not kept: ") for line in vllm.said)
     with pytest.raises(SourceError):
         trees.check_out(vllm.mirrors, top, commit, tmp_path / "tree")

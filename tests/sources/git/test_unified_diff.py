@@ -44,8 +44,8 @@ def test_hunks_are_found_with_their_files() -> None:
 
 
 def test_a_hunk_is_said_by_number_and_header() -> None:
-    assert unified_diff.place_of(DIFF, "one.py", 9) == "one.py, hunk 2 of 2 (@@ -9 +9 @@)"
-    assert unified_diff.place_of(DIFF, "other.py", 9) == "other.py, line 9"
+    assert unified_diff.describe_hunk(DIFF, "one.py", 9) == "one.py, hunk 2 of 2 (@@ -9 +9 @@)"
+    assert unified_diff.describe_hunk(DIFF, "other.py", 9) == "other.py, line 9"
 
 
 def test_more_or_no_folders_are_taken_off_the_names() -> None:

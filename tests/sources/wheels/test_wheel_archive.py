@@ -19,7 +19,7 @@ def test_files_are_read_by_one_connection_or_from_the_disk(tmp_path: Path) -> No
     made = make_wheel(tmp_path, "toy", "1.0", files={"toy/a.py": "a\n"})
     with serving(tmp_path) as served:
         for address in (f"{served.url}/{made.name}", made.as_uri()):
-            with wheel_archive.opened(address, None) as archive:
+            with wheel_archive.open_wheel(address, None) as archive:
                 assert archive.read("toy/a.py") == b"a\n"
 
 
@@ -31,7 +31,7 @@ def test_a_server_that_knows_no_ranges_is_not_asked_for_the_whole_wheel(tmp_path
     try:
         with (
             pytest.raises(SourceError, match="cannot be read: the server sends whole files only"),
-            wheel_archive.opened(address, None),
+            wheel_archive.open_wheel(address, None),
         ):
             pass
     finally:
@@ -43,5 +43,5 @@ def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         gone = f"{served.url}/toy.whl"
     said = r"the wheel http://127\.0\.0\.1:\d+/toy\.whl cannot be read: .*refused"
-    with pytest.raises(SourceError, match=said), wheel_archive.opened(gone, None):
+    with pytest.raises(SourceError, match=said), wheel_archive.open_wheel(gone, None):
         pass

@@ -10,7 +10,7 @@ from builder.definitions.image import Index, PythonRequirements
 from builder.errors import SourceError
 from builder.sources.environment import Settings
 from builder.sources.wheels import wheel_lookup
-from builder.sources.wheels.wheel_lookup import Wanted, Wheel
+from builder.sources.wheels.wheel_lookup import Wheel, WheelRequest
 from tests.sources.wheelhouse import make_index, make_simple_index, make_wheel, serving, sha256
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TAGS = ("cp38-abi3-manylinux_2_35_x86_64", "cp38-abi3-manylinux_2_35_aarch64", "
 
 
 def find(folder: Path, settings: Settings, platform: str, hashes: tuple[str, ...] = ()) -> Wheel:
-    wanted = Wanted("vllm==0.20.0", WANTS, platform, frozenset(hashes))
+    wanted = WheelRequest("vllm==0.20.0", WANTS, platform, frozenset(hashes))
     return wheel_lookup.find(folder / "cache", wanted, settings)
 
 
@@ -70,13 +70,13 @@ def test_an_index_that_serves_this_package_alone_is_asked_for_it(tmp_path: Path)
     made = make_wheel(tmp_path / "files", "vllm", "0.20.0")
     wants = PythonRequirements("3.12", "2.39", (), indexes=(Index(make_index(tmp_path / "own", [made]), ("vllm",)),))
     settings = Settings(index_url=make_index(tmp_path / "simple", []))
-    found = wheel_lookup.find(tmp_path / "cache", Wanted("vllm==0.20.0", wants, "linux/amd64"), settings)
+    found = wheel_lookup.find(tmp_path / "cache", WheelRequest("vllm==0.20.0", wants, "linux/amd64"), settings)
     assert found.sha256 == sha256(made)
 
 
 def test_no_such_version_and_no_such_wheel_are_said(tmp_path: Path) -> None:
     settings = Settings(index_url=make_index(tmp_path / "simple", [make_wheel(tmp_path / "files", "vllm", "0.20.0")]))
     with pytest.raises(SourceError, match=r"no wheel of vllm==9 is found:\n(?s:.*)no version of vllm==9"):
-        wheel_lookup.find(tmp_path / "cache", Wanted("vllm==9", WANTS, "linux/amd64"), settings)
+        wheel_lookup.find(tmp_path / "cache", WheelRequest("vllm==9", WANTS, "linux/amd64"), settings)
     with pytest.raises(SourceError, match="none of the wheels of vllm==0.20.0 that are found is the pinned one"):
         find(tmp_path, settings, "linux/amd64", ("0" * 64,))
