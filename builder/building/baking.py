@@ -41,7 +41,7 @@ class Job:
 
 def bake(
     workspace: Workspace, jobs: Sequence[Job], attest: Sequence[str] = ()
-) -> tuple[tuple[engine_bake.Baked, ...], Path]:
+) -> tuple[tuple[engine_bake.BakeResult, ...], Path]:
     """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log. Each
     image is accompanied by what BuildKit is to ``attest``.
 

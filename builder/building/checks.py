@@ -10,7 +10,7 @@ from builder.events import Message, Report
 from builder.plan.model import WORKSPACE, ImageCheck, Plan
 
 if TYPE_CHECKING:
-    from builder.engine.buildkit.bake import Baked
+    from builder.engine.buildkit.bake import BakeResult
     from builder.engine.client.endpoint import Endpoint
 
 # Importing vLLM reads some gigabytes from a cold disk; a check of a mod is a look at a file.
@@ -37,7 +37,7 @@ def require_local_base(endpoint: Endpoint, plan: Plan) -> None:
         )
 
 
-def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: Baked, built: images.Details) -> None:
+def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built: images.ImageDetails) -> None:
     """Raises BuildFailedError where the image stands on another base than the pinned one.
 
     A digest is compared with what BuildKit says it used; for a base that only this engine has, its layers must be the

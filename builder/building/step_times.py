@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from builder.engine.buildkit.progress import Step
+    from builder.engine.buildkit.progress import BuildStep
     from builder.project import Project
 
 _SECTION = "seconds"
@@ -24,7 +24,7 @@ def load(project: Project) -> dict[str, float]:
     return {name: float(took) for name, took in cache_file.load(_file(project)).get(_SECTION, {}).items()}
 
 
-def keep(project: Project, steps: Iterable[Step]) -> None:
+def keep(project: Project, steps: Iterable[BuildStep]) -> None:
     """Remembers the steps that ran for a second or more and came to their end."""
     fresh = {label(s.name): s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
     if fresh:

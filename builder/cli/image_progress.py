@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder.cli import display, output, wording
 from builder.commands.copy import OnNode, Outcome
-from builder.engine.registry.transfer import Amount
+from builder.engine.registry.transfer import LayerProgress
 from builder.events import Message
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _live(console: Console) -> Iterator[Report]:
             with lock:
                 if isinstance(what, Message):
                     output.on_console(console, what.text)
-                elif isinstance(what, Amount):
+                elif isinstance(what, LayerProgress):
                     if where not in bars:
                         bars[where] = progress.add_task(where, total=None, amount="")
                     progress.update(

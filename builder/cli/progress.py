@@ -10,8 +10,8 @@ import click
 
 from builder import quantity
 from builder.cli import display, verbosity, wording
-from builder.engine.buildkit.progress import StepAmount, StepFinished, StepOutput, StepStarted, label, title
-from builder.engine.registry.transfer import Amount
+from builder.engine.buildkit.progress import StepFinished, StepOutput, StepProgress, StepStarted, label, title
+from builder.engine.registry.transfer import LayerProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,14 +64,14 @@ def _live(expected: Mapping[str, float], console: Console) -> Iterator[Report]:
                 last = expected.get(label(event.name))
                 amount = f"took {wording.duration(last)} before" if last else ""
                 running[event.step] = progress.add_task(escape(title(event.name)), total=None, amount=amount)
-            elif isinstance(event, StepAmount) and event.step in running and event.total:
+            elif isinstance(event, StepProgress) and event.step in running and event.total:
                 amount = f"{quantity.of_bytes(event.current)} of {quantity.of_bytes(event.total)}"
                 progress.update(running[event.step], amount=amount)
             elif isinstance(event, StepFinished) and event.step in running:
                 progress.remove_task(running.pop(event.step))
                 if _worth_a_line(event):
                     console.print(_ended_line(event), markup=False, no_wrap=True, overflow="ellipsis")
-            elif isinstance(event, Amount):
+            elif isinstance(event, LayerProgress):
                 if _REGISTRY not in running:
                     running[_REGISTRY] = progress.add_task(_REGISTRY, total=None, amount="")
                 progress.update(running[_REGISTRY], amount=wording.amount(event))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder import quantity
 
 if TYPE_CHECKING:
-    from builder.engine.registry.transfer import Amount, Moved
+    from builder.engine.registry.transfer import LayerProgress, PulledLayers
 
 _DAY = 86400
 _UNITS = (("year", 365 * _DAY), ("month", 30 * _DAY), ("week", 7 * _DAY), ("day", _DAY), ("hour", 3600), ("min", 60))
@@ -34,13 +34,13 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def layers(moved: Moved) -> str:
+def layers(moved: PulledLayers) -> str:
     """Layers that moved, with their bytes where the engine said them."""
     count = counted(moved.layers, "layer")
     return f"{count}, {quantity.of_bytes(moved.bytes)}" if moved.bytes else count
 
 
-def amount(of: Amount) -> str:
+def amount(of: LayerProgress) -> str:
     """How far a transfer is."""
     return "unpacking" if of.unpacking else f"{quantity.of_bytes(of.current)} of {quantity.of_bytes(of.total)}"
 

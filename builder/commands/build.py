@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from builder.building.prepare import Prepared
-    from builder.engine.buildkit.bake import Baked
+    from builder.engine.buildkit.bake import BakeResult
     from builder.engine.client.endpoint import Endpoint
     from builder.events import Report
     from builder.project import Project
@@ -94,8 +94,8 @@ def _checked(
     endpoint: Endpoint,
     prepared: Prepared,
     place: work_folder.Work,
-    baked: Baked,
-    details: images.Details,
+    baked: BakeResult,
+    details: images.ImageDetails,
     host: str,
     report: Report,
 ) -> NumberedImage:
@@ -150,14 +150,14 @@ def _pinned(lock: Lock, prepared: Prepared) -> Lock:
     return lock
 
 
-def _details(endpoint: Endpoint, tag: str) -> images.Details:
+def _details(endpoint: Endpoint, tag: str) -> images.ImageDetails:
     details = images.inspect(endpoint, tag)
     if details is None:
         raise ImageStateError("the image was removed from the engine while it was being checked", hint="build again")
     return details
 
 
-def _new_layers(endpoint: Endpoint, prepared: Prepared, built: images.Details) -> int:
+def _new_layers(endpoint: Endpoint, prepared: Prepared, built: images.ImageDetails) -> int:
     """How many layers the number before does not have; all of them where there is none."""
     held = prepared.lock.images.get(prepared.plan.repository)
     last = f"{prepared.plan.repository}:{max(held.numbers)}" if held and held.numbers else None

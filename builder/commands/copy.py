@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from builder.engine.client.endpoint import Endpoint
-    from builder.engine.registry.transfer import Moved
+    from builder.engine.registry.transfer import PulledLayers
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.workspace import Workspace
 
@@ -31,7 +31,7 @@ class Outcome:
     """How it ended on one node: what moved to it, None where it had the image; ``error`` where it does not have the
     image now."""
 
-    moved: Moved | None
+    moved: PulledLayers | None
     seconds: float
     error: BuilderError | None = None
 
@@ -119,7 +119,7 @@ def _source(workspace: Workspace, job: _Job, through: str | None) -> Iterator[tu
 
 def _fetch(job: _Job, place: registry.Place, digest: str, node: str, engine: Endpoint) -> Outcome:
     began = time.monotonic()
-    moved: Moved | None = None
+    moved: PulledLayers | None = None
     failed: BuilderError | None = None
     try:
         with _reached(engine, place) as reachable:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from builder.building.work_folder import Work
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.registry.oci_layout import Descriptor, Manifest
-    from builder.engine.registry.push_receiver import Receiver
-    from builder.engine.registry.transfer import Amount
+    from builder.engine.registry.push_receiver import PushReceiver
+    from builder.engine.registry.transfer import LayerProgress
     from builder.lock.model import ImageName
     from builder.project import Project
     from builder.storage.tar_stream import Writer
@@ -143,7 +143,7 @@ def _require_all(
 
 
 def _saved(
-    endpoint: Endpoint, name: ImageName, before: ImageName | None, take: push_receiver.Take, report: Report
+    endpoint: Endpoint, name: ImageName, before: ImageName | None, take: push_receiver.ReceiveBlob, report: Report
 ) -> tuple[Descriptor, dict[str, bytes]]:
     """From the classic store, where a layer is called by its unpacked content."""
     details = images.inspect(endpoint, str(name))
@@ -155,7 +155,12 @@ def _saved(
 
 
 def _pushed(
-    endpoint: Endpoint, job: Work, name: ImageName, before: ImageName | None, take: push_receiver.Take, report: Report
+    endpoint: Endpoint,
+    job: Work,
+    name: ImageName,
+    before: ImageName | None,
+    take: push_receiver.ReceiveBlob,
+    report: Report,
 ) -> tuple[Descriptor, dict[str, bytes]]:
     """From the containerd store, whose packed layers only a manifest names: that of ``before`` is asked for first."""
     left_out: set[str] = set()
@@ -170,7 +175,7 @@ def _pushed(
 
 
 def _push(
-    endpoint: Endpoint, job: Work, name: ImageName, receiver: Receiver, on_amount: Callable[[Amount], None]
+    endpoint: Endpoint, job: Work, name: ImageName, receiver: PushReceiver, on_amount: Callable[[LayerProgress], None]
 ) -> Descriptor:
     details = images.inspect(endpoint, str(name))
     with tunnel.to_loopback(endpoint, receiver.port) as port:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.disk import Layer
-    from builder.engine.images import Details
+    from builder.engine.images import ImageDetails
     from builder.serving.compile_caches import CompileCache
     from builder.workspace import Workspace
 
@@ -118,7 +118,7 @@ def plan(workspace: Workspace, wish: retention.Wish, now: datetime) -> Pruning:
     )
 
 
-def _frees(sizes: dict[Layer, int], going: Iterable[Details], staying: Iterable[Details]) -> int:
+def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iterable[ImageDetails]) -> int:
     ids = {image.id for image in going}
     held = {layer for image in staying if image.id not in ids for layer in disk.layers(image)}
     return sum(sizes[layer] for layer in {layer for image in going for layer in disk.layers(image)} - held)
@@ -187,7 +187,7 @@ def _remove_compiled(workspace: Workspace, pruning: Pruning) -> tuple[tuple[Imag
     return tuple(gone), tuple(stayed)
 
 
-def _prune_cache(workspace: Workspace, before: Iterable[build_cache.Record]) -> int:
+def _prune_cache(workspace: Workspace, before: Iterable[build_cache.CacheRecord]) -> int:
     lock = reading.read(workspace.project.lock)
     names: dict[bool, list[ImageName]] = {True: [], False: []}
     for repository, held in lock.images.items():

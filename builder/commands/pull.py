@@ -13,7 +13,7 @@ from builder.numbered import names
 from builder.serving import image_selection
 
 if TYPE_CHECKING:
-    from builder.engine.registry.transfer import Moved
+    from builder.engine.registry.transfer import PulledLayers
     from builder.lock.model import ImageName, Lock
     from builder.project import Project
     from builder.workspace import Workspace
@@ -24,7 +24,7 @@ class Pulled:
     """The image, and what was lacking; None where it was all here already."""
 
     image: ImageName
-    moved: Moved | None
+    moved: PulledLayers | None
 
 
 def run(workspace: Workspace, text: str) -> Pulled:

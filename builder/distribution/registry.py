@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.engine.client.endpoint import Endpoint
-    from builder.engine.registry.transfer import Moved, OnAmount
+    from builder.engine.registry.transfer import OnLayerProgress, PulledLayers
     from builder.lock.model import ImageName, NumberedImage
 
 State = Literal["present", "missing", "moved"]
@@ -66,7 +66,9 @@ def state(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedI
     return "present" if content == recorded.fingerprint else "moved"
 
 
-def push(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, on_amount: OnAmount) -> Pushed:
+def push(
+    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, on_amount: OnLayerProgress
+) -> Pushed:
     """Brings a number into the registry, where it is not there yet.
 
     Raises ImageStateError where the engine lacks the image or has other content under its tag, TransferError where the
@@ -92,7 +94,7 @@ def its_digest(endpoint: Endpoint, place: Place, name: ImageName, recorded: Numb
 
 
 def put(
-    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, source: str, on_amount: OnAmount
+    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, source: str, on_amount: OnLayerProgress
 ) -> str:
     """Pushes the engine's image ``source``, which has the content of a number, and gives it the number's tag; returns
     its digest there.
@@ -115,7 +117,7 @@ def put(
     return digest
 
 
-def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_amount: OnAmount) -> None:
+def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_amount: OnLayerProgress) -> None:
     try:
         push_as(endpoint, place, name, source, f"{place.repository(name)}:{_ARRIVING}", on_amount)
     except TransferError as error:
@@ -125,7 +127,7 @@ def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_a
 
 
 def set_latest(
-    endpoint: Endpoint, place: Place, name: ImageName, source: str, digest: str, on_amount: OnAmount
+    endpoint: Endpoint, place: Place, name: ImageName, source: str, digest: str, on_amount: OnLayerProgress
 ) -> bool:
     """Makes the registry's ``latest`` mean a number that is there as ``digest``, by pushing the engine's image
     ``source`` of the same content; False where it does, or where this engine has no such image."""
@@ -137,8 +139,8 @@ def set_latest(
 
 
 def fetch(
-    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, version: str, on_amount: OnAmount
-) -> Moved:
+    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, version: str, on_amount: OnLayerProgress
+) -> PulledLayers:
     """Gets a number into an engine from the registry, where it is called ``version`` (a digest, or the number); returns
     what the engine lacked. The number's tag is set last, when the content is what images.lock records.
 
@@ -155,7 +157,7 @@ def fetch(
     return moved
 
 
-def bring(endpoint: Endpoint, repository: str, digest: str, tag: str, on_amount: OnAmount) -> None:
+def bring(endpoint: Endpoint, repository: str, digest: str, tag: str, on_amount: OnLayerProgress) -> None:
     """Gets what a builder pushed to ``repository`` (``HOST/NAME``) by its digest into an engine, as ``tag``.
 
     Raises TransferError where it did not come.
@@ -166,8 +168,8 @@ def bring(endpoint: Endpoint, repository: str, digest: str, tag: str, on_amount:
 
 @contextmanager
 def _pulled(
-    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnAmount
-) -> Iterator[tuple[str, Moved]]:
+    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnLayerProgress
+) -> Iterator[tuple[str, PulledLayers]]:
     """What the engine calls it while the block runs, and what it lacked."""
     moved = transfer.pull(endpoint, repository, version, login, on_amount)
     pulled = f"{repository}{'@' if version.startswith('sha256:') else ':'}{version}"
@@ -193,7 +195,9 @@ def require(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> Non
         )
 
 
-def push_as(endpoint: Endpoint, place: Place, name: ImageName, source: str, reference: str, on_amount: OnAmount) -> str:
+def push_as(
+    endpoint: Endpoint, place: Place, name: ImageName, source: str, reference: str, on_amount: OnLayerProgress
+) -> str:
     """Pushes under a name that the image has for so long only: `docker image ls` is not to show every image twice."""
     images.tag(endpoint, source, reference)
     try:

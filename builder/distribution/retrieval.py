@@ -11,7 +11,7 @@ from builder.numbered import images_lock
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
-    from builder.engine.registry.transfer import Moved
+    from builder.engine.registry.transfer import PulledLayers
     from builder.lock.model import ImageName, Lock
     from builder.workspace import Workspace
 
@@ -23,7 +23,7 @@ def is_here(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
     return details is not None and recorded is not None and images.fingerprint(details) == recorded.fingerprint
 
 
-def fetch(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Moved:
+def fetch(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> PulledLayers:
     """Gets it by its digest, or by its number where it was pushed by somebody whose images.lock this is not; returns
     what this engine lacked. It is no longer pruned then, and ``latest`` follows where it is the current number.
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from builder.engine.client.api import quoted, request
-from builder.engine.images import Details, inspect
+from builder.engine.images import ImageDetails, inspect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ _NO_LAYER = re.compile(
 )
 
 
-def every_image(endpoint: Endpoint) -> tuple[Details, ...]:
+def every_image(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
     """All images of the engine, those too that have no name."""
     found = request(endpoint, "GET", "/images/json", timeout=_LISTING_WAIT) or []
     with ThreadPoolExecutor(max_workers=4) as pool:
@@ -46,12 +46,12 @@ def nameless(endpoint: Endpoint, label: str) -> frozenset[str]:
     return frozenset(image["Id"] for image in found)
 
 
-def layers(image: Details) -> tuple[Layer, ...]:
+def layers(image: ImageDetails) -> tuple[Layer, ...]:
     """The layers of an image, the lowest first."""
     return tuple(image.layers[:end] for end in range(1, len(image.layers) + 1))
 
 
-def layer_sizes(endpoint: Endpoint, images: Iterable[Details]) -> dict[Layer, int]:
+def layer_sizes(endpoint: Endpoint, images: Iterable[ImageDetails]) -> dict[Layer, int]:
     """The bytes that each layer of these images takes unpacked. A layer that the history tells nothing certain about
     counts as none."""
     wanted = tuple(images)

@@ -1,7 +1,7 @@
 """What happened in the engine lately: its own record of events.
 
 The engine keeps the last 256 events in memory and forgets them when it restarts. Whether the record reaches back far
-enough is therefore to be proved: by an event that was seen before and is still in it, the `Marker`.
+enough is therefore to be proved: by an event that was seen before and is still in it, the `EventMarker`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Marker:
+class EventMarker:
     """One event: when it happened, in nanoseconds since 1970 by the engine's clock, and to what."""
 
     nanoseconds: int
@@ -30,10 +30,10 @@ class Marker:
 
 
 @dataclass(frozen=True)
-class Happened:
+class EngineEvent:
     """One event. ``kind`` is image, container …; ``id`` and ``name`` are of the thing that ``action`` happened to."""
 
-    marker: Marker
+    marker: EventMarker
     kind: str
     action: str
     name: str
@@ -44,7 +44,7 @@ class Happened:
         return self.marker.id
 
 
-def happened(endpoint: Endpoint, since: Marker | None) -> list[Happened] | None:
+def happened(endpoint: Endpoint, since: EventMarker | None) -> list[EngineEvent] | None:
     """The events after ``since``, oldest first; None where the record no longer reaches back to it.
 
     Without ``since``: all that the engine still knows.
@@ -56,22 +56,22 @@ def happened(endpoint: Endpoint, since: Marker | None) -> list[Happened] | None:
     return found[markers.index(since) + 1 :] if since in markers else None
 
 
-def latest(events: Sequence[Happened], before: Marker | None = None) -> Marker | None:
+def latest(events: Sequence[EngineEvent], before: EventMarker | None = None) -> EventMarker | None:
     """The marker of the last of these events; ``before`` where there are none."""
     return events[-1].marker if events else before
 
 
-def _record(endpoint: Endpoint, nanoseconds: int) -> list[Happened]:
+def _record(endpoint: Endpoint, nanoseconds: int) -> list[EngineEvent]:
     # With an end that is past already the engine answers with its record and does not wait for more.
     query = {"since": _timestamp(nanoseconds), "until": _timestamp(time.time_ns())}
     lines = raw(endpoint, "GET", "/events", query=query, timeout=10).splitlines()
     return [_event(json.loads(line)) for line in lines if line.strip()]
 
 
-def _event(said: dict[str, Any]) -> Happened:
+def _event(said: dict[str, Any]) -> EngineEvent:
     actor = said.get("Actor") or {}
-    return Happened(
-        marker=Marker(int(said.get("timeNano") or 0), str(actor.get("ID", ""))),
+    return EngineEvent(
+        marker=EventMarker(int(said.get("timeNano") or 0), str(actor.get("ID", ""))),
         kind=str(said.get("Type", "")),
         action=str(said.get("Action", "")),
         name=str((actor.get("Attributes") or {}).get("name", "")),

@@ -41,7 +41,7 @@ _IMPLIED_VARIANTS = {"arm64": "v8"}
 
 
 @dataclass(frozen=True)
-class Details:
+class ImageDetails:
     """One image, as its engine describes it.
 
     ``id`` is the engine's own and no identity across engines; ``size`` is in bytes, of what the engine counts
@@ -80,7 +80,7 @@ def disk_size(endpoint: Endpoint, name: str) -> int:
     return sum(image["Size"] for image in request(endpoint, "GET", "/images/json", query=query) or [])
 
 
-def inspect(endpoint: Endpoint, reference: str) -> Details | None:
+def inspect(endpoint: Endpoint, reference: str) -> ImageDetails | None:
     """The image of this tag, digest or id; None where the engine has none."""
     try:
         said = request(endpoint, "GET", f"/images/{quoted(reference)}/json")
@@ -98,10 +98,10 @@ def last_tagged(endpoint: Endpoint, name: str) -> str:
     return stamp if stamp.endswith("Z") and not stamp.startswith("0001") else ""
 
 
-def details(said: Mapping[str, Any]) -> Details:
+def details(said: Mapping[str, Any]) -> ImageDetails:
     """The engine's description of an image, as its API writes it, in this program's form."""
     config = said.get("Config") or {}
-    return Details(
+    return ImageDetails(
         id=said["Id"],
         platform=_platform(said),
         size=said.get("Size") or 0,
@@ -114,7 +114,7 @@ def details(said: Mapping[str, Any]) -> Details:
     )
 
 
-def fingerprint(image: Details) -> str:
+def fingerprint(image: ImageDetails) -> str:
     """``sha256:…`` over the platform, the unpacked layers and the runtime configuration.
 
     The same for the same content on either image store, with or without attestations, however compressed, whatever its

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.registry.oci_layout import Descriptor
-    from builder.engine.registry.push_receiver import Take
+    from builder.engine.registry.push_receiver import ReceiveBlob
 
 _WAIT = 3600.0  # the classic store packs all of it before it says anything
 _CHUNK = 1 << 20
@@ -28,7 +28,7 @@ _SMALL = 1 << 20
 
 
 def save(
-    endpoint: Endpoint, name: str, has: Callable[[str], bool], take: Take, on_bytes: Callable[[int], None]
+    endpoint: Endpoint, name: str, has: Callable[[str], bool], take: ReceiveBlob, on_bytes: Callable[[int], None]
 ) -> tuple[Descriptor, dict[str, bytes]]:
     """Hands every blob of the image that one ``has`` not to ``take``; returns what the image is called by, and the
     blobs small enough to be manifests. ``on_bytes`` gets how many bytes the engine has sent.

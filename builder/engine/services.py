@@ -49,7 +49,7 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """A line of a log, with when it was written: RFC 3339 with nanoseconds, by the engine's clock."""
 
     written: str
@@ -115,12 +115,12 @@ def stop(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
     return ended
 
 
-def log(endpoint: Endpoint, container: str, *, after: str = "", tail: int | None = None) -> tuple[Line, ...]:
+def log(endpoint: Endpoint, container: str, *, after: str = "", tail: int | None = None) -> tuple[LogLine, ...]:
     """The lines written so far: those past the time ``after``, the last ``tail`` of them where a number is given."""
     return tuple(_lines(endpoint, container, {"follow": 0}, after, tail))
 
 
-def follow(endpoint: Endpoint, container: str, *, tail: int | None = None) -> Iterator[Line]:
+def follow(endpoint: Endpoint, container: str, *, tail: int | None = None) -> Iterator[LogLine]:
     """The log with its last ``tail`` lines, and then each line as it is written, across restarts, until the container
     is stopped or removed."""
     after = ""
@@ -138,7 +138,7 @@ def follow(endpoint: Endpoint, container: str, *, tail: int | None = None) -> It
 
 def _lines(
     endpoint: Endpoint, container: str, query: Mapping[str, str | int], after: str, tail: int | None
-) -> Iterator[Line]:
+) -> Iterator[LogLine]:
     asked = {**query, "stdout": 1, "stderr": 1, "timestamps": 1, "tail": "all" if tail is None else tail}
     if after:
         asked["since"] = _timestamp(after)
@@ -146,7 +146,7 @@ def _lines(
         written, _, text = content.decode(errors="replace").partition(" ")
         # `since` takes the moment itself in; two lines never have the same one.
         if written != after:
-            yield Line(written, text.rstrip("\r\n"))
+            yield LogLine(written, text.rstrip("\r\n"))
 
 
 def _timestamp(written: str) -> str:

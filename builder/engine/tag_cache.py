@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
-    from builder.engine.events import Happened, Marker
+    from builder.engine.events import EngineEvent, EventMarker
 
 _SECTION = "tags"
 # Every other action on an image (pull, load, import, prune, a new one) may have changed names it does not mention.
@@ -54,7 +54,7 @@ def tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str,
     return _keep(path, endpoint, wanted, last, found)
 
 
-def _touched(recent: Sequence[Happened], known: dict[str, str]) -> set[str] | None:
+def _touched(recent: Sequence[EngineEvent], known: dict[str, str]) -> set[str] | None:
     """The names whose image may have changed; None where it may be any."""
     names: set[str] = set()
     for event in recent:
@@ -86,18 +86,18 @@ def _matches(name: str, wanted: Sequence[str]) -> bool:
     )
 
 
-def _marker(known: dict[str, Any], endpoint: Endpoint, wanted: Sequence[str]) -> Marker | None:
+def _marker(known: dict[str, Any], endpoint: Endpoint, wanted: Sequence[str]) -> EventMarker | None:
     """The marker of what is remembered, where it is about this engine and these references."""
     if known.get("host") != endpoint.host or known.get("references") != wanted:
         return None
     nanoseconds, actor = known.get("nanoseconds"), known.get("actor")
     if not isinstance(nanoseconds, int) or not isinstance(actor, str) or not isinstance(known.get("tags"), dict):
         return None
-    return events.Marker(nanoseconds, actor)
+    return events.EventMarker(nanoseconds, actor)
 
 
 def _keep(
-    path: Path, endpoint: Endpoint, wanted: Sequence[str], marker: Marker | None, found: dict[str, str]
+    path: Path, endpoint: Endpoint, wanted: Sequence[str], marker: EventMarker | None, found: dict[str, str]
 ) -> dict[str, str]:
     if marker:
         content = {

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from builder.engine.buildkit import build_cache
     from builder.engine.client.endpoint import Endpoint
-    from builder.engine.images import Details
+    from builder.engine.images import ImageDetails
     from builder.lock.model import ImageName, Lock
     from builder.project import Project
 
 
-def nameless(endpoint: Endpoint, lock: Lock, every: Mapping[str, Details]) -> dict[str, Details]:
+def nameless(endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails]) -> dict[str, ImageDetails]:
     """The images without a name that builds of the lock's repositories left, by id.
 
     Not one that a number records: somebody moved its tag away, and its content can be given back.
@@ -41,7 +41,9 @@ def cached_steps(project: Project, names: Iterable[ImageName]) -> str:
     return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
 
 
-def let_go(before: Iterable[build_cache.Record], after: Iterable[build_cache.Record], gone: str, kept: str) -> set[str]:
+def let_go(
+    before: Iterable[build_cache.CacheRecord], after: Iterable[build_cache.CacheRecord], gone: str, kept: str
+) -> set[str]:
     """The ids of the cache records that only images which are gone had a use for.
 
     Those are the copies of their layers: records of steps in their Dockerfiles (``gone``) that shared a layer with an

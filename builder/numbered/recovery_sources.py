@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from builder.engine.client.endpoint import Endpoint
-    from builder.engine.images import Details
+    from builder.engine.images import ImageDetails
     from builder.project import Project
     from builder.workspace import Workspace
 
@@ -37,7 +37,7 @@ class Remote:
 
     reference: str
     digest: str
-    details: Details
+    details: ImageDetails
     size: int
 
 
@@ -98,12 +98,12 @@ def current(endpoint: Endpoint, found: list[Found]) -> dict[str, int]:
     return latest
 
 
-def _labels(name: ImageName, details: Details) -> labels.Said | None:
+def _labels(name: ImageName, details: ImageDetails) -> labels.Said | None:
     said = labels.read(details.labels)
     return said if said and said.repository == name.repository else None
 
 
-def _tagged(endpoint: Endpoint) -> Iterator[tuple[ImageName, Details]]:
+def _tagged(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
     """The images in the engine that have a number as their tag."""
     for details in disk.every_image(endpoint):
         for tag in details.tags:
@@ -127,7 +127,7 @@ def _recorded(project: Project) -> Iterator[tuple[ImageName, Lock]]:
             yield name, part
 
 
-def _as_built(name: ImageName, part: Lock, here: Details | None, there: Remote | None) -> Found:
+def _as_built(name: ImageName, part: Lock, here: ImageDetails | None, there: Remote | None) -> Found:
     found = _with_remote(Found(name, part), there, f"builds/{name} is of another image")
     if here is None and found.image.digest is None:
         pruned = replace(found.image, pruned=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
@@ -138,7 +138,9 @@ def _as_built(name: ImageName, part: Lock, here: Details | None, there: Remote |
     return found
 
 
-def _as_tagged(endpoint: Endpoint, name: ImageName, here: Details, said: labels.Said, there: Remote | None) -> Found:
+def _as_tagged(
+    endpoint: Endpoint, name: ImageName, here: ImageDetails, said: labels.Said, there: Remote | None
+) -> Found:
     built = images.last_tagged(endpoint, str(name)) or here.created
     part = _part(name, here, said, built, images.disk_size(endpoint, str(name)))
     unknown = (
@@ -147,7 +149,7 @@ def _as_tagged(endpoint: Endpoint, name: ImageName, here: Details, said: labels.
     return _with_remote(Found(name, part, (unknown,)), there, "this engine has another image under that number")
 
 
-def _as_pushed(name: ImageName, there: Remote, said: labels.Said, here: Details | None) -> Found:
+def _as_pushed(name: ImageName, there: Remote, said: labels.Said, here: ImageDetails | None) -> Found:
     part = _part(name, there.details, said, there.details.created, there.size)
     alone = (
         f"{name} is in the registry alone: when it was built is not known, its date is that of its sources, its size"
@@ -169,7 +171,7 @@ def _with_remote(found: Found, there: Remote | None, why_not: str) -> Found:
     return replace(found, part=found.part.with_image(found.name, replace(found.image, digest=there.digest)))
 
 
-def _part(name: ImageName, details: Details, said: labels.Said, built: str, size: int) -> Lock:
+def _part(name: ImageName, details: ImageDetails, said: labels.Said, built: str, size: int) -> Lock:
     """What the build of a labelled image wrote into images.lock."""
     image = NumberedImage(
         built=built,

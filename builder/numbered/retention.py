@@ -11,7 +11,7 @@ from builder.lock.model import ImageName, Lock
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from builder.engine.images import Details
+    from builder.engine.images import ImageDetails
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Engine:
     """The engine as pruning sees it: the image of each number that is there with the content recorded, every image that
     is no number's by what people call it, and the containers that use each image, by its id."""
 
-    numbered: Mapping[ImageName, Details]
-    others: Mapping[str, Details]
+    numbered: Mapping[ImageName, ImageDetails]
+    others: Mapping[str, ImageDetails]
     containers: Mapping[str, tuple[str, ...]]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.building import step_times
-from builder.engine.buildkit.progress import Step
+from builder.engine.buildkit.progress import BuildStep
 from builder.project import Project
 
 if TYPE_CHECKING:
@@ -14,18 +14,20 @@ if TYPE_CHECKING:
 
 def test_the_latest_time_of_a_step_counts_wherever_it_stands(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    step_times.keep(project, [Step("[2/5] RUN make", seconds=40.0), Step("[3/5] RUN <<EOF (# mod x...)", seconds=2.5)])
-    step_times.keep(project, [Step("[tf5-1 stage-0 4/9] RUN make", seconds=61.0)])
+    step_times.keep(
+        project, [BuildStep("[2/5] RUN make", seconds=40.0), BuildStep("[3/5] RUN <<EOF (# mod x...)", seconds=2.5)]
+    )
+    step_times.keep(project, [BuildStep("[tf5-1 stage-0 4/9] RUN make", seconds=61.0)])
     assert step_times.load(project) == {"mod x": 2.5, "RUN make": 61.0}
 
 
 def test_what_says_nothing_about_next_time_is_left_out(tmp_path: Path) -> None:
     project = Project(tmp_path)
     steps = [
-        Step("[2/5] RUN quick", seconds=0.4),
-        Step("[3/5] RUN kept", cached=True),
-        Step("[4/5] RUN broken", seconds=30.0, error="exit code: 1"),
-        Step("[internal] load build context", seconds=5.0),
+        BuildStep("[2/5] RUN quick", seconds=0.4),
+        BuildStep("[3/5] RUN kept", cached=True),
+        BuildStep("[4/5] RUN broken", seconds=30.0, error="exit code: 1"),
+        BuildStep("[internal] load build context", seconds=5.0),
     ]
     step_times.keep(project, steps)
     assert step_times.load(project) == {}
@@ -34,6 +36,6 @@ def test_what_says_nothing_about_next_time_is_left_out(tmp_path: Path) -> None:
 
 def test_a_damaged_memory_is_no_memory(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    step_times.keep(project, [Step("[1/1] RUN make", seconds=9.0)])
+    step_times.keep(project, [BuildStep("[1/1] RUN make", seconds=9.0)])
     (project.state / "steptimes.json").write_text("{")
     assert step_times.load(project) == {}

@@ -11,7 +11,7 @@ import pytest
 from builder.engine import images
 from builder.engine.buildkit import bake
 from builder.engine.client.endpoint import Endpoint, environment
-from builder.engine.images import Details
+from builder.engine.images import ImageDetails
 from builder.project import Project
 from tests import projects
 from tests.conftest import Command, remove_all
@@ -45,11 +45,13 @@ def use(project: Project, first_step: str) -> None:
 
 
 @pytest.fixture
-def built_anew(small: Project, endpoint: Endpoint, repository: str, tmp_path: Path) -> Iterator[Callable[[], Details]]:
+def built_anew(
+    small: Project, endpoint: Endpoint, repository: str, tmp_path: Path
+) -> Iterator[Callable[[], ImageDetails]]:
     """Builds number 1 from its build directory, by buildx alone and without a cache."""
     name = f"{repository}-anew"
 
-    def build() -> Details:
+    def build() -> ImageDetails:
         argv = [*endpoint.buildx, "bake", "--no-cache", "-f", bake.BAKE_FILE]
         argv += ["--set", f"image.output=type=image,compression=zstd,name={name}:1"]
         env = {**os.environ, **environment(endpoint)}
@@ -63,7 +65,7 @@ def built_anew(small: Project, endpoint: Endpoint, repository: str, tmp_path: Pa
 
 
 def test_an_image_of_deterministic_steps_has_one_digest(
-    small: Project, builder: Command, endpoint: Endpoint, repository: str, built_anew: Callable[[], Details]
+    small: Project, builder: Command, endpoint: Endpoint, repository: str, built_anew: Callable[[], ImageDetails]
 ) -> None:
     use(small, "")
     builder("build", "chat")
@@ -74,7 +76,7 @@ def test_an_image_of_deterministic_steps_has_one_digest(
 
 
 def test_the_layers_of_metadata_and_mods_do_not_depend_on_the_run(
-    small: Project, builder: Command, endpoint: Endpoint, repository: str, built_anew: Callable[[], Details]
+    small: Project, builder: Command, endpoint: Endpoint, repository: str, built_anew: Callable[[], ImageDetails]
 ) -> None:
     use(small, "RUN cat /proc/sys/kernel/random/uuid > /greeting\n")
     builder("build", "chat")

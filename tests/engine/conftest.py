@@ -14,7 +14,7 @@ import pytest
 
 from builder.engine import containers, images
 from builder.engine.buildkit import bake
-from builder.engine.buildkit.bake import Baked, Secret
+from builder.engine.buildkit.bake import BakeResult, Secret
 from builder.engine.buildkit.progress import Event
 from builder.engine.client.endpoint import Endpoint
 from tests.engine.relay import Relay, over_tcp, relaying
@@ -22,7 +22,7 @@ from tests.engine.relay import Relay, over_tcp, relaying
 if TYPE_CHECKING:
     from pathlib import Path
 
-Build = Callable[..., Baked]
+Build = Callable[..., BakeResult]
 
 _DIAL = """\
 #!{python}
@@ -63,7 +63,7 @@ def build(endpoint: Endpoint, tmp_path: Path) -> Build:
         contexts: Mapping[str, str] | None = None,
         on_event: Callable[[Event], None] = lambda _: None,
         environ: Mapping[str, str] = os.environ,
-    ) -> Baked:
+    ) -> BakeResult:
         directory = tmp_path / "build"
         write_build(directory, dockerfile, files or {})
         return bake.bake_targets(

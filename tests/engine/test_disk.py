@@ -8,7 +8,7 @@ import pytest
 from builder.engine import disk, images
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
-from builder.engine.images import Details
+from builder.engine.images import ImageDetails
 from tests.conftest import remove_all
 from tests.stock import BASE, labels, load
 
@@ -25,7 +25,7 @@ def name(endpoint: Endpoint) -> Iterator[str]:
     remove_all(endpoint, found)
 
 
-def inspected(endpoint: Endpoint, tag: str) -> Details:
+def inspected(endpoint: Endpoint, tag: str) -> ImageDetails:
     found = images.inspect(endpoint, tag)
     assert found
     return found

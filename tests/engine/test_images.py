@@ -13,7 +13,7 @@ import pytest
 from builder.engine import containers, images
 from builder.engine.client import versions
 from builder.engine.client.endpoint import Endpoint, environment
-from builder.engine.images import Details
+from builder.engine.images import ImageDetails
 from builder.errors import ConflictError, ImageStateError
 from tests.engine.conftest import Build
 
@@ -35,7 +35,7 @@ LABEL {label}
 """
 
 
-def recorded(name: str) -> Details:
+def recorded(name: str) -> ImageDetails:
     return images.details(json.loads((RECORDINGS / f"image-{name}.json").read_text()))
 
 

@@ -12,7 +12,7 @@ import pytest
 from builder.engine import cache_file, containers, events, images, tag_cache
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
-from builder.engine.events import Happened, Marker
+from builder.engine.events import EngineEvent, EventMarker
 from tests.engine.conftest import Build
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 A, B = ("sha256:" + letter * 64 for letter in "ab")
 
 
-def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> Happened:
-    return Happened(Marker(1, id_), kind, action, name)
+def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> EngineEvent:
+    return EngineEvent(EventMarker(1, id_), kind, action, name)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> Hap
         ([event("something new", "r:1")], None),
     ],
 )
-def test_what_may_have_changed(happened: list[Happened], touched: set[str] | None) -> None:
+def test_what_may_have_changed(happened: list[EngineEvent], touched: set[str] | None) -> None:
     assert tag_cache._touched(happened, {"r:1": A, "r:latest": A, "r:0": B}) == touched
 
 
@@ -174,4 +174,4 @@ def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build)
     assert recent is not None
     mine = [(one.kind, one.action, one.name, one.id) for one in recent if one.name == f"{repository}:2"]
     assert mine == [("image", "tag", f"{repository}:2", image)]
-    assert events.happened(endpoint, Marker(before.nanoseconds, "somebody else")) is None
+    assert events.happened(endpoint, EventMarker(before.nanoseconds, "somebody else")) is None

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from builder.engine.buildkit.build_cache import Record
+from builder.engine.buildkit.build_cache import CacheRecord
 from builder.lock.model import ImageName
 from builder.numbered import orphans
 from builder.project import Project
 from tests import projects
 
 SCRIPT = "# the vllm wheel\nset -eu\nbuild ."
-LAYER = Record("layer", "RUN-LINE", 10, True, False)
-STAGE = Record("stage", SCRIPT, 10, False, False)
+LAYER = CacheRecord("layer", "RUN-LINE", 10, True, False)
+STAGE = CacheRecord("stage", SCRIPT, 10, False, False)
 
 
-def let_go(before: Record, after: Record, gone: str, kept: str = "") -> set[str]:
+def let_go(before: CacheRecord, after: CacheRecord, gone: str, kept: str = "") -> set[str]:
     return orphans.let_go([before], [after], gone, kept)
 
 

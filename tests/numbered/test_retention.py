@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.engine.images import Details
+from builder.engine.images import ImageDetails
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbered import retention
 from builder.numbered.retention import Engine, Wish
@@ -19,8 +19,8 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NONE = timedelta(0)
 
 
-def details(*layers: str, id_: str = "") -> Details:
-    return Details(id_ or "-".join(layers), "linux/arm64", 1, "", {}, layers, {}, ())
+def details(*layers: str, id_: str = "") -> ImageDetails:
+    return ImageDetails(id_ or "-".join(layers), "linux/arm64", 1, "", {}, layers, {}, ())
 
 
 def image(age_days: int = 0) -> NumberedImage:
@@ -28,7 +28,7 @@ def image(age_days: int = 0) -> NumberedImage:
     return NumberedImage(built, "tf5", "linux/arm64", "sha256:f", "sha256:i", 1)
 
 
-def stocked(count: int, repository: str = REPO) -> tuple[Lock, dict[ImageName, Details]]:
+def stocked(count: int, repository: str = REPO) -> tuple[Lock, dict[ImageName, ImageDetails]]:
     """Numbers 1 to ``count``, the last one current; each a day older than the next."""
     lock = Lock()
     for number in range(1, count + 1):
@@ -38,7 +38,10 @@ def stocked(count: int, repository: str = REPO) -> tuple[Lock, dict[ImageName, D
 
 
 def reasons(
-    lock: Lock, numbered: dict[ImageName, Details], wish: Wish, containers: dict[str, tuple[str, ...]] | None = None
+    lock: Lock,
+    numbered: dict[ImageName, ImageDetails],
+    wish: Wish,
+    containers: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[int, tuple[str, ...]]:
     engine = Engine(numbered, {}, containers or {})
     return {name.number: why for name, why in retention.reasons(lock, engine, wish, NOW).items()}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from builder.engine.buildkit.progress import Event, Step
+    from builder.engine.buildkit.progress import BuildStep, Event
     from builder.engine.client.endpoint import Endpoint
 
 BAKE_FILE = "bake.json"
@@ -50,12 +50,12 @@ class Material:
 
 
 @dataclass(frozen=True)
-class Baked:
+class BakeResult:
     """A finished build: the engine's id of the image, the seconds it took, its steps, and what went into it."""
 
     id: str
     seconds: float
-    steps: tuple[Step, ...]
+    steps: tuple[BuildStep, ...]
     materials: tuple[Material, ...]
 
 
@@ -73,7 +73,7 @@ def bake_targets(
     cache: Mapping[str, str] | None = None,
     attest: Sequence[str] = (),
     pushed: Mapping[str, str] | None = None,
-) -> dict[str, Baked]:
+) -> dict[str, BakeResult]:
     """Builds targets of ``directory``/bake.json in one go, each tagged with its name in ``names``.
 
     ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` are given to
@@ -108,7 +108,7 @@ def bake_targets(
         metadata.unlink(missing_ok=True)
     seconds = time.monotonic() - began
     steps = tuple(progress.steps.values())
-    return {target: Baked(_image_id(said[target]), seconds, steps, _materials(said[target])) for target in names}
+    return {target: BakeResult(_image_id(said[target]), seconds, steps, _materials(said[target])) for target in names}
 
 
 def _arguments(

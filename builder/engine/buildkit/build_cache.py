@@ -25,7 +25,7 @@ _STEP = re.compile(
 
 
 @dataclass(frozen=True)
-class Record:
+class CacheRecord:
     """One record: ``step`` is the command or instruction that it came from, empty where it is of something else,
     ``size`` in bytes. ``shared`` is a layer that an image holds as well."""
 
@@ -36,11 +36,11 @@ class Record:
     in_use: bool
 
 
-def records(endpoint: Endpoint) -> tuple[Record, ...]:
+def records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
     """Everything in the cache of the engine's own BuildKit."""
     said = request(endpoint, "GET", "/system/df", query={"type": "build-cache"}, timeout=_WAIT)
     return tuple(
-        Record(
+        CacheRecord(
             id=found["ID"],
             step=_step(found.get("Description") or ""),
             size=found.get("Size") or 0,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from builder.child_process import tied_to_parent
 from builder.engine.buildkit.failure import failure
-from builder.engine.buildkit.log import Log
-from builder.engine.buildkit.progress import Event, Progress
+from builder.engine.buildkit.log import BuildLog
+from builder.engine.buildkit.progress import BuildProgress, Event
 from builder.engine.client.errors import START_HINT
 from builder.errors import EngineError
 
@@ -29,7 +29,7 @@ def run(
     environ: Mapping[str, str],
     log_path: Path,
     on_event: Callable[[Event], None],
-) -> Progress:
+) -> BuildProgress:
     """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns all it did.
 
     ``environ`` is the whole environment. Raises BuildFailedError, and EngineError where the engine or buildx is gone.
@@ -37,11 +37,11 @@ def run(
     """
     import subprocess
 
-    progress = Progress()
+    progress = BuildProgress()
     rest: list[str] = []
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("w", encoding="utf-8", errors="replace") as file:
-        log = Log(file)
+        log = BuildLog(file)
         process = subprocess.Popen(
             [*tied_to_parent(), _program(endpoint), *endpoint.buildx[1:], *arguments],
             cwd=directory,

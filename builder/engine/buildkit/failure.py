@@ -13,8 +13,8 @@ from builder.errors import BuilderError, BuildFailedError, EngineError, TreeGone
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.engine.buildkit.log import Log
-    from builder.engine.buildkit.progress import Progress
+    from builder.engine.buildkit.log import BuildLog
+    from builder.engine.buildkit.progress import BuildProgress
     from builder.engine.client.endpoint import Endpoint
 
 _ANSWER_WAIT = 5.0
@@ -24,7 +24,7 @@ _TREE = re.compile(r"load git source (\S+)$")
 
 
 def failure(
-    endpoint: Endpoint, progress: Progress, log: Log, rest: Sequence[str], code: int, path: str
+    endpoint: Endpoint, progress: BuildProgress, log: BuildLog, rest: Sequence[str], code: int, path: str
 ) -> BuilderError:
     """The error for a buildx that ended with ``code``; ``rest`` are its lines that are not progress.
 

@@ -15,7 +15,7 @@ TAIL = 15
 
 
 @dataclass
-class Log:
+class BuildLog:
     """Writes events to a file as they come, and remembers the last ``TAIL`` lines of every step."""
 
     file: TextIO

@@ -1,9 +1,9 @@
 """BuildKit's raw JSON progress, as events.
 
 ``docker buildx … --progress=rawjson`` writes one object a line: ``vertexes`` (a step began, ended, was cached or
-failed), ``statuses`` (amounts within a step) and ``logs`` (output, base64). The same vertex comes many times, and some
-start and end more than once; `Progress` keeps what is needed to tell news from repetition. The format is the client's
-SolveStatus: https://pkg.go.dev/github.com/moby/buildkit/client#SolveStatus
+failed), ``statuses`` (progress within a step) and ``logs`` (output, base64). The same vertex comes many times, and some
+start and end more than once; `BuildProgress` keeps the state that tells a change from a repetition. The format is the
+client's SolveStatus: https://pkg.go.dev/github.com/moby/buildkit/client#SolveStatus
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class StepOutput:
 
 
 @dataclass(frozen=True)
-class StepAmount:
+class StepProgress:
     """How far a part of a step is (``what``: a layer, ``exporting layers``), in bytes; ``total`` 0 where not known."""
 
     step: str
@@ -77,11 +77,11 @@ class StepAmount:
     done: bool
 
 
-Event = StepStarted | StepFinished | StepOutput | StepAmount
+Event = StepStarted | StepFinished | StepOutput | StepProgress
 
 
 @dataclass(frozen=True)
-class Step:
+class BuildStep:
     """What is known of a step in the end; ``seconds`` is 0 for one that was cached or never ended."""
 
     name: str
@@ -107,10 +107,10 @@ class Step:
 
 
 @dataclass
-class Progress:
+class BuildProgress:
     """The state of one build: feed it every object, in order."""
 
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, BuildStep] = field(default_factory=dict)
     _running: dict[str, str] = field(default_factory=dict)
     _decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = field(default_factory=dict)
 
@@ -119,7 +119,7 @@ class Progress:
         for vertex in message.get("vertexes") or ():
             yield from self._vertex(vertex)
         for status in message.get("statuses") or ():
-            yield StepAmount(
+            yield StepProgress(
                 step=status.get("vertex", ""),
                 what=status.get("id", ""),
                 current=int(status.get("current") or 0),
@@ -135,7 +135,7 @@ class Progress:
         if not started:
             return
         if digest not in self.steps:
-            self.steps[digest] = Step(name)
+            self.steps[digest] = BuildStep(name)
             yield StepStarted(digest, name)
         if not completed:
             self._running[digest] = started

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.engine.client.endpoint import Endpoint
-    from builder.engine.registry.transfer import OnAmount
+    from builder.engine.registry.transfer import OnLayerProgress
 
 LABEL = "builder.registry"
 VOLUME = "builder-registry"
@@ -32,7 +32,7 @@ _START_WAIT = 20.0
 
 
 @contextmanager
-def serving(endpoint: Endpoint, environ: Mapping[str, str], on_amount: OnAmount) -> Iterator[int]:
+def serving(endpoint: Endpoint, environ: Mapping[str, str], on_amount: OnLayerProgress) -> Iterator[int]:
     """The port on 127.0.0.1 of a registry that runs while the block does. BUILDER_REGISTRY_IMAGE names another image.
 
     Raises TransferError where the engine is not on this machine, or the registry's image cannot be had or started.
@@ -56,7 +56,7 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_amount: OnAmount)
         containers.remove(endpoint, container)
 
 
-def _create(endpoint: Endpoint, image: str, port: int, on_amount: OnAmount) -> str:
+def _create(endpoint: Endpoint, image: str, port: int, on_amount: OnLayerProgress) -> str:
     if images.inspect(endpoint, image) is None:
         repository, tag = images.split(image)
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.engine.client.endpoint import Endpoint
-    from builder.engine.images import Details
+    from builder.engine.images import ImageDetails
 
 WAIT = 20.0  # seconds
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
@@ -49,7 +49,7 @@ def fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
     return images.fingerprint(next((one for one in found if one.platform == platform), found[0]))
 
 
-def contents(endpoint: Endpoint, reference: str) -> tuple[Details, ...]:
+def contents(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, ...]:
     """What the registry has under ``reference``, one image a platform, from its configurations: no layer is fetched.
 
     An engine's own words are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read.
@@ -110,7 +110,7 @@ def repository(reference: str) -> str:
     return images.split(reference.partition("@")[0])[0]
 
 
-def _details(configuration: Mapping[str, Any]) -> Details:
+def _details(configuration: Mapping[str, Any]) -> ImageDetails:
     """An OCI image configuration as an engine would describe its image
     (https://github.com/opencontainers/image-spec/blob/main/config.md)."""
     said = {

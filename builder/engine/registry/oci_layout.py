@@ -26,7 +26,7 @@ _INDEX_TYPES = (
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
 _ATTESTATION = "vnd.docker.reference.type"
-Get = Callable[[str], bytes]
+ReadBlob = Callable[[str], bytes]
 """The content of a small blob, by its digest."""
 
 
@@ -74,7 +74,7 @@ def is_index(media_type: str) -> bool:
     return media_type in _INDEX_TYPES
 
 
-def manifests(top: Descriptor, get: Get) -> Iterator[tuple[Descriptor, Manifest, bool]]:
+def manifests(top: Descriptor, get: ReadBlob) -> Iterator[tuple[Descriptor, Manifest, bool]]:
     """Every manifest that ``top`` stands for, and whether it is an image and not an attestation of one.
 
     Raises ValueError, KeyError or TypeError where one cannot be made sense of, and whatever ``get`` does.
@@ -94,7 +94,7 @@ def _manifest(said: Mapping[str, Any]) -> Manifest:
     return Manifest(descriptor(said["config"]), tuple(descriptor(layer) for layer in said["layers"]))
 
 
-def image_of(top: Descriptor, get: Get) -> Manifest:
+def image_of(top: Descriptor, get: ReadBlob) -> Manifest:
     """The one image that ``top`` stands for. Raises as `manifests` does, and ValueError where there are several."""
     found = [manifest for _, manifest, is_image in manifests(top, get) if is_image]
     if len(found) != 1:
@@ -102,7 +102,7 @@ def image_of(top: Descriptor, get: Get) -> Manifest:
     return found[0]
 
 
-def referenced(top: Descriptor, get: Get) -> dict[str, int]:
+def referenced(top: Descriptor, get: ReadBlob) -> dict[str, int]:
     """The size of every blob of the image, by digest, manifests included. Raises as `manifests` does."""
     sizes = {top.digest: top.size}
     for own, manifest, _ in manifests(top, get):

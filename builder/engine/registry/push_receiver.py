@@ -25,12 +25,12 @@ _LARGEST_MANIFEST = 16 << 20
 _TLS_GREETING = b"\x16"
 _GREETING_WAIT = 2.0
 
-Has = Callable[[str], bool]
-Take = Callable[[str, int, Iterator[bytes]], None]
+HasBlob = Callable[[str], bool]
+ReceiveBlob = Callable[[str, int, Iterator[bytes]], None]
 """Gets a blob: its digest, its size in bytes, and its content. Raises ValueError or OSError where it does not come."""
 
 
-class Receiver:
+class PushReceiver:
     """What was pushed. ``port`` is on 127.0.0.1; ``failed`` holds why blobs were not taken."""
 
     def __init__(self) -> None:
@@ -48,16 +48,16 @@ class Receiver:
 
 @dataclass(frozen=True)
 class _Push:
-    has: Has
-    take: Take
-    receiver: Receiver
+    has: HasBlob
+    take: ReceiveBlob
+    receiver: PushReceiver
 
 
 @contextmanager
-def serving(has: Has, take: Take) -> Iterator[Receiver]:
+def serving(has: HasBlob, take: ReceiveBlob) -> Iterator[PushReceiver]:
     """Takes a push while the block runs: the engine is told that blobs are there that it ``has``, and ``take`` gets the
     others, from several threads at once."""
-    receiver = Receiver()
+    receiver = PushReceiver()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, _Push(has, take, receiver)))
     server.daemon_threads = True
     receiver.port = server.server_address[1]

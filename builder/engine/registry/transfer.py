@@ -30,7 +30,7 @@ _DIGEST = re.compile(r"digest: (sha256:[0-9a-f]{64}) size: ")
 
 
 @dataclass(frozen=True)
-class Amount:
+class LayerProgress:
     """How far a transfer is: bytes of the layers that move (those that are there already do not), and whether the
     engine is past them and unpacks."""
 
@@ -40,14 +40,14 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Moved:
+class PulledLayers:
     """What an engine lacked and got: layers, and the bytes of those large enough that it said how far it was."""
 
     layers: int
     bytes: int
 
 
-OnAmount = Callable[[Amount], None]
+OnLayerProgress = Callable[[LayerProgress], None]
 
 
 @dataclass
@@ -69,7 +69,7 @@ class _Layers:
             self.news_at = time.monotonic()
         return time.monotonic() - self.news_at > IDLE
 
-    def amount(self, said: Mapping[str, Any]) -> Amount | None:
+    def amount(self, said: Mapping[str, Any]) -> LayerProgress | None:
         word, layer, detail = said.get("status"), said.get("id", ""), said.get("progressDetail") or {}
         if word == "Pulling fs layer":
             self.lacking.add(layer)
@@ -77,13 +77,13 @@ class _Layers:
             self.known[layer] = (int(detail.get("current") or 0), int(detail["total"]))
         elif word != "Extracting":
             return None
-        return Amount(*self.sums(), unpacking=word == "Extracting")
+        return LayerProgress(*self.sums(), unpacking=word == "Extracting")
 
     def sums(self) -> tuple[int, int]:
         return sum(now for now, _ in self.known.values()), sum(total for _, total in self.known.values())
 
 
-def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_amount: OnAmount) -> str:
+def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_amount: OnLayerProgress) -> str:
     """Pushes the image that the engine has under this reference; returns the digest that the registry now has there.
 
     Raises TransferError where the registry did not take all of it: what it took is there for the next try.
@@ -93,16 +93,23 @@ def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_amount
     return _follow(endpoint, path, {"tag": tag}, login, on_amount, f"{reference} was not pushed").digest
 
 
-def pull(endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnAmount) -> Moved:
+def pull(
+    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnLayerProgress
+) -> PulledLayers:
     """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns what the engine
     lacked. Raises TransferError where not all of it came, or something else than its digests say."""
     query = {"fromImage": repository, "tag": version}
     layers = _follow(endpoint, "/images/create", query, login, on_amount, f"{repository} was not pulled")
-    return Moved(len(layers.lacking), layers.sums()[1])
+    return PulledLayers(len(layers.lacking), layers.sums()[1])
 
 
 def _follow(
-    endpoint: Endpoint, path: str, query: Mapping[str, str], login: Mapping[str, str], on_amount: OnAmount, failed: str
+    endpoint: Endpoint,
+    path: str,
+    query: Mapping[str, str],
+    login: Mapping[str, str],
+    on_amount: OnLayerProgress,
+    failed: str,
 ) -> _Layers:
     layers = _Layers()
     where = f"{failed} ({endpoint.origin})"

@@ -16,7 +16,7 @@ import pytest
 
 from builder.engine import images
 from builder.engine.buildkit import bake
-from builder.engine.buildkit.bake import Baked, Material, Secret
+from builder.engine.buildkit.bake import BakeResult, Material, Secret
 from builder.engine.buildkit.progress import Event, StepFinished, StepOutput, StepStarted
 from builder.engine.client.endpoint import Endpoint
 from builder.errors import BuildFailedError, EngineError
@@ -112,7 +112,7 @@ def test_a_chain_of_targets_and_several_results(endpoint: Endpoint, repository: 
     }
     (tmp_path / "build" / "bake.json").write_text(json.dumps({"target": targets}))
 
-    def run(names: dict[str, str]) -> dict[str, Baked]:
+    def run(names: dict[str, str]) -> dict[str, BakeResult]:
         return bake.bake_targets(
             endpoint,
             tmp_path / "build",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.engine.buildkit.failure import failure
-from builder.engine.buildkit.log import Log
-from builder.engine.buildkit.progress import Progress
+from builder.engine.buildkit.log import BuildLog
+from builder.engine.buildkit.progress import BuildProgress
 from builder.engine.client.endpoint import Endpoint
 from builder.errors import BuilderError, BuildFailedError, EngineError, TreeGoneError
 from tests.engine.client.test_api import answering, serving
@@ -30,7 +30,7 @@ def alive(tmp_path: Path) -> Iterator[Endpoint]:
 
 
 def judged(endpoint: Endpoint, lines: list[str], code: int = 1) -> BuilderError:
-    progress, log, rest = Progress(), Log(io.StringIO()), []
+    progress, log, rest = BuildProgress(), BuildLog(io.StringIO()), []
     for line in lines:
         if line.startswith("{"):
             for event in progress.feed(json.loads(line)):

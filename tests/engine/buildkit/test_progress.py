@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from builder.engine.buildkit.progress import (
+    BuildProgress,
+    BuildStep,
     Event,
-    Progress,
-    Step,
-    StepAmount,
     StepFinished,
     StepOutput,
+    StepProgress,
     StepStarted,
     is_internal,
     title,
@@ -23,14 +23,14 @@ from builder.engine.buildkit.progress import (
 RECORDINGS = Path(__file__).parent / "recordings"
 
 
-def replay(name: str) -> tuple[Progress, list[Event]]:
-    progress = Progress()
+def replay(name: str) -> tuple[BuildProgress, list[Event]]:
+    progress = BuildProgress()
     lines = (RECORDINGS / f"{name}.jsonl").read_text().splitlines()
     messages = [json.loads(line) for line in lines if line.startswith("{")]
     return progress, [event for message in messages for event in progress.feed(message)]
 
 
-def steps(progress: Progress) -> dict[str, Step]:
+def steps(progress: BuildProgress) -> dict[str, BuildStep]:
     return {step.name: step for step in progress.steps.values() if not step.internal}
 
 
@@ -47,7 +47,7 @@ def test_a_build_from_the_beginning() -> None:
     assert 0 < run.seconds < 60
     assert run.exit_code is None
     assert not any(step.error for step in progress.steps.values())
-    assert {type(event) for event in events} == {StepStarted, StepOutput, StepAmount, StepFinished}
+    assert {type(event) for event in events} == {StepStarted, StepOutput, StepProgress, StepFinished}
 
 
 def test_every_step_starts_once_and_before_it_ends() -> None:
@@ -122,13 +122,13 @@ def test_steps_of_a_person(text: str) -> None:
 
 def test_amounts() -> None:
     _, events = replay("fresh")
-    amounts = [event for event in events if isinstance(event, StepAmount) and event.what == "transferring context:"]
+    amounts = [event for event in events if isinstance(event, StepProgress) and event.what == "transferring context:"]
     assert amounts[-1].done
     assert amounts[-1].current > 300_000
 
 
 def test_a_character_cut_in_two() -> None:
-    progress = Progress()
+    progress = BuildProgress()
     halves = ("w7w=", "w6U=")  # b"\xc3\xbc", b"\xc3\xa5"
     cut = [{"vertex": "v", "stream": 1, "data": data} for data in ("w2E=", "ww==", "vA==", *halves)]
     assert "".join(event.text for event in progress.feed({"logs": cut}) if isinstance(event, StepOutput)) == "�aüüå"
@@ -137,7 +137,7 @@ def test_a_character_cut_in_two() -> None:
 
 
 def test_a_step_that_starts_again_counts_both_times() -> None:
-    progress = Progress()
+    progress = BuildProgress()
     first = {
         "digest": "a",
         "name": "[1/1] FROM x",
@@ -151,7 +151,7 @@ def test_a_step_that_starts_again_counts_both_times() -> None:
 
 
 def test_what_is_not_known_is_ignored() -> None:
-    progress = Progress()
+    progress = BuildProgress()
     assert list(progress.feed({"warnings": [{"short": "eA=="}], "vertexes": None, "more": 1})) == []
     assert list(progress.feed({"vertexes": [{"digest": "a", "name": "not yet begun"}]})) == []
     assert progress.steps == {}

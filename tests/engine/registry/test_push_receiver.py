@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.engine.registry import push_receiver
-from builder.engine.registry.push_receiver import Receiver
+from builder.engine.registry.push_receiver import PushReceiver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def taken() -> dict[str, bytes]:
 
 
 @pytest.fixture
-def receiver(taken: dict[str, bytes]) -> Iterator[Receiver]:
+def receiver(taken: dict[str, bytes]) -> Iterator[PushReceiver]:
     def take(digest: str, size: int, pieces: Iterator[bytes]) -> None:
         content = b"".join(pieces)
         if f"sha256:{sha256(content).hexdigest()}" != digest:
@@ -38,7 +38,7 @@ def receiver(taken: dict[str, bytes]) -> Iterator[Receiver]:
         yield found
 
 
-def ask(receiver: Receiver, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
+def ask(receiver: PushReceiver, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", receiver.port, timeout=10)
     try:
         connection.request(method, path, body=body, headers={name.replace("_", "-"): h for name, h in headers.items()})
@@ -48,7 +48,7 @@ def ask(receiver: Receiver, method: str, path: str, body: bytes | None = None, *
         connection.close()
 
 
-def test_a_push_as_the_specification_has_it(receiver: Receiver, taken: dict[str, bytes]) -> None:
+def test_a_push_as_the_specification_has_it(receiver: PushReceiver, taken: dict[str, bytes]) -> None:
     assert ask(receiver, "GET", "/v2/")[0] == 200
     assert ask(receiver, "HEAD", f"/v2/a/b/blobs/{KNOWN}")[0] == 200
     assert ask(receiver, "HEAD", f"/v2/a/b/blobs/{DIGEST}")[0] == 404
@@ -64,7 +64,7 @@ def test_a_push_as_the_specification_has_it(receiver: Receiver, taken: dict[str,
         receiver.get(KNOWN)
 
 
-def test_the_connection_stays_after_what_was_taken(receiver: Receiver) -> None:
+def test_the_connection_stays_after_what_was_taken(receiver: PushReceiver) -> None:
     """Go fails a request whose connection ends before it has seen the end of what it sends itself."""
     connection = http.client.HTTPConnection("127.0.0.1", receiver.port, timeout=10)
     try:
@@ -81,12 +81,12 @@ def test_the_connection_stays_after_what_was_taken(receiver: Receiver) -> None:
         connection.close()
 
 
-def test_a_blob_that_is_not_taken_fails_the_push(receiver: Receiver) -> None:
+def test_a_blob_that_is_not_taken_fails_the_push(receiver: PushReceiver) -> None:
     assert ask(receiver, "PUT", f"/v2/a/blobs/uploads/1?digest={DIGEST}", b"other")[0] == 500
     assert [str(error) for error in receiver.failed] == [f"{DIGEST} is another"]
 
 
-def test_a_blob_that_breaks_off_fails_the_push(receiver: Receiver, taken: dict[str, bytes]) -> None:
+def test_a_blob_that_breaks_off_fails_the_push(receiver: PushReceiver, taken: dict[str, bytes]) -> None:
     with socket.create_connection(("127.0.0.1", receiver.port), timeout=10) as connection:
         head = f"PUT /v2/a/blobs/uploads/1?digest={DIGEST} HTTP/1.1\r\nContent-Length: 99\r\n\r\n"
         connection.sendall(head.encode() + b"half")
@@ -105,16 +105,16 @@ def test_a_blob_that_breaks_off_fails_the_push(receiver: Receiver, taken: dict[s
         ("PATCH", "/v2/a/blobs/uploads/1", 501),
     ],
 )
-def test_anything_else_is_refused(receiver: Receiver, method: str, path: str, status: int) -> None:
+def test_anything_else_is_refused(receiver: PushReceiver, method: str, path: str, status: int) -> None:
     assert ask(receiver, method, path, b"x" if method == "PUT" else None)[0] == status
 
 
-def test_a_blob_of_unknown_length_is_refused(receiver: Receiver) -> None:
+def test_a_blob_of_unknown_length_is_refused(receiver: PushReceiver) -> None:
     status = ask(receiver, "PUT", f"/v2/a/blobs/uploads/1?digest={DIGEST}", None, Content_Length="many")[0]
     assert status == 411
 
 
-def test_a_greeting_of_tls_is_answered_at_once(receiver: Receiver) -> None:
+def test_a_greeting_of_tls_is_answered_at_once(receiver: PushReceiver) -> None:
     with socket.create_connection(("127.0.0.1", receiver.port), timeout=10) as connection:
         connection.sendall(b"\x16\x03\x01\x02\x00\x01")
         answer = b"".join(iter(lambda: connection.recv(100), b""))
