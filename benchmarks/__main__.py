@@ -69,7 +69,7 @@ def _write(head: str, part: str, text: str) -> None:
 
 
 def _head(endpoint: Endpoint, runs: int) -> str:
-    found = versions.usable(endpoint)
+    found = versions.require_supported(endpoint)
     engine = f"engine {found.engine} ({found.store} store), buildx {found.buildx}"
     version = importlib.metadata.version("builder")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30

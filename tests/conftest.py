@@ -40,7 +40,7 @@ def endpoint() -> Iterator[Endpoint]:
     """The engine that answers here, or one that is started for these tests and stopped after them; with the base."""
     started = False
     try:
-        versions.usable(endpoints.find(os.environ))
+        versions.require_supported(endpoints.find(os.environ))
     except EngineError:
         subprocess.run([SCRIPTS / "engine", "up"], check=True)
         started = True

@@ -33,7 +33,7 @@ def built(
 ) -> Iterator[Again]:
     """Builds ``builds/REPOSITORY/NUMBER`` once more; the image is gone when the block ends, unless it was given another
     name. Steps that BuildKit's cache still has are not done again. ``attest`` as for `baking.bake`. That the engine can
-    build (`versions.usable`) is asked by the caller, once.
+    build (`versions.require_supported`) is asked by the caller, once.
 
     Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
     """

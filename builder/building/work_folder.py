@@ -115,5 +115,5 @@ def _discard(endpoint: Endpoint, work: Work) -> None:
     containers.remove_labelled(endpoint, f"{LABEL}={work.name}")
     images.remove(endpoint, work.tag)
     if work.also.exists():
-        images.untag(endpoint, work.also.read_text(encoding="utf-8"))
+        images.remove_extra_tag(endpoint, work.also.read_text(encoding="utf-8"))
     shutil.rmtree(work.folder, ignore_errors=True)

@@ -54,7 +54,7 @@ def run(workspace: Workspace, wanted: Sequence[Prepared], through: str | None = 
     images yielded before.
     """
     started = time.monotonic()
-    host = versions.usable(workspace.engine).platform
+    host = versions.require_supported(workspace.engine).platform
     work_folder.remove_stale(workspace)
     remote_builder.require_reachable_bases(workspace.engine, (prepared.plan for prepared in wanted))
     for prepared in wanted:

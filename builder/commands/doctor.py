@@ -65,7 +65,7 @@ def run(project: Project, environ: Mapping[str, str], driver: Path = NVIDIA_DRIV
 
 
 def _engine(endpoint: Endpoint, driver: Path) -> Iterator[Finding]:
-    found = versions.usable(endpoint)
+    found = versions.require_supported(endpoint)
     yield Finding("engine", "ok", f"Docker {found.engine} on {found.platform} at {endpoint.host} ({endpoint.origin})")
     yield Finding("buildx", "ok", f"buildx {found.buildx}")
     if found.store == "containerd":

@@ -175,7 +175,7 @@ def _pushed(
 
 
 def _push(
-    endpoint: Endpoint, job: Work, name: ImageName, receiver: PushReceiver, on_amount: Callable[[LayerProgress], None]
+    endpoint: Endpoint, job: Work, name: ImageName, receiver: PushReceiver, on_progress: Callable[[LayerProgress], None]
 ) -> Descriptor:
     details = images.inspect(endpoint, str(name))
     with tunnel.to_loopback(endpoint, receiver.port) as port:
@@ -183,7 +183,7 @@ def _push(
         reference = f"{place.repository(name)}:{name.number}"
         job.also.write_text(reference, encoding="utf-8")
         try:
-            registry.push_as(endpoint, place, name, str(name), reference, on_amount)
+            registry.push_as(endpoint, place, name, str(name), reference, on_progress)
         except TransferError:
             if receiver.failed:
                 raise receiver.failed[0] from None

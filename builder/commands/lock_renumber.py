@@ -135,7 +135,7 @@ def _retag(endpoint: Endpoint, lock: Lock) -> tuple[ImageName, ...]:
             wrong = _held_wrongly(lock, repository, image.fingerprint, content)
             if str(name) not in content and not image.pruned and wrong:
                 images.tag(endpoint, str(wrong), str(name))
-                images.untag(endpoint, str(wrong))
+                images.remove_extra_tag(endpoint, str(wrong))
                 moved.append(name)
     return tuple(moved)
 

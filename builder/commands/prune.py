@@ -91,7 +91,7 @@ def plan(workspace: Workspace, wish: retention.Wish, now: datetime) -> Pruning:
     """What would go and what stays; nothing is changed. Raises EngineError where no engine answers."""
     lock = reading.of(workspace.project)
     states, tags = status.states(workspace, lock)
-    every = {image.id: image for image in disk.every_image(workspace.engine)}
+    every = {image.id: image for image in disk.all_images(workspace.engine)}
     # A number that was pruned and came back (a container held it, or somebody pulled it) is there as well.
     numbered = {name: every[tags[str(name)]] for name, state in states.items() if state == "present"}
     nameless = orphans.nameless(workspace.engine, lock, every)

@@ -53,7 +53,7 @@ def run_attested(workspace: Workspace, texts: tuple[str, ...], kinds: AbstractSe
     TransferError where BuildKit makes other content of the same inputs by now.
     """
     lock, place, wanted = _wanted(workspace.project, texts)
-    if versions.usable(workspace.engine).store == "classic":
+    if versions.require_supported(workspace.engine).store == "classic":
         raise EngineError(
             "the engine's image store holds no attestations",
             hint="turn on the containerd image store: https://docs.docker.com/engine/storage/containerd/",
@@ -74,13 +74,13 @@ def _attested(
 ) -> Done:
     recorded = lock.images[name.repository].numbers[name.number]
     digest = registry.its_digest(workspace.engine, place, name, recorded)
-    has = attestations.found(workspace.engine, f"{place.repository(name)}@{digest}") if digest else frozenset()
+    has = attestations.attached(workspace.engine, f"{place.repository(name)}@{digest}") if digest else frozenset()
     if digest and kinds <= has:
         pushed = registry.Pushed(digest, already=True)
         return _finished(workspace, place, lock, name, str(name), pushed)
     # The steps are in the cache of what built it. What is attested already is made once more: one index holds all.
     instance = replace(workspace.engine, instance=recorded.builder or endpoints.OWN_BUILDER)
-    asked = attestations.asked(kinds | has, configuration.load(workspace.project).scanner)
+    asked = attestations.bake_options(kinds | has, configuration.load(workspace.project).scanner)
     try:
         with rebuild.built(replace(workspace, engine=instance), name, recorded, asked) as built:
             if built.fingerprint != recorded.fingerprint:

@@ -67,7 +67,7 @@ def state(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedI
 
 
 def push(
-    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, on_amount: OnLayerProgress
+    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, on_progress: OnLayerProgress
 ) -> Pushed:
     """Brings a number into the registry, where it is not there yet.
 
@@ -77,7 +77,7 @@ def push(
     if digest := its_digest(endpoint, place, name, recorded):
         return Pushed(digest, already=True)
     require(endpoint, name, recorded)
-    return Pushed(put(endpoint, place, name, recorded, str(name), on_amount), already=False)
+    return Pushed(put(endpoint, place, name, recorded, str(name), on_progress), already=False)
 
 
 def its_digest(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage) -> str | None:
@@ -94,7 +94,12 @@ def its_digest(endpoint: Endpoint, place: Place, name: ImageName, recorded: Numb
 
 
 def put(
-    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, source: str, on_amount: OnLayerProgress
+    endpoint: Endpoint,
+    place: Place,
+    name: ImageName,
+    recorded: NumberedImage,
+    source: str,
+    on_progress: OnLayerProgress,
 ) -> str:
     """Pushes the engine's image ``source``, which has the content of a number, and gives it the number's tag; returns
     its digest there.
@@ -102,10 +107,10 @@ def put(
     A registry knows no "put this tag where there is none". So all layers move first, under another tag; the number's is
     looked at again right before it is set, and right after. Raises TransferError where somebody else was faster.
     """
-    _upload(endpoint, place, name, source, on_amount)
+    _upload(endpoint, place, name, source, on_progress)
     its_digest(endpoint, place, name, recorded)
     reference = f"{place.repository(name)}:{name.number}"
-    digest = push_as(endpoint, place, name, source, reference, on_amount)
+    digest = push_as(endpoint, place, name, source, reference, on_progress)
     there = engine_registry.digest(endpoint, reference)
     if there is None:
         raise TransferError(f"{reference} was pushed, and the registry does not have it")
@@ -117,9 +122,9 @@ def put(
     return digest
 
 
-def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_amount: OnLayerProgress) -> None:
+def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_progress: OnLayerProgress) -> None:
     try:
-        push_as(endpoint, place, name, source, f"{place.repository(name)}:{_ARRIVING}", on_amount)
+        push_as(endpoint, place, name, source, f"{place.repository(name)}:{_ARRIVING}", on_progress)
     except TransferError as error:
         # A registry that lets no tag be moved refuses the second image under this one, and guards the numbers itself.
         if "immutable" not in error.message.lower():
@@ -127,7 +132,7 @@ def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_a
 
 
 def set_latest(
-    endpoint: Endpoint, place: Place, name: ImageName, source: str, digest: str, on_amount: OnLayerProgress
+    endpoint: Endpoint, place: Place, name: ImageName, source: str, digest: str, on_progress: OnLayerProgress
 ) -> bool:
     """Makes the registry's ``latest`` mean a number that is there as ``digest``, by pushing the engine's image
     ``source`` of the same content; False where it does, or where this engine has no such image."""
@@ -135,18 +140,23 @@ def set_latest(
     before = engine_registry.digest(endpoint, reference)
     if before == digest or images.inspect(endpoint, source) is None:
         return False
-    return push_as(endpoint, place, name, source, reference, on_amount) != before
+    return push_as(endpoint, place, name, source, reference, on_progress) != before
 
 
 def fetch(
-    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, version: str, on_amount: OnLayerProgress
+    endpoint: Endpoint,
+    place: Place,
+    name: ImageName,
+    recorded: NumberedImage,
+    version: str,
+    on_progress: OnLayerProgress,
 ) -> PulledLayers:
     """Gets a number into an engine from the registry, where it is called ``version`` (a digest, or the number); returns
     what the engine lacked. The number's tag is set last, when the content is what images.lock records.
 
     Raises TransferError where it did not come, ImageStateError where something else came.
     """
-    with _pulled(endpoint, place.repository(name), version, place.login(name), on_amount) as (pulled, moved):
+    with _pulled(endpoint, place.repository(name), version, place.login(name), on_progress) as (pulled, moved):
         details = images.inspect(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
             raise ImageStateError(
@@ -157,21 +167,21 @@ def fetch(
     return moved
 
 
-def bring(endpoint: Endpoint, repository: str, digest: str, tag: str, on_amount: OnLayerProgress) -> None:
+def bring(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:
     """Gets what a builder pushed to ``repository`` (``HOST/NAME``) by its digest into an engine, as ``tag``.
 
     Raises TransferError where it did not come.
     """
-    with _pulled(endpoint, repository, digest, credentials.headers(repository), on_amount) as (pulled, _):
+    with _pulled(endpoint, repository, digest, credentials.headers(repository), on_progress) as (pulled, _):
         images.tag(endpoint, pulled, tag)
 
 
 @contextmanager
 def _pulled(
-    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnLayerProgress
+    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_progress: OnLayerProgress
 ) -> Iterator[tuple[str, PulledLayers]]:
     """What the engine calls it while the block runs, and what it lacked."""
-    moved = transfer.pull(endpoint, repository, version, login, on_amount)
+    moved = transfer.pull(endpoint, repository, version, login, on_progress)
     pulled = f"{repository}{'@' if version.startswith('sha256:') else ':'}{version}"
     try:
         yield pulled, moved
@@ -196,12 +206,12 @@ def require(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> Non
 
 
 def push_as(
-    endpoint: Endpoint, place: Place, name: ImageName, source: str, reference: str, on_amount: OnLayerProgress
+    endpoint: Endpoint, place: Place, name: ImageName, source: str, reference: str, on_progress: OnLayerProgress
 ) -> str:
     """Pushes under a name that the image has for so long only: `docker image ls` is not to show every image twice."""
     images.tag(endpoint, source, reference)
     try:
-        return transfer.push(endpoint, reference, place.login(name), on_amount)
+        return transfer.push(endpoint, reference, place.login(name), on_progress)
     finally:
         with suppress(BuilderError):
-            images.untag(endpoint, reference)
+            images.remove_extra_tag(endpoint, reference)

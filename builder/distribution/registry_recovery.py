@@ -70,11 +70,11 @@ def _remote(endpoint: Endpoint, place: Place, name: ImageName) -> Remote | str |
         if digest is None:
             return None
         exactly = f"{place.repository(name)}@{digest}"
-        found = manifests.contents(endpoint, exactly)
+        found = manifests.platform_images(endpoint, exactly)
         if len(found) != 1:
             said = ", ".join(one.platform for one in found)
             return f"{reference} holds images for several platforms ({said}): not recovered"
-        return Remote(reference, digest, found[0], manifests.packed_size(endpoint, exactly))
+        return Remote(reference, digest, found[0], manifests.compressed_size(endpoint, exactly))
     except (TransferError, SourceError) as error:
         return f"{reference} could not be read: {error.message}"
 

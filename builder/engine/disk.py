@@ -31,7 +31,7 @@ _NO_LAYER = re.compile(
 )
 
 
-def every_image(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
+def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
     """All images of the engine, those too that have no name."""
     found = request(endpoint, "GET", "/images/json", timeout=_LISTING_WAIT) or []
     with ThreadPoolExecutor(max_workers=4) as pool:
@@ -39,7 +39,7 @@ def every_image(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
         return tuple(image for image in inspected if image is not None)
 
 
-def nameless(endpoint: Endpoint, label: str) -> frozenset[str]:
+def dangling(endpoint: Endpoint, label: str) -> frozenset[str]:
     """The ids of the images that have this label (``key`` or ``key=value``) and no name."""
     filters = json.dumps({"dangling": ["true"], "label": [label]})
     found = request(endpoint, "GET", "/images/json", query={"filters": filters}, timeout=_LISTING_WAIT) or []

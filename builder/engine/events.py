@@ -44,7 +44,7 @@ class EngineEvent:
         return self.marker.id
 
 
-def happened(endpoint: Endpoint, since: EventMarker | None) -> list[EngineEvent] | None:
+def list_since(endpoint: Endpoint, since: EventMarker | None) -> list[EngineEvent] | None:
     """The events after ``since``, oldest first; None where the record no longer reaches back to it.
 
     Without ``since``: all that the engine still knows.

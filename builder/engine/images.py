@@ -88,7 +88,7 @@ def inspect(endpoint: Endpoint, reference: str) -> ImageDetails | None:
         if error.is_not_found:
             return None
         raise
-    return details(said)
+    return parse_details(said)
 
 
 def last_tagged(endpoint: Endpoint, name: str) -> str:
@@ -98,7 +98,7 @@ def last_tagged(endpoint: Endpoint, name: str) -> str:
     return stamp if stamp.endswith("Z") and not stamp.startswith("0001") else ""
 
 
-def details(said: Mapping[str, Any]) -> ImageDetails:
+def parse_details(said: Mapping[str, Any]) -> ImageDetails:
     """The engine's description of an image, as its API writes it, in this program's form."""
     config = said.get("Config") or {}
     return ImageDetails(
@@ -163,7 +163,7 @@ def tag(endpoint: Endpoint, image: str, name: str) -> None:
         raise ImageStateError(f"the engine has no image {image}") from None
 
 
-def untag(endpoint: Endpoint, name: str) -> bool:
+def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
     """Removes a name from an image that has others, and says whether it did.
 
     False, with nothing done, where no image has the name, and where it is the image's last one: without it the image

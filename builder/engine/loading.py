@@ -25,7 +25,7 @@ IDLE = 3600.0
 def load(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
     """Loads the archive that ``pieces`` of ``size`` bytes together make. Raises TransferError where the engine does not
     take it, and whatever ``pieces`` do: nothing has got a name then."""
-    status, body = transport.sending(endpoint, "/images/load?quiet=1", size, pieces, "application/x-tar", IDLE)
+    status, body = transport.upload(endpoint, "/images/load?quiet=1", size, pieces, "application/x-tar", IDLE)
     said = _complaint(body)
     if status < 400 and not said:
         return

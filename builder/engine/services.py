@@ -142,7 +142,7 @@ def _lines(
     asked = {**query, "stdout": 1, "stderr": 1, "timestamps": 1, "tail": "all" if tail is None else tail}
     if after:
         asked["since"] = _timestamp(after)
-    for content in stream_demux.contents(stream(endpoint, f"/containers/{container}/logs", query=asked)):
+    for content in stream_demux.payloads(stream(endpoint, f"/containers/{container}/logs", query=asked)):
         written, _, text = content.decode(errors="replace").partition(" ")
         # `since` takes the moment itself in; two lines never have the same one.
         if written != after:

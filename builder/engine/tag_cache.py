@@ -37,10 +37,10 @@ def tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str,
         return images.tags(endpoint, wanted)
     known = cache_file.load(path).get(_SECTION, {})
     marker = _marker(known, endpoint, wanted)
-    recent = events.happened(endpoint, marker) if marker else None
+    recent = events.list_since(endpoint, marker) if marker else None
     if marker is None or recent is None:
         # The marker is taken before the listing: what happens during the listing is then not lost.
-        last = events.latest(events.happened(endpoint, None) or [])
+        last = events.latest(events.list_since(endpoint, None) or [])
         return _keep(path, endpoint, wanted, last, images.tags(endpoint, wanted))
     last = events.latest(recent, marker)
     found: dict[str, str] = known["tags"]

@@ -26,7 +26,7 @@ def nameless(endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails]) 
     recorded = {
         image.fingerprint for held in lock.images.values() for image in held.numbers.values() if not image.pruned
     }
-    found = {id_: every[id_] for id_ in disk.nameless(endpoint, labels.INPUT_HASH) if id_ in every}
+    found = {id_: every[id_] for id_ in disk.dangling(endpoint, labels.INPUT_HASH) if id_ in every}
     return {
         id_: image
         for id_, image in found.items()

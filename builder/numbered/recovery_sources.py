@@ -105,7 +105,7 @@ def _labels(name: ImageName, details: ImageDetails) -> labels.Said | None:
 
 def _tagged(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
     """The images in the engine that have a number as their tag."""
-    for details in disk.every_image(endpoint):
+    for details in disk.all_images(endpoint):
         for tag in details.tags:
             repository, number = images.split(tag)
             if NUMBER.fullmatch(number):

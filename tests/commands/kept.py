@@ -92,7 +92,7 @@ def killed_before_latest(project: Project, endpoint: Endpoint, repository: str, 
     engine_id = images.tags(endpoint, [repository])[f"{repository}:{number}"]
     noted = {"repository": repository, "number": number, "engine_id": engine_id}
     projects.write(project.journal / f"{repository}.json", json.dumps(noted))
-    images.untag(endpoint, f"{repository}:latest")
+    images.remove_extra_tag(endpoint, f"{repository}:latest")
     projects.write(project.work / f"{repository}-1/build/Dockerfile", "")
     images.tag(endpoint, engine_id, f"builder-work:{repository}-1")
 

@@ -59,7 +59,7 @@ def recorded(project: Project, repository: str) -> NumberedImage:
 
 def attested(endpoint: Endpoint, reference: str, form: str) -> dict[str, Any]:
     """What buildx reads out of the attestations of ``reference``."""
-    found: dict[str, Any] = engine_registry.inspected(endpoint, reference, "--format", form)
+    found: dict[str, Any] = engine_registry.imagetools_inspect(endpoint, reference, "--format", form)
     return found
 
 
@@ -82,7 +82,7 @@ def test_they_lie_beside_the_image_and_its_content_stays(
         assert engine_registry.digest(endpoint, f"{reference}:{tag}") == after.digest
     assert engine_registry.fingerprint(endpoint, f"{reference}:1", before.platform) == before.fingerprint
 
-    assert attestations.found(endpoint, f"{reference}:1") == {"sbom", "provenance"}
+    assert attestations.attached(endpoint, f"{reference}:1") == {"sbom", "provenance"}
     base = engine_registry.digest(endpoint, f"{registry.address}/base:1")
     assert base in materials(endpoint, f"{reference}:1")
     packages = attested(endpoint, f"{reference}:1", "{{json .SBOM}}")["SPDX"]["packages"]
@@ -98,15 +98,15 @@ def test_what_the_engine_can_do_is_asked_once(
     small: Project, built: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    usable = versions.usable
+    usable = versions.require_supported
 
     def counted(one: Endpoint) -> versions.Versions:
         asked.append(one.host)
         return usable(one)
 
-    monkeypatch.setattr(versions, "usable", counted)
+    monkeypatch.setattr(versions, "require_supported", counted)
     (done,) = push.run_attested(workspace(small, endpoint, environ=os.environ), (f"{built}:1",), {"provenance"})
-    assert attestations.found(endpoint, done.reference) == {"provenance"}
+    assert attestations.attached(endpoint, done.reference) == {"provenance"}
     assert asked == [endpoint.host]
 
 
@@ -118,12 +118,12 @@ def test_what_is_there_is_not_made_twice_and_what_is_added_keeps_it(
     builder("push", f"{built}:1", "--provenance")
     reference, first = f"{registry.address}/{built}:1", recorded(small, built).digest
     assert first != plain
-    assert attestations.found(endpoint, reference) == {"provenance"}
+    assert attestations.attached(endpoint, reference) == {"provenance"}
     for again in (["--provenance"], []):
         assert "is there already" in builder("push", f"{built}:1", *again).stdout
         assert engine_registry.digest(endpoint, reference) == first == recorded(small, built).digest
     builder("push", f"{built}:1", "--sbom")
-    assert attestations.found(endpoint, reference) == {"sbom", "provenance"}
+    assert attestations.attached(endpoint, reference) == {"sbom", "provenance"}
     assert engine_registry.digest(endpoint, f"{registry.address}/{built}:latest") == recorded(small, built).digest
 
 

@@ -100,7 +100,7 @@ def test_a_later_number_with_the_same_inputs_may_come_back(
     found = images.inspect(endpoint, f"{repository}:2")
     assert found is not None
     images.tag(endpoint, f"{repository}:2", f"{repository}:elsewhere")
-    images.untag(endpoint, f"{repository}:2")
+    images.remove_extra_tag(endpoint, f"{repository}:2")
     assert build("chat").startswith(f"(thought) {remembered}")
     assert build("chat").startswith(f"(thought) {remembered}")
     images.tag(endpoint, f"{repository}:elsewhere", f"{repository}:2")

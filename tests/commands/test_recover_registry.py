@@ -182,7 +182,7 @@ def test_images_of_others_in_the_registry_are_left_alone(
     try:
         transfer.push(endpoint, reference, {}, lambda _: None)
     finally:
-        images.untag(endpoint, reference)
+        images.remove_extra_tag(endpoint, reference)
     lose(pushed, builds=True)
     remove_all(endpoint, repository)
     said = document(builder)

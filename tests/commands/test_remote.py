@@ -131,7 +131,7 @@ def test_what_was_built_elsewhere_is_attested_there(
     before = reading.read(small.lock).images[repository].numbers[1]
     builder("push", f"{repository}:1", "--sbom", "--provenance")
     reference = f"{registry.address}/{repository}:1"
-    assert attestations.found(endpoint, reference) == {"sbom", "provenance"}
+    assert attestations.attached(endpoint, reference) == {"sbom", "provenance"}
     assert engine_registry.fingerprint(endpoint, reference, before.platform) == before.fingerprint
 
 

@@ -275,11 +275,11 @@ def test_an_image_that_is_not_the_recorded_one_is_refused(
         if why == "moved":
             images.tag(endpoint, f"{name.repository}:1", str(name))
         else:
-            images.untag(endpoint, str(name))
+            images.remove_extra_tag(endpoint, str(name))
         done = builder("run", "chat", code=7)
     finally:
         images.tag(endpoint, kept.id, str(name))
-        images.untag(endpoint, f"{name.repository}:kept")
+        images.remove_extra_tag(endpoint, f"{name.repository}:kept")
     assert f"{name} is " in done.stderr
     assert "nothing was started" in done.stderr
     assert f"`builder rebuild {name}`" in done.stderr

@@ -147,7 +147,7 @@ def test_every_node_has_the_same_content_or_nothing_is_started(
         if why == "moved":
             images.tag(second, f"{cluster.repository}:1", name)
         else:
-            images.untag(second, name)
+            images.remove_extra_tag(second, name)
         done = builder("run", "chat", "--node", "one", "--node", "two", code=7)
     finally:
         images.tag(second, f"{cluster.repository}:kept", name)

@@ -96,6 +96,6 @@ def test_doctor_looks_at_gpu_logs_and_proxies(small: Project, tmp_path: Path) ->
     assert ".builder/logs/20261120-100000-x.log" in found["build logs"].said
     driver.touch()
     gpu = next(finding for finding in doctor.run(small, environ, driver) if finding.subject == "GPU")
-    engine = versions.usable(endpoints.find(os.environ))
+    engine = versions.require_supported(endpoints.find(os.environ))
     assert gpu.verdict == ("ok" if engine.nvidia else "error")
     assert engine.nvidia or "nvidia-ctk runtime configure" in gpu.remedy

@@ -57,7 +57,7 @@ def test_an_image_that_is_gone_or_another_one_fails(
     builder("mark", f"{repository}:2", "bad")
     builder("promote", f"{repository}:2")
     assert found(builder, 0) == []
-    images.untag(endpoint, f"{repository}:latest")
+    images.remove_extra_tag(endpoint, f"{repository}:latest")
     assert found(builder, 7) == [("moved", f"{repository}:latest")]
     builder("promote", f"{repository}:2")
     builder("mark", f"{repository}:2", "untested")
@@ -73,7 +73,7 @@ def test_an_image_that_is_gone_or_another_one_fails(
     small.lock.write_bytes(recorded)
     images.tag(endpoint, f"{repository}:2", f"{repository}:1")
     assert found(builder, 7) == [("moved", f"{repository}:1")]
-    images.untag(endpoint, f"{repository}:1")
+    images.remove_extra_tag(endpoint, f"{repository}:1")
     builder("rebuild", f"{repository}:1")
     assert found(builder, 0) == []
 
@@ -126,7 +126,7 @@ def test_a_mod_that_was_asked_for_beside_the_recipe_is_in_the_remedy(
     assert builder("verify").stdout == (
         f"changed  {repository}:1: a build makes another image today: mod template: changed → `{command}`\n"
     )
-    images.untag(endpoint, f"{repository}:1")
+    images.remove_extra_tag(endpoint, f"{repository}:1")
     projects.write(small.builds / repository / "1/mods/extra/run.sh", "edited\n")
     missing, edited, changed = json.loads(builder("verify", "--json", code=7).stdout)["findings"]
     rebuild = f"builder rebuild {repository}:1"

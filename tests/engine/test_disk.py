@@ -39,7 +39,7 @@ def test_a_layer_is_told_by_all_below_it(endpoint: Endpoint, name: str) -> None:
     assert set(disk.layers(one)) & set(disk.layers(two)) == {disk.layers(one)[0]}
     sizes = disk.layer_sizes(endpoint, [one, two])
     assert [sizes[layer] // 10_000 for layer in disk.layers(one)] == [2, 5, 9]
-    assert {one.id, two.id} <= {image.id for image in disk.every_image(endpoint)}
+    assert {one.id, two.id} <= {image.id for image in disk.all_images(endpoint)}
 
 
 @pytest.mark.parametrize(
@@ -82,5 +82,5 @@ def test_nameless_images_by_label(endpoint: Endpoint, name: str) -> None:
         load(endpoint, f"{name}:1", (BASE, {"a": content + name.encode()}), labels(name, 1))
         ids.append(inspected(endpoint, f"{name}:1").id)
     label = f"org.opencontainers.image.title={name}"
-    assert disk.nameless(endpoint, label) == {ids[0]}
-    assert disk.nameless(endpoint, "builder.no-such-label") == frozenset()
+    assert disk.dangling(endpoint, label) == {ids[0]}
+    assert disk.dangling(endpoint, "builder.no-such-label") == frozenset()

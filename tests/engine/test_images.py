@@ -36,7 +36,7 @@ LABEL {label}
 
 
 def recorded(name: str) -> ImageDetails:
-    return images.details(json.loads((RECORDINGS / f"image-{name}.json").read_text()))
+    return images.parse_details(json.loads((RECORDINGS / f"image-{name}.json").read_text()))
 
 
 def test_the_same_content_has_one_fingerprint_in_both_stores_and_with_attestations() -> None:
@@ -104,7 +104,7 @@ def test_what_is_about_an_image_changes_nothing() -> None:
     ],
 )
 def test_platforms(said: dict[str, str], platform: str) -> None:
-    assert images.details({"Id": "sha256:0", **said}).platform == platform
+    assert images.parse_details({"Id": "sha256:0", **said}).platform == platform
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_labels_and_attestations_leave_the_fingerprint(
     for name in names[:2]:
         build(name, DOCKERFILE.format(label=f"name={name}"), files={"content": "same"})
     # The classic image store takes no attestations.
-    provenance = "mode=max" if versions.usable(endpoint).store == "containerd" else "false"
+    provenance = "mode=max" if versions.require_supported(endpoint).store == "containerd" else "false"
     attested = [
         *endpoint.buildx,
         "build",
@@ -172,9 +172,9 @@ def test_names_come_and_go(endpoint: Endpoint, repository: str, build: Build) ->
     assert images.tags(endpoint, [repository]) == {one: first, two: second, latest: first}
     images.tag(endpoint, second, latest)
     assert images.tags(endpoint, [latest]) == {latest: second}
-    assert images.untag(endpoint, latest)
-    assert not images.untag(endpoint, two), "the last name stays"
-    assert not images.untag(endpoint, latest), "nobody has it any more"
+    assert images.remove_extra_tag(endpoint, latest)
+    assert not images.remove_extra_tag(endpoint, two), "the last name stays"
+    assert not images.remove_extra_tag(endpoint, latest), "nobody has it any more"
     assert images.tags(endpoint, [f"{repository}*"]) == {one: first, two: second}
     assert images.remove(endpoint, two)
     assert images.inspect(endpoint, second) is None

@@ -100,7 +100,7 @@ def test_every_change_is_seen(endpoint: Endpoint, repository: str, build: Build,
     images.tag(endpoint, f"{repository}:2", f"{repository}:latest")
     moved = check()
     assert moved[f"{repository}:latest"] == moved[f"{repository}:2"]
-    images.untag(endpoint, f"{repository}:latest")
+    images.remove_extra_tag(endpoint, f"{repository}:latest")
     check()
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\nLABEL n=3\n")
     rebuilt = check()
@@ -111,7 +111,7 @@ def test_every_change_is_seen(endpoint: Endpoint, repository: str, build: Build,
     try:
         assert list(check()) == [f"{repository}:1"]
     finally:
-        images.untag(endpoint, f"{repository}-2:1")
+        images.remove_extra_tag(endpoint, f"{repository}-2:1")
 
 
 @pytest.mark.engine
@@ -167,11 +167,11 @@ def test_an_engine_elsewhere_is_asked_each_time(
 @pytest.mark.engine
 def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build) -> None:
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    before = events.latest(events.happened(endpoint, None) or [])
+    before = events.latest(events.list_since(endpoint, None) or [])
     assert before is not None
     images.tag(endpoint, image, f"{repository}:2")
-    recent = events.happened(endpoint, before)
+    recent = events.list_since(endpoint, before)
     assert recent is not None
     mine = [(one.kind, one.action, one.name, one.id) for one in recent if one.name == f"{repository}:2"]
     assert mine == [("image", "tag", f"{repository}:2", image)]
-    assert events.happened(endpoint, EventMarker(before.nanoseconds, "somebody else")) is None
+    assert events.list_since(endpoint, EventMarker(before.nanoseconds, "somebody else")) is None

@@ -21,7 +21,7 @@ Kind = Literal["sbom", "provenance"]
 _PREDICATES: dict[str, Kind] = {"https://spdx.dev/Document": "sbom", "https://slsa.dev/provenance/": "provenance"}
 
 
-def asked(kinds: AbstractSet[Kind], scanner: str | None) -> tuple[str, ...]:
+def bake_options(kinds: AbstractSet[Kind], scanner: str | None) -> tuple[str, ...]:
     """How a bake is told to make them. ``scanner`` is the image that lists packages by BuildKit's protocol, None for
     BuildKit's own choice, ``docker/buildkit-syft-scanner:stable-1``."""
     # The provenance names bases, sources and their digests. What `mode=max` adds holds build arguments, of which a
@@ -33,17 +33,17 @@ def asked(kinds: AbstractSet[Kind], scanner: str | None) -> tuple[str, ...]:
     return tuple(said[kind] for kind in sorted(kinds))
 
 
-def found(endpoint: Endpoint, reference: str) -> frozenset[Kind]:
+def attached(endpoint: Endpoint, reference: str) -> frozenset[Kind]:
     """What the registry has of them with the image called so. Raises TransferError where it cannot be read."""
     return frozenset(_found(endpoint, reference))
 
 
 def _found(endpoint: Endpoint, reference: str) -> Iterator[Kind]:
     repository = manifests.repository(reference)
-    for part in manifests.inspected(endpoint, reference, "--raw").get("manifests") or ():
+    for part in manifests.imagetools_inspect(endpoint, reference, "--raw").get("manifests") or ():
         if not manifests.is_attestation(part):
             continue
-        held = manifests.inspected(endpoint, f"{repository}@{part['digest']}", "--raw")
+        held = manifests.imagetools_inspect(endpoint, f"{repository}@{part['digest']}", "--raw")
         for layer in held.get("layers") or ():
             said = (layer.get("annotations") or {}).get("in-toto.io/predicate-type", "")
             yield from (kind for start, kind in _PREDICATES.items() if said.startswith(start))

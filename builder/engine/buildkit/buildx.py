@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from builder.child_process import tied_to_parent
-from builder.engine.buildkit.failure import failure
+from builder.engine.buildkit.failure import build_error
 from builder.engine.buildkit.log import BuildLog
 from builder.engine.buildkit.progress import BuildProgress, Event
 from builder.engine.client.errors import START_HINT
@@ -68,7 +68,7 @@ def run(
                 # KeyboardInterrupt, or whatever on_event raised: the build must not go on alone.
                 _end(process)
         if process.returncode:
-            raise failure(endpoint, progress, log, rest, process.returncode, str(log_path))
+            raise build_error(endpoint, progress, log, rest, process.returncode, str(log_path))
     return progress
 
 

@@ -23,7 +23,7 @@ _CANCELLED = 130
 _TREE = re.compile(r"load git source (\S+)$")
 
 
-def failure(
+def build_error(
     endpoint: Endpoint, progress: BuildProgress, log: BuildLog, rest: Sequence[str], code: int, path: str
 ) -> BuilderError:
     """The error for a buildx that ended with ``code``; ``rest`` are its lines that are not progress.

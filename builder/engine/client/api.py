@@ -79,7 +79,7 @@ def stream(
     seconds, and with ``idle`` it may not be silent for longer. Raises as `request` does."""
     refused = b""
     target = path + ("?" + urlencode(query) if query else "")
-    for status, piece in transport.streaming(endpoint, target, timeout, method=method, headers=headers, idle=idle):
+    for status, piece in transport.open_stream(endpoint, target, timeout, method=method, headers=headers, idle=idle):
         if status < 400:
             yield piece
             continue

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _HEAD = 8
 
 
-def contents(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def payloads(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """The content of each frame, whichever way the stream was cut into ``pieces``; one that broke off as far as it
     came."""
     held = b""
@@ -31,4 +31,4 @@ def contents(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def text(stream: bytes) -> str:
     """All that was printed, both streams as they came."""
-    return b"".join(contents([stream])).decode(errors="replace")
+    return b"".join(payloads([stream])).decode(errors="replace")

@@ -42,7 +42,7 @@ def exchange(
     return _status(endpoint, head), body
 
 
-def streaming(
+def open_stream(
     endpoint: Endpoint,
     target: str,
     timeout: float,
@@ -74,7 +74,7 @@ def streaming(
         raise unreachable_error(endpoint, error) from None
 
 
-def sending(
+def upload(
     endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], kind: str, idle: float
 ) -> tuple[int, bytes]:
     """The status and the body that the engine answers to a POST of ``size`` bytes of the media type ``kind``. It may be

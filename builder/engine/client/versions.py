@@ -41,7 +41,7 @@ class Versions:
     nvidia: bool
 
 
-def usable(endpoint: Endpoint) -> Versions:
+def require_supported(endpoint: Endpoint) -> Versions:
     """What there is. Raises EngineError where anything is missing or too old, with what to install."""
     version = request(endpoint, "GET", "/version", timeout=10)
     engine = str(version.get("Version", ""))

@@ -32,7 +32,7 @@ _START_WAIT = 20.0
 
 
 @contextmanager
-def serving(endpoint: Endpoint, environ: Mapping[str, str], on_amount: OnLayerProgress) -> Iterator[int]:
+def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayerProgress) -> Iterator[int]:
     """The port on 127.0.0.1 of a registry that runs while the block does. BUILDER_REGISTRY_IMAGE names another image.
 
     Raises TransferError where the engine is not on this machine, or the registry's image cannot be had or started.
@@ -44,7 +44,7 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_amount: OnLayerPr
         )
     _remove_orphans(endpoint)
     port = _free_port()
-    container = _create(endpoint, environ.get("BUILDER_REGISTRY_IMAGE") or IMAGE, port, on_amount)
+    container = _create(endpoint, environ.get("BUILDER_REGISTRY_IMAGE") or IMAGE, port, on_progress)
     try:
         try:
             request(endpoint, "POST", f"/containers/{container}/start")
@@ -56,11 +56,11 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_amount: OnLayerPr
         containers.remove(endpoint, container)
 
 
-def _create(endpoint: Endpoint, image: str, port: int, on_amount: OnLayerProgress) -> str:
+def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgress) -> str:
     if images.inspect(endpoint, image) is None:
         repository, tag = images.split(image)
         try:
-            transfer.pull(endpoint, repository, tag, {}, on_amount)
+            transfer.pull(endpoint, repository, tag, {}, on_progress)
         except TransferError as error:
             raise TransferError(
                 f"no registry for the copy: {error.message}",

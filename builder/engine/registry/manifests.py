@@ -45,16 +45,16 @@ def fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
 
     Where that is for several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read.
     """
-    found = contents(endpoint, reference)
+    found = platform_images(endpoint, reference)
     return images.fingerprint(next((one for one in found if one.platform == platform), found[0]))
 
 
-def contents(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, ...]:
+def platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, ...]:
     """What the registry has under ``reference``, one image a platform, from its configurations: no layer is fetched.
 
     An engine's own words are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read.
     """
-    said = inspected(endpoint, reference, "--format", "{{json .Image}}")
+    said = imagetools_inspect(endpoint, reference, "--format", "{{json .Image}}")
     try:
         configurations = [said] if "rootfs" in said else [said[platform] for platform in sorted(said)]
         found = tuple(_details(one) for one in configurations)
@@ -65,14 +65,14 @@ def contents(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, ...]:
     return found
 
 
-def packed_size(endpoint: Endpoint, reference: str) -> int:
+def compressed_size(endpoint: Endpoint, reference: str) -> int:
     """The bytes of the packed layers of the image that the registry has under ``reference``, attestations beside it not
     counted; 0 where that is for several platforms. Raises TransferError where it cannot be read."""
-    said = inspected(endpoint, reference, "--raw")
+    said = imagetools_inspect(endpoint, reference, "--raw")
     try:
         parts = [part for part in said.get("manifests", ()) if not is_attestation(part)]
         if len(parts) == 1:
-            said = inspected(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
+            said = imagetools_inspect(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
         return sum(int(layer["size"]) for layer in said.get("layers", ()))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _unreadable(reference, "that is no image's manifest") from None
@@ -84,7 +84,7 @@ def is_attestation(part: Mapping[str, Any]) -> bool:
     return (part.get("annotations") or {}).get("vnd.docker.reference.type") == "attestation-manifest"
 
 
-def inspected(endpoint: Endpoint, reference: str, *how: str) -> Any:
+def imagetools_inspect(endpoint: Endpoint, reference: str, *how: str) -> Any:
     """What ``docker buildx imagetools inspect`` says of ``reference``, as data.
 
     Raises TransferError where that cannot be read, EngineError where buildx does not run.
@@ -122,7 +122,7 @@ def _details(configuration: Mapping[str, Any]) -> ImageDetails:
         "RootFS": {"Layers": configuration["rootfs"]["diff_ids"]},
         "Config": configuration.get("config"),
     }
-    return images.details(said)
+    return images.parse_details(said)
 
 
 def _unreadable(reference: str, why: str) -> TransferError:

@@ -83,23 +83,23 @@ class _Layers:
         return sum(now for now, _ in self.known.values()), sum(total for _, total in self.known.values())
 
 
-def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_amount: OnLayerProgress) -> str:
+def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_progress: OnLayerProgress) -> str:
     """Pushes the image that the engine has under this reference; returns the digest that the registry now has there.
 
     Raises TransferError where the registry did not take all of it: what it took is there for the next try.
     """
     _, _, tag = reference.rpartition(":")
     path = f"/images/{quoted(reference.removesuffix(':' + tag))}/push"
-    return _follow(endpoint, path, {"tag": tag}, login, on_amount, f"{reference} was not pushed").digest
+    return _follow(endpoint, path, {"tag": tag}, login, on_progress, f"{reference} was not pushed").digest
 
 
 def pull(
-    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_amount: OnLayerProgress
+    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_progress: OnLayerProgress
 ) -> PulledLayers:
     """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns what the engine
     lacked. Raises TransferError where not all of it came, or something else than its digests say."""
     query = {"fromImage": repository, "tag": version}
-    layers = _follow(endpoint, "/images/create", query, login, on_amount, f"{repository} was not pulled")
+    layers = _follow(endpoint, "/images/create", query, login, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
 
 
@@ -108,7 +108,7 @@ def _follow(
     path: str,
     query: Mapping[str, str],
     login: Mapping[str, str],
-    on_amount: OnLayerProgress,
+    on_progress: OnLayerProgress,
     failed: str,
 ) -> _Layers:
     layers = _Layers()
@@ -123,7 +123,7 @@ def _follow(
             if layers.is_stuck(said):
                 raise _stuck(where)
             if amount := layers.amount(said):
-                on_amount(amount)
+                on_progress(amount)
             if found := _DIGEST.search(str(said.get("status"))):
                 layers.digest = found[1]
     except EngineHTTPError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.buildkit.failure import failure
+from builder.engine.buildkit.failure import build_error
 from builder.engine.buildkit.log import BuildLog
 from builder.engine.buildkit.progress import BuildProgress
 from builder.engine.client.endpoint import Endpoint
@@ -37,7 +37,7 @@ def judged(endpoint: Endpoint, lines: list[str], code: int = 1) -> BuilderError:
                 log.write(event)
         else:
             rest.append(line)
-    return failure(endpoint, progress, log, rest, code, "builds/log")
+    return build_error(endpoint, progress, log, rest, code, "builds/log")
 
 
 def recorded(name: str) -> list[str]:

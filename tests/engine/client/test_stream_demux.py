@@ -16,7 +16,7 @@ STREAM = b"".join(
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 13, 100_000])
 def test_the_frames_are_the_same_wherever_the_stream_is_cut(size: int) -> None:
     pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
-    assert [content.decode() for content in stream_demux.contents(pieces)] == LINES
+    assert [content.decode() for content in stream_demux.payloads(pieces)] == LINES
 
 
 def test_what_broke_off_is_given_as_far_as_it_came() -> None:

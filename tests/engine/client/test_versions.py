@@ -26,7 +26,7 @@ def fake_buildx(folder: Path, said: str, code: int = 0) -> tuple[str, ...]:
 
 @pytest.mark.engine
 def test_the_real_engine_will_do(endpoint: Endpoint) -> None:
-    found = versions.usable(endpoint)
+    found = versions.require_supported(endpoint)
     assert int(found.engine.split(".")[0]) >= 23
     assert found.buildx[0].isdigit()
     assert found.store in {"containerd", "classic"}
@@ -40,14 +40,14 @@ def test_an_old_engine(tmp_path: Path) -> None:
         serving(tmp_path / "s", answering(answer)) as endpoint,
         pytest.raises(EngineError, match=r"is 20\.10\.24") as caught,
     ):
-        versions.usable(endpoint)
+        versions.require_supported(endpoint)
     assert "docker-ce" in caught.value.hint
     assert "DGX OS" in caught.value.hint
 
 
 def test_no_engine(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as caught:
-        versions.usable(Endpoint(f"unix://{tmp_path}/none", (), "a test"))
+        versions.require_supported(Endpoint(f"unix://{tmp_path}/none", (), "a test"))
     assert caught.value.exit_code == 5
 
 
@@ -58,7 +58,7 @@ def test_an_old_buildx(endpoint: Endpoint, tmp_path: Path) -> None:
         buildx=fake_buildx(tmp_path, "github.com/docker/buildx v0.13.1 788433953af10f2a698f5c07611dddce2e08c7a0"),
     )
     with pytest.raises(EngineError, match=r"buildx is 0\.13\.1; 0\.14 is the oldest"):
-        versions.usable(old)
+        versions.require_supported(old)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_tags_are_those_of_the_repository(endpoint: Endpoint, tmp_path: Path) ->
             try:
                 transfer.push(endpoint, name, {}, lambda _: None)
             finally:
-                images.untag(endpoint, name)
+                images.remove_extra_tag(endpoint, name)
         assert sorted(tag_list.tags(endpoint, f"{found.address}/tags/of")) == ["1", "22", "latest"]
         assert tag_list.tags(endpoint, f"{found.address}/none") == ()
     with pytest.raises(TransferError, match="was asked for the tags"):
