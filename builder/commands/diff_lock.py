@@ -10,7 +10,7 @@ from builder.comparing import changes, contents, upstream
 from builder.errors import UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.sources.git import project_files
+from builder.sources.git import project_history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,7 +89,7 @@ def run(project: Project, before: str, after: str | None, wanted: CommitFilter, 
 
 
 def _at(project: Project, revision: str) -> Lock:
-    content = project_files.file_at(project.root, revision, project.lock.name)
+    content = project_history.read_file(project.root, revision, project.lock.name)
     if content is None:
         raise UsageError(
             f"{revision} has no {project.lock.name}", hint="`git log images.lock` shows the revisions that have one"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from builder.lock import merging, reading, text
 from builder.numbered import images_lock, plan_file
 from builder.plan.model import input_hash
-from builder.sources.git import project_folders
+from builder.sources.git import project_history
 
 if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock, NumberedImage
@@ -49,7 +49,7 @@ def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
     found = [directory]
     for revision in _REVISIONS:
         into = _folder(folder / revision)
-        if project_folders.extract(project.root, revision, inside.as_posix(), into):
+        if project_history.extract_folder(project.root, revision, inside.as_posix(), into):
             found.append(into / inside)
     return found
 
