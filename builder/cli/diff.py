@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from builder.commands.diff_lock import LockDifference
     from builder.comparing.changes import Changes
     from builder.comparing.texts import FileChange
-    from builder.comparing.upstream import Moved
+    from builder.comparing.upstream import UpstreamCommits
     from builder.lock.model import Pairing
 
 SHOWN_COMMITS = 20
@@ -110,21 +110,21 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _changes(changes: Changes, sources: tuple[Moved, ...]) -> dict[str, Any]:
+def _changes(changes: Changes, sources: tuple[UpstreamCommits, ...]) -> dict[str, Any]:
     return {**asdict(changes), "sources": [_moved(moved) for moved in sources]}
 
 
-def _moved(moved: Moved) -> dict[str, Any]:
+def _moved(moved: UpstreamCommits) -> dict[str, Any]:
     return {
         **asdict(moved.change),
         "gained": asdict(moved.gained) if moved.gained else None,
         "lost": asdict(moved.lost) if moved.lost else None,
-        "untold": moved.untold,
+        "untold": moved.unknown_because,
     }
 
 
 def _file(file: FileChange) -> dict[str, Any]:
-    return {"path": file.path, "kind": file.kind, "said": file.said, "diff": "\n".join(file.lines)}
+    return {"path": file.path, "kind": file.kind, "said": file.note, "diff": "\n".join(file.lines)}
 
 
 def _lock_document(found: LockDifference) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from builder.commands.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
     from builder.comparing.changes import Changes, PackageChange, PullChange, ValueChange
     from builder.comparing.texts import FileChange
-    from builder.comparing.upstream import Moved
+    from builder.comparing.upstream import UpstreamCommits
     from builder.lock.model import NumberedImage, Pairing, Version
     from builder.sources.git.mirror_reading import CommitRange
 
@@ -90,11 +90,11 @@ def _marked(what: NumberedImage | Pairing) -> str:
     return what.status + (f": {what.note}" if what.note else "")
 
 
-def _sources(moved: Sequence[Moved]) -> Iterator[str]:
+def _sources(moved: Sequence[UpstreamCommits]) -> Iterator[str]:
     for one in moved:
         change = one.change
         title = f"{change.name}  {_version(change.before)} → {_version(change.after)}"
-        said = list(_folded([one.untold], indent=2)) if one.untold else []
+        said = list(_folded([one.unknown_because], indent=2)) if one.unknown_because else []
         if one.gained and not (one.lost and not one.gained.total):
             said += _commits(one.gained, "that came")
         if one.lost:
@@ -126,12 +126,12 @@ def _pull(change: PullChange) -> str:
 
 def _files(files: Sequence[FileChange], full: bool) -> Iterator[str]:
     for file in files:
-        yield from _folded([f"{file.path}: {file.kind}{', ' if file.said else ''}{file.said}"], indent=2)
+        yield from _folded([f"{file.path}: {file.kind}{', ' if file.note else ''}{file.note}"], indent=2)
         yield from (f"  {line}" for line in _diff(file, full))
 
 
 def _lines(file: FileChange, full: bool) -> Iterator[str]:
-    yield from [file.said] if file.said else _diff(file, full)
+    yield from [file.note] if file.note else _diff(file, full)
 
 
 def _diff(file: FileChange, full: bool) -> Iterator[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from builder.comparing.changes import Changes, Kind, ValueChange
     from builder.comparing.texts import FileChange
-    from builder.comparing.upstream import Moved
+    from builder.comparing.upstream import UpstreamCommits
     from builder.events import Report
     from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbered.build_directory import BuildDirectory
@@ -52,7 +52,7 @@ class Difference:
     before: Side
     after: Side
     changes: Changes
-    sources: tuple[Moved, ...]
+    sources: tuple[UpstreamCommits, ...]
     mods: tuple[ModChange, ...]
     dockerfiles: tuple[FileChange, ...]
     args: tuple[ValueChange, ...]
@@ -77,7 +77,7 @@ def run(project: Project, before: str, after: str, wanted: CommitFilter, report:
         before=old,
         after=new,
         changes=found,
-        sources=upstream.followed(project, found, wanted, report),
+        sources=upstream.commits_of(project, found, wanted, report),
         mods=tuple(_mods(old, new)),
         dockerfiles=tuple(_dockerfiles(old, new)),
         args=tuple(_args(old, new)),
@@ -100,7 +100,7 @@ def _side(project: Project, lock: Lock, text: str) -> tuple[Side, str]:
         return Side(name, image, None, pairings), error.message
 
 
-def _contents(lock: Lock, before: Side, after: Side) -> tuple[contents.Contents, contents.Contents]:
+def _contents(lock: Lock, before: Side, after: Side) -> tuple[contents.ImageContents, contents.ImageContents]:
     """What is in each; only what is known of both."""
     both = [
         contents.of_image(side.image, side.directory, lock.pins_of(side.image.definition, side.image.platform))

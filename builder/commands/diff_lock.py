@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.comparing.changes import Changes, Kind, ValueChange
-    from builder.comparing.upstream import Moved
+    from builder.comparing.upstream import UpstreamCommits
     from builder.events import Report
     from builder.lock.model import Pairing
     from builder.project import Project
@@ -32,7 +32,7 @@ class PinChange:
     definition: str
     platform: str
     changes: Changes
-    sources: tuple[Moved, ...]
+    sources: tuple[UpstreamCommits, ...]
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _pins(project: Project, old: Lock, new: Lock, wanted: CommitFilter, report: 
     for definition, platform in sorted(pinned):
         before, after = (contents.of_pins(lock.pins_of(definition, platform)) for lock in (old, new))
         if found := changes.between(before, after):
-            yield PinChange(definition, platform, found, upstream.followed(project, found, wanted, report))
+            yield PinChange(definition, platform, found, upstream.commits_of(project, found, wanted, report))
 
 
 def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:

@@ -135,7 +135,7 @@ def _changed(workspace: Workspace, lock: Lock) -> Iterator[Finding]:
             continue
         name, image = ImageName(repository, held.current), held.numbers[held.current]
         try:
-            build = today.wanted(workspace, name, image)
+            build = today.original_build(workspace, name, image)
             reasons = today.reasons(workspace, name, image, build)
         except EngineError:
             return  # that no engine answers is said already

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from builder.comparing.contents import Contents
+    from builder.comparing.contents import ImageContents
     from builder.lock.model import Version
 
 Kind = Literal["added", "removed", "changed"]
@@ -70,7 +70,7 @@ class Changes:
         return bool(self.sources or self.pulls or self.packages or self.build_packages or self.base)
 
 
-def between(before: Contents, after: Contents) -> Changes:
+def between(before: ImageContents, after: ImageContents) -> Changes:
     """What differs between two contents."""
     return Changes(
         sources=tuple(_sources(before, after)),
@@ -94,7 +94,7 @@ def kind_of(before: object, after: object) -> Kind:
     return "added" if before is None else "removed" if after is None else "changed"
 
 
-def _sources(before: Contents, after: Contents) -> Iterator[SourceChange]:
+def _sources(before: ImageContents, after: ImageContents) -> Iterator[SourceChange]:
     # vLLM before FlashInfer: it changes most, and breaks most.
     for name in sorted(before.sources.keys() | after.sources.keys(), reverse=True):
         old, new = before.sources.get(name), after.sources.get(name)
@@ -102,7 +102,7 @@ def _sources(before: Contents, after: Contents) -> Iterator[SourceChange]:
             yield SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
 
 
-def _pulls(before: Contents, after: Contents) -> Iterator[PullChange]:
+def _pulls(before: ImageContents, after: ImageContents) -> Iterator[PullChange]:
     for pull in sorted(before.pulls.keys() | after.pulls.keys()):
         old, new = before.pulls.get(pull), after.pulls.get(pull)
         if old != new:

@@ -19,7 +19,7 @@ _PULL = "pull request "
 
 
 @dataclass(frozen=True, order=True)
-class Pull:
+class PullRequest:
     """A pull request on top of a source."""
 
     source: str
@@ -27,30 +27,30 @@ class Pull:
 
 
 @dataclass(frozen=True)
-class Contents:
+class ImageContents:
     """``git`` holds the address of each source that is taken from git; ``pulls`` the SHA-256 of each frozen diff;
     ``packages`` the version of each Python package and a digest of its files, ``build`` those for building alone."""
 
     base: str = ""
     sources: Mapping[str, Version] = field(default_factory=dict)
     git: Mapping[str, str] = field(default_factory=dict)
-    pulls: Mapping[Pull, str] = field(default_factory=dict)
+    pulls: Mapping[PullRequest, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     build: Mapping[str, str] = field(default_factory=dict)
 
-    def versions_only(self) -> Contents:
+    def versions_only(self) -> ImageContents:
         """The same without what only a build directory tells."""
-        return Contents(sources=self.sources, git=self.git)
+        return ImageContents(sources=self.sources, git=self.git)
 
 
-def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins) -> Contents:
+def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins) -> ImageContents:
     """What is in a numbered image. Without its build directory only the versions are known, and where the sources come
     from is taken from the ``pins`` of its definition."""
     git = _addresses(pins)
     if directory is None:
-        return Contents(sources=image.versions, git=git)
+        return ImageContents(sources=image.versions, git=git)
     parts = directory.parts
-    return Contents(
+    return ImageContents(
         base=next((_base(part) for part in parts if "base" in part.takes), ""),
         sources=image.versions,
         git={**git, **{name: url for part in parts for name, (url, _) in part.contexts.items()}},
@@ -60,14 +60,14 @@ def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins)
     )
 
 
-def of_pins(pins: Pins) -> Contents:
+def of_pins(pins: Pins) -> ImageContents:
     """What ``pins`` stand for."""
     git = [(name, pin) for name, pin in pins.sources.items() if isinstance(pin, GitPin)]
-    return Contents(
+    return ImageContents(
         base=f"{pins.base.asked} {pins.base.resolved}" if pins.base else "",
         sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
         git=_addresses(pins),
-        pulls={Pull(name, pull.number): pull.sha256 for name, pin in git for pull in pin.pulls},
+        pulls={PullRequest(name, pull.number): pull.sha256 for name, pin in git for pull in pin.pulls},
         packages=_closure(pins.python),
         build=_closure(pins.build),
     )
@@ -86,9 +86,9 @@ def _base(part: Part) -> str:
     return f"{takes.get('image', '')} {takes.get('content', '')}".strip()
 
 
-def _pulls(part: Part) -> Iterator[tuple[Pull, str]]:
+def _pulls(part: Part) -> Iterator[tuple[PullRequest, str]]:
     for source, takes in part.takes.items():
         for key, sha256 in takes.items():
             number = key.removeprefix(_PULL)
             if key.startswith(_PULL) and number.isdecimal():
-                yield Pull(source, int(number)), sha256.removeprefix("sha256:")
+                yield PullRequest(source, int(number)), sha256.removeprefix("sha256:")

@@ -24,7 +24,7 @@ class FileChange:
     path: str
     kind: Kind
     lines: tuple[str, ...]
-    said: str
+    note: str
 
 
 def of_folders(before: Path, after: Path) -> Iterator[FileChange]:

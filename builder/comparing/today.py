@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class OriginalBuild:
     """The build that an image came from, as far as the record tells: ``target`` is its recipe, or its definition.
 
     ``mods`` are those in it that neither of these asks for today (``--mod`` gave them, or the recipe has dropped them
@@ -40,7 +40,7 @@ class Wanted:
         return f"builder build {self.target}{mods}" + (f" --platform {self.platform}" if self.platform else "")
 
 
-def wanted(workspace: Workspace, name: ImageName, image: NumberedImage) -> Wanted:
+def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) -> OriginalBuild:
     """The build that would make the image called ``name`` today. Raises what its recipe and definitions have to say,
     and EngineError where no engine answers."""
     text = image.recipe or image.definition
@@ -49,11 +49,11 @@ def wanted(workspace: Workspace, name: ImageName, image: NumberedImage) -> Wante
     asked = {mod_reading.name_of(mod) for one in chain for mod in one.mods}
     asked |= {mod_reading.name_of(mod) for mod in (meant.recipe.mods if meant.recipe else ())}
     there = mod_reading.names(workspace.project)
-    mods = tuple(mod for mod in _baked(workspace.project, name, image) if mod not in asked and mod in there)
-    return Wanted(text, mods, "" if chain[-1].platform == image.platform else image.platform)
+    mods = tuple(mod for mod in _baked_mods(workspace.project, name, image) if mod not in asked and mod in there)
+    return OriginalBuild(text, mods, "" if chain[-1].platform == image.platform else image.platform)
 
 
-def reasons(workspace: Workspace, name: ImageName, image: NumberedImage, build: Wanted) -> tuple[str, ...]:
+def reasons(workspace: Workspace, name: ImageName, image: NumberedImage, build: OriginalBuild) -> tuple[str, ...]:
     """The inputs that differ from those of the image where ``build`` is done with the pins as they are; none where it
     makes the same image. Raises what `prepare.prepare_all` does."""
     request = prepare.Request(build.target, build.mods, overrides=Overrides(image.platform), locked=True)
@@ -67,7 +67,7 @@ def reasons(workspace: Workspace, name: ImageName, image: NumberedImage, build: 
     return explain.changes(before, prepared.plan.steps)
 
 
-def _baked(project: Project, name: ImageName, image: NumberedImage) -> tuple[str, ...]:
+def _baked_mods(project: Project, name: ImageName, image: NumberedImage) -> tuple[str, ...]:
     """The mods of an image, in the order in which they were baked where its build directory tells."""
     try:
         order = tuple(build_directory.read(project, name).mods)

@@ -19,26 +19,26 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
-class Moved:
+class UpstreamCommits:
     """A source that moved, with the commits that came with it (``gained``) and those that went (``lost``: after a
     force-push, or on the way back). Where they cannot be told, ``untold`` says why."""
 
     change: SourceChange
     gained: CommitRange | None = None
     lost: CommitRange | None = None
-    untold: str = ""
+    unknown_because: str = ""
 
 
-def followed(project: Project, changes: Changes, wanted: CommitFilter, report: Report) -> tuple[Moved, ...]:
+def commits_of(project: Project, changes: Changes, wanted: CommitFilter, report: Report) -> tuple[UpstreamCommits, ...]:
     """Every source that moved, with the commits behind it."""
-    return tuple(_follow(project, change, wanted, report) for change in changes.sources)
+    return tuple(_commits_of(project, change, wanted, report) for change in changes.sources)
 
 
-def _follow(project: Project, change: SourceChange, wanted: CommitFilter, report: Report) -> Moved:
+def _commits_of(project: Project, change: SourceChange, wanted: CommitFilter, report: Report) -> UpstreamCommits:
     """The commits behind a change. A repository that does not answer is said and no error: the rest still counts."""
-    untold = _untold(change)
+    untold = _unknown_because(change)
     if untold:
-        return Moved(change, untold=untold)
+        return UpstreamCommits(change, unknown_because=untold)
     from builder.sources.git import mirror_reading
 
     old, new = _commit(change.before), _commit(change.after)
@@ -50,12 +50,12 @@ def _follow(project: Project, change: SourceChange, wanted: CommitFilter, report
 
     try:
         gained = between(old, new)
-        return Moved(change, gained, between(new, old) if gained.dropped else None)
+        return UpstreamCommits(change, gained, between(new, old) if gained.dropped else None)
     except SourceError as error:
-        return Moved(change, untold=error.message)
+        return UpstreamCommits(change, unknown_because=error.message)
 
 
-def _untold(change: SourceChange) -> str:
+def _unknown_because(change: SourceChange) -> str:
     if change.before is None or change.after is None:
         return "it is in one of the two only"
     if change.before.commit == change.after.commit:

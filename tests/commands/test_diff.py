@@ -134,7 +134,7 @@ def test_a_repository_that_does_not_answer_does_not_hide_the_rest(numbers: Kept,
         pin = GitPin(f"file://{tmp_path}/nowhere.git", "main", commit * 40, "0.19", DATE)
         numbers.add(plan(pins(pin, packages(torch=f"2.{ord(commit)}", uv="0.13.8"))))
     found = between(numbers)
-    assert "nowhere.git" in found.sources[0].untold
+    assert "nowhere.git" in found.sources[0].unknown_because
     assert [change.name for change in found.changes.packages] == ["torch"]
 
 
@@ -142,7 +142,7 @@ def test_wheels_tell_only_their_versions(numbers: Kept) -> None:
     numbers.add(plan(pins(wheel("0.19.1", "0123456"))))
     numbers.add(plan(pins(wheel("0.19.2", "789abcd"))))
     (moved,) = between(numbers).sources
-    assert moved.untold == "it was taken as a wheel, so only versions are known"
+    assert moved.unknown_because == "it was taken as a wheel, so only versions are known"
     lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
     assert "vllm  0.19.1 (0123456) → 0.19.2 (789abcd)\n  it was taken as a wheel" in lines
 
@@ -150,7 +150,10 @@ def test_wheels_tell_only_their_versions(numbers: Kept) -> None:
 def test_a_wheel_against_git_tells_why_there_is_no_list(numbers: Kept) -> None:
     numbers.add(plan(pins(wheel("0.19.1"))))
     numbers.add(plan(pins(GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19.2", DATE))))
-    assert between(numbers).sources[0].untold == "a wheel does not name its whole commit, so only versions are known"
+    assert (
+        between(numbers).sources[0].unknown_because
+        == "a wheel does not name its whole commit, so only versions are known"
+    )
 
 
 def test_pull_requests_come_go_and_are_frozen_anew(numbers: Kept, vllm: Vllm) -> None:
@@ -181,8 +184,8 @@ def test_mods_are_compared_file_by_file(numbers: Kept) -> None:
     }
     chat, gone, logo = changed["template"].files
     assert chat.lines == ("@@ -1,2 +1,2 @@", " one", "-two", "+2\x1b[2J")
-    assert (gone.path, gone.kind, gone.said) == ("gone.txt", "removed", "2 bytes")
-    assert (logo.path, logo.kind, logo.said) == ("logo.png", "added", "1 bytes")
+    assert (gone.path, gone.kind, gone.note) == ("gone.txt", "removed", "2 bytes")
+    assert (logo.path, logo.kind, logo.note) == ("logo.png", "added", "1 bytes")
     lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2").splitlines()
     assert lines[lines.index("mod template changed") :][:5] == [
         "mod template changed",
