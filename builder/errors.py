@@ -1,7 +1,7 @@
-"""Every error a person can meet, each with its exit code.
+"""The errors that a user can meet, each with its exit code.
 
-A message has three parts: what happened and where (``FILE:LINE:COLUMN`` where a file is at fault), why, where that
-helps, and what to do next (``hint``). Only the command line turns an error into text and an exit code.
+A message has three parts: what happened and where (``FILE:LINE:COLUMN`` if a file is at fault), why, if that helps, and
+what to do next (``hint``). Only the command line turns an error into text and an exit code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class BuilderError(Exception):
-    """A failure that the person can understand and act on; anything else that escapes is a bug (exit 3)."""
+    """An error that the user can understand and act on; any other exception that escapes is a bug (exit 3)."""
 
     exit_code: ClassVar[int] = 1
 
@@ -23,7 +23,7 @@ class BuilderError(Exception):
 
 @dataclass(frozen=True, order=True)
 class Location:
-    """A position in a file: ``line`` and ``column`` count from 1, as editors do."""
+    """A position in a file; ``line`` and ``column`` count from 1, as in editors."""
 
     file: str
     line: int = 1
@@ -35,15 +35,15 @@ class Location:
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing wrong in a file that a person wrote."""
+    """A problem in a file that the user wrote."""
 
     location: Location
     message: str
 
     def __str__(self) -> str:
-        """One line that is safe to print: what it quotes from the file may hold line breaks and control characters."""
-        said = f"{self.location}: {self.message}"
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in said)
+        """One line that is safe to print: text quoted from the file may contain line breaks and control characters."""
+        line = f"{self.location}: {self.message}"
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 class NothingToDoError(BuilderError):
@@ -59,13 +59,13 @@ class ConflictError(BuilderError):
 
 
 class UsageError(BuilderError):
-    """A command that cannot be meant: an unknown target, an impossible combination."""
+    """An invalid command: an unknown target, an impossible combination of options."""
 
     exit_code = 2
 
 
 class FileProblemsError(BuilderError):
-    """One or several files that people write are wrong; all problems found are in it."""
+    """One or several files that the user wrote are invalid; it holds all problems found."""
 
     exit_code = 2
 
@@ -81,7 +81,7 @@ class SourceError(BuilderError):
 
 
 class LockError(BuilderError):
-    """images.lock is damaged, lost, newer than this program, or does not cover what is asked."""
+    """images.lock is damaged, lost, newer than this program, or lacks a pin that is needed."""
 
     exit_code = 4
 
@@ -91,7 +91,7 @@ class NewerLockError(LockError):
 
 
 class LockBusyError(LockError):
-    """Another process has held images.lock for longer than this one would wait."""
+    """Another process holds images.lock for longer than this one waits."""
 
 
 class EngineError(BuilderError):
@@ -101,7 +101,7 @@ class EngineError(BuilderError):
 
 
 class BuildFailedError(BuilderError):
-    """BuildKit, or a check in the finished image, said no; ``log`` names the file with the whole output."""
+    """BuildKit, or a check of the finished image, failed; ``log`` names the file with the complete output."""
 
     exit_code = 6
 
@@ -111,7 +111,7 @@ class BuildFailedError(BuilderError):
 
 
 class TreeGoneError(BuildFailedError):
-    """BuildKit could not take a source tree from its repository; ``address`` is the build context, ``URL#COMMIT``."""
+    """BuildKit could not fetch a source tree from its repository; ``address`` is the build context, ``URL#COMMIT``."""
 
     def __init__(self, message: str, *, address: str, log: str = "") -> None:
         super().__init__(message, log=log)
@@ -125,7 +125,7 @@ class ImageStateError(BuilderError):
 
 
 class ServeFailedError(BuilderError):
-    """A server could not be started, or ended before it answered; ``log`` names the file with all that it said."""
+    """A server could not be started, or ended before it answered; ``log`` names the file with its complete output."""
 
     exit_code = 1
 
@@ -135,6 +135,6 @@ class ServeFailedError(BuilderError):
 
 
 class TransferError(BuilderError):
-    """An image did not get to a registry or to another machine, or may not."""
+    """An image could not be transferred to or from a registry or another machine, or must not be."""
 
     exit_code = 1

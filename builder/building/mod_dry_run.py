@@ -147,7 +147,7 @@ def _foreseen(mods: Sequence[Mod], tried: Tried) -> Tried:
 
 def _puts_elsewhere(mod: Mod) -> bool:
     """Whether it puts files outside the workspace, which holds no packages."""
-    return any(drop.to.startswith("/") for drop in mod.drops)
+    return any(copy.to.startswith("/") for copy in mod.copies)
 
 
 def _content(mod: Mod, path: str) -> bytes:

@@ -35,7 +35,7 @@ def _listed(one: Listed) -> dict[str, Any]:
         "description": mod.description if mod else "",
         "changes": {
             "packages": list(mod.packages),
-            "files": [{"from": drop.source, "to": drop.to} for drop in mod.drops],
+            "files": [{"from": copy.source, "to": copy.to} for copy in mod.copies],
             "patches": [{"file": p.file, "package": p.package, "strip": p.strip} for p in mod.patches],
             "run": mod.run,
             "network": mod.network,

@@ -60,7 +60,7 @@ def changes(one: Mod) -> tuple[str, ...]:
     patched = dict.fromkeys(patch.package for patch in one.patches)
     return (
         *([f"packages {', '.join(one.packages)}"] if one.packages else []),
-        *([_count(len(one.drops), "file")] if one.drops else []),
+        *([_count(len(one.copies), "file")] if one.copies else []),
         *([f"{_count(len(one.patches), 'patch', 'patches')} to {', '.join(patched)}"] if one.patches else []),
         *([f"{one.run} {'with' if one.network else 'without'} the network"] if one.run else []),
         *([f"environment {', '.join(one.env)}"] if one.env else []),

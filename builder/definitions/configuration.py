@@ -1,4 +1,4 @@
-"""``builder.yaml``: a project's registry, its nodes, and what builds its images. A project needs none."""
+"""``builder.yaml``: a project's registry, its nodes, and the buildx instance that builds its images; optional."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ FILE = "builder.yaml"
 
 @dataclass(frozen=True)
 class Node:
-    """A machine that gets images. ``engine`` is an address (ssh://, tcp://, unix://) or the name of a docker context,
-    ``models`` the folder of its Hugging Face cache, ``address`` where other nodes reach it, where they are given."""
+    """A machine that receives images. ``engine`` is an address (ssh://, tcp://, unix://) or the name of a docker
+    context; ``models`` is the folder of its Hugging Face cache and ``address`` where other nodes reach it, if given."""
 
     name: str
     engine: str
@@ -27,8 +27,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Configuration:
-    """What builder.yaml says. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with ``cache``
-    the registry keeps the build cache too; ``scanner`` is the image that makes SBOMs."""
+    """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with
+    ``cache`` the registry keeps the build cache, too; ``scanner`` is the image that makes SBOMs."""
 
     registry: str | None = None
     builder: str | None = None
@@ -38,11 +38,11 @@ class Configuration:
 
     def node(self, name: str) -> Node:
         """The node called ``name``. Raises UsageError where there is none."""
-        found = next((node for node in self.nodes if node.name == name), None)
-        if found is None:
-            known = ", ".join(node.name for node in self.nodes)
-            raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {known or 'none'}")
-        return found
+        node = next((node for node in self.nodes if node.name == name), None)
+        if node is None:
+            names = ", ".join(node.name for node in self.nodes)
+            raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {names or 'none'}")
+        return node
 
     def required_registry(self) -> str:
         """The registry. Raises UsageError where none is set."""
@@ -63,7 +63,7 @@ def load(project: Project) -> Configuration:
         cache=data.get("cache", False),
         scanner=data.get("scanner"),
         nodes=tuple(
-            Node(name, said) if isinstance(said, str) else Node(name, **said)
-            for name, said in data.get("nodes", {}).items()
+            Node(name, settings) if isinstance(settings, str) else Node(name, **settings)
+            for name, settings in data.get("nodes", {}).items()
         ),
     )

@@ -1,4 +1,4 @@
-"""Image definitions: ``dockerfiles/NAME/image.yaml`` says what is wanted, ``Dockerfile.j2`` beside it how."""
+"""Image definitions: ``dockerfiles/NAME/image.yaml``, and the template ``Dockerfile.j2`` beside it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from builder.project import Project
 
 ArgumentValue = str | int | float | bool
-# The packages that each source is built into: a requirement for one of them is met by building it.
+# The packages that each source is built into: building it satisfies a requirement for any of them.
 MAKES = {"vllm": ("vllm",), "flashinfer": ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")}
 
 
 @dataclass(frozen=True)
 class Index:
-    """A package index that serves the packages named (normalised) and no others. With ``local``, a wheel that the
-    person keeps may be chosen in their place; without, it may only be the same file."""
+    """A package index that serves the named packages (normalised) and no others. With ``local``, a wheel that the user
+    keeps may be chosen in their place; without it, only where it is the same file."""
 
     url: str
     packages: tuple[str, ...]
@@ -31,9 +31,10 @@ class Index:
 
 @dataclass(frozen=True)
 class PythonRequirements:
-    """The Python packages asked for. ``version`` is the image's Python (``3.12``), ``glibc`` its C library (``2.39``),
-    ``without`` names packages that are never installed though others ask for them, ``indexes`` are those of single
-    packages, of the sources too, ``build`` is what it takes to build the sources that come from git."""
+    """The Python packages that an image needs. ``version`` is its Python (``3.12``), ``glibc`` its C library
+    (``2.39``). ``without`` names packages that are never installed even if others require them, ``indexes`` are the
+    indexes of single packages, those of the sources included, and ``build`` lists what building the git sources takes.
+    """
 
     version: str
     glibc: str
@@ -45,8 +46,8 @@ class PythonRequirements:
 
 @dataclass(frozen=True)
 class WheelSource:
-    """A source taken as a wheel: ``vllm==0.19.1``, or ``vllm`` for the newest at the time of pinning; from an ``index``
-    of its own where one is given, such as the one that vLLM publishes for each commit."""
+    """A source installed as a wheel: ``vllm==0.19.1``, or ``vllm`` for the newest at the time of pinning; from an
+    ``index`` of its own where one is given, such as the one that vLLM publishes for each commit."""
 
     requirement: str
     index: str | None = None
@@ -57,15 +58,15 @@ class WheelSource:
         return canonical(self.requirement.partition("==")[0])
 
     @property
-    def asked(self) -> str:
-        """The wish as images.lock records it."""
+    def requested(self) -> str:
+        """The requirement as images.lock records it."""
         return f"{self.requirement} from {self.index}" if self.index else self.requirement
 
 
 @dataclass(frozen=True)
 class GitSource:
-    """A source built from git at ``ref`` (a branch, tag or commit) with the changes of ``pulls`` on top;
-    ``requirements`` are files in it that say what it needs to run."""
+    """A source built from git at ``ref`` (a branch, tag or commit) with the pull requests ``pulls`` on top;
+    ``requirements`` are the files in it that list what it needs to run."""
 
     git: str
     ref: str
@@ -78,9 +79,9 @@ Source = WheelSource | GitSource
 
 @dataclass(frozen=True)
 class ImageDefinition:
-    """What an image is made from: a ``base`` image, or the image of the definition ``parent``. ``sources`` maps a name
-    (``vllm``) to where it is taken from; ``template`` is the Dockerfile's text, ``parts`` the shared ones by the name
-    that templates import them under, and the scripts that steps use."""
+    """An image definition as read. The image is built on the image ``base``, or on that of the definition ``parent``.
+    ``sources`` maps a name (``vllm``) to its source; ``template`` is the text of the Dockerfile's template, ``parts``
+    are the shared templates, by the name that others import them under, and the scripts that steps use."""
 
     name: str
     repository: str
@@ -97,7 +98,7 @@ class ImageDefinition:
 
     @property
     def wheel_sources(self) -> dict[str, WheelSource]:
-        """The sources that are taken as wheels."""
+        """The sources that are installed as wheels."""
         return {name: source for name, source in self.sources.items() if isinstance(source, WheelSource)}
 
     @property
@@ -112,28 +113,28 @@ def names(project: Project) -> tuple[str, ...]:
 
 
 def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
-    """The definition ``name``; ``host_platform`` stands in for ``platform: host``.
+    """Reads the definition ``name``; ``host_platform`` takes the place of ``platform: host``.
 
-    Raises UsageError where there is no such definition, FileProblemsError where its file is wrong.
+    Raises UsageError where there is no such definition, FileProblemsError where its file is invalid.
     """
     folder = project.dockerfiles / name
     path = folder / "image.yaml"
     if not path.is_file():
-        known = names(project)
+        existing = names(project)
         raise UsageError(
             f"no image definition `{name}` in {project.dockerfiles}",
-            hint=did_you_mean(name, known) or f"there are: {', '.join(known) or 'none'}",
+            hint=did_you_mean(name, existing) or f"there are: {', '.join(existing) or 'none'}",
         )
     file = project.relative(path)
     data = read_checked(path, file, "image")
     if ("base" in data) == ("from" in data):
-        said = "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
-        raise FileProblemsError((Problem(Location(file), said),))
-    sources = {source: _source(wanted) for source, wanted in data.get("sources", {}).items()}
+        message = "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
+        raise FileProblemsError((Problem(Location(file), message),))
+    sources = {source: _source(source_data) for source, source_data in data.get("sources", {}).items()}
     wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
     if wheels and "python" not in data:
-        said = f"{wheels[0].requirement} is installed with the Python packages: say for which Python in `python`"
-        raise FileProblemsError((Problem(Location(file), said),))
+        message = f"{wheels[0].requirement} is installed with the Python packages: say for which Python in `python`"
+        raise FileProblemsError((Problem(Location(file), message),))
     python = _python(data["python"], wheels) if "python" in data else None
     platform = host_platform if data["platform"] == "host" else data["platform"]
     template = folder / "Dockerfile.j2"
@@ -158,7 +159,7 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
 
 
 def repository_of(project: Project, name: str) -> str:
-    """What the images of the definition ``name`` are called."""
+    """The repository that the images of the definition ``name`` belong to."""
     path = project.dockerfiles / name / "image.yaml"
     repository: str = read_checked(path, project.relative(path), "image")["repository"]
     return repository
@@ -172,7 +173,7 @@ def location(project: Project, name: str, *path: str | int) -> Location:
 
 
 def of_repository(project: Project, repository: str) -> str | None:
-    """The name of the definition whose images are called ``repository``, or None."""
+    """The name of the definition whose images belong to ``repository``, or None."""
     return next((name for name in names(project) if repository_of(project, name) == repository), None)
 
 

@@ -1,4 +1,4 @@
-"""A definition with those that it stands on (``from:``), and what one command asks for in place of what they say."""
+"""The chain of a definition and its parents (``from:``), and the overrides that a command applies to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Overrides:
-    """What one command asks for in place of what the files say: another platform, other values for the template."""
+    """Values that a command uses in place of those in the files: another platform, other arguments of the template."""
 
     platform: str | None = None
     args: Mapping[str, str] = field(default_factory=dict)
@@ -27,19 +27,21 @@ class Overrides:
 def load(
     project: Project, name: str, host_platform: str, overrides: Overrides | None = None
 ) -> tuple[ImageDefinition, ...]:
-    """The definition ``name`` and those that it stands on, the lowest first, with the ``overrides`` that concern each.
+    """Reads the definition ``name`` and its parents, outermost parent first, each with the ``overrides`` it takes.
 
-    Raises FileProblemsError for one that stands on itself, on one for another platform or on none that is there,
-    UsageError for an override that concerns none; as ``image.load`` does otherwise.
+    Raises FileProblemsError for a parent that does not exist, is for another platform or leads back to its own child,
+    UsageError for an override that none of them takes; otherwise raises as ``image.load`` does.
     """
-    found = _chain(project, name, host_platform)
+    chain = _chain(project, name, host_platform)
     if overrides is None:
-        return found
-    known = {key for one in found for key in one.args}
+        return chain
+    argument_names = {key for definition in chain for key in definition.args}
     for key in overrides.args:
-        if key not in known:
-            raise UsageError(f"{name} has no argument `{key}`", hint=f"it has: {', '.join(sorted(known)) or 'none'}")
-    return tuple(_overridden(one, overrides) for one in found)
+        if key not in argument_names:
+            raise UsageError(
+                f"{name} has no argument `{key}`", hint=f"it has: {', '.join(sorted(argument_names)) or 'none'}"
+            )
+    return tuple(_overridden(definition, overrides) for definition in chain)
 
 
 def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefinition:
@@ -51,20 +53,22 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
 
 
 def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefinition, ...]:
-    found = [image.load(project, name, host_platform)]
-    while found[0].parent:
-        above, parent = found[0], found[0].parent
+    chain = [image.load(project, name, host_platform)]
+    while chain[0].parent:
+        child, parent = chain[0], chain[0].parent
         if parent not in image.names(project):
-            raise _wrong_from(project, above, f"there is no definition `{parent}`")
-        if parent in {one.name for one in found}:
-            raise _wrong_from(project, above, f"`{parent}` stands on this one: they go round in a circle")
-        below = image.load(project, parent, host_platform)
-        if below.platform != above.platform:
-            raise _wrong_from(project, above, f"{above.name} is for {above.platform}, {parent} for {below.platform}")
-        found.insert(0, below)
-    return tuple(found)
+            raise _wrong_from(project, child, f"there is no definition `{parent}`")
+        if parent in {definition.name for definition in chain}:
+            raise _wrong_from(project, child, f"`{parent}` is built on this one: a cycle")
+        base = image.load(project, parent, host_platform)
+        if base.platform != child.platform:
+            raise _wrong_from(project, child, f"{child.name} is for {child.platform}, {parent} for {base.platform}")
+        chain.insert(0, base)
+    return tuple(chain)
 
 
-def _wrong_from(project: Project, definition: ImageDefinition, said: str) -> FileProblemsError:
+def _wrong_from(project: Project, definition: ImageDefinition, message: str) -> FileProblemsError:
     hint = f"definitions here: {', '.join(image.names(project))}"
-    return FileProblemsError((Problem(image.location(project, definition.name, "from"), f"`from`: {said}"),), hint=hint)
+    return FileProblemsError(
+        (Problem(image.location(project, definition.name, "from"), f"`from`: {message}"),), hint=hint
+    )

@@ -1,4 +1,4 @@
-"""Reading one file that people write: YAML, checked against its schema."""
+"""Reading a YAML file of the user's, checked against its schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ SCHEMAS = Path(__file__).parent / "schemas"
 
 
 def read_text(path: Path, file: str) -> str:
-    """The text of ``path``, called ``file`` in errors. Raises UsageError or FileProblemsError where there is none."""
+    """Reads the text of ``path``, which errors call ``file``. Raises UsageError where it cannot be read,
+    FileProblemsError where it is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -23,15 +24,16 @@ def read_text(path: Path, file: str) -> str:
 
 
 def read_checked(path: Path, file: str, schema: str) -> dict[str, Any]:
-    """The mapping in ``path``. Raises FileProblemsError with every problem that ``schema`` finds."""
+    """Reads the mapping in ``path``. Raises FileProblemsError with every violation of ``schema``."""
     return checked(read_text(path, file), file, schema)
 
 
 def checked(text: str, file: str, schema: str) -> dict[str, Any]:
-    """The mapping in ``text``, called ``file`` in errors. Raises FileProblemsError with all that ``schema`` refuses."""
+    """Parses the mapping in ``text``, which errors call ``file``. Raises FileProblemsError with every violation of
+    ``schema``."""
     data = yaml_file.load(text, file)
-    found = schema_check.problems(data, SCHEMAS / f"{schema}.schema.json", text, file)
-    if found:
-        raise FileProblemsError(found)
+    problems = schema_check.problems(data, SCHEMAS / f"{schema}.schema.json", text, file)
+    if problems:
+        raise FileProblemsError(problems)
     mapping: dict[str, Any] = data
     return mapping

@@ -1,6 +1,6 @@
-"""Python requirements as people write them, checked by the standard's own parser (PEP 508).
+"""Python requirements in image.yaml, checked by the standard's reference parser (PEP 508).
 
-The parser is asked only before pins are resolved: what is pinned was checked then, and it takes 13 ms to import.
+The parser takes 13 ms to import, so it runs only before pins are resolved: pinned requirements were checked then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check(project: Project, definition: ImageDefinition) -> None:
-    """Raises FileProblemsError naming every requirement in the definition's image.yaml that no installer would take."""
+    """Raises FileProblemsError with every requirement in the definition's image.yaml that is not valid."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     wrong: dict[yaml_file.Path, str] = {}
@@ -28,13 +28,13 @@ def check(project: Project, definition: ImageDefinition) -> None:
     if wrong:
         path = project.dockerfiles / definition.name / "image.yaml"
         file = project.relative(path)
-        known = yaml_file.locations(path.read_text(encoding="utf-8-sig"), file)
-        places = ((yaml_file.location_of(where, known, file), said) for where, said in wrong.items())
-        raise FileProblemsError(tuple(Problem(place, f"not a requirement: {said}") for place, said in places))
+        locations = yaml_file.locations(path.read_text(encoding="utf-8-sig"), file)
+        located = ((yaml_file.location_of(where, locations, file), message) for where, message in wrong.items())
+        raise FileProblemsError(tuple(Problem(place, f"not a requirement: {message}") for place, message in located))
 
 
 def _written(definition: ImageDefinition) -> dict[yaml_file.Path, str]:
-    """Every requirement of the definition, by its place in the file."""
+    """Every requirement of the definition, by its path in the file."""
     wants = definition.python
     lists = {"packages": wants.packages, "build": wants.build} if wants else {}
     return {

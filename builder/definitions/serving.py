@@ -1,4 +1,4 @@
-"""What an image definition says about the container that serves from its images (``serve:`` in image.yaml)."""
+"""The settings of containers that serve from an image, ``serve:`` in image.yaml."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """``gpus`` all or none, Docker's ``network`` and ``ipc`` modes, and the size of the shared memory where ``ipc`` is
-    private. What nobody says is as a GPU needs it."""
+    """The settings under ``serve:``: ``gpus`` (all or none), Docker's ``network`` and ``ipc`` modes, and the size of
+    the shared memory where ``ipc`` is private. The defaults suit serving on a GPU."""
 
     gpus: str = "all"
     network: str = "host"
@@ -23,9 +23,9 @@ class ServeSettings:
 
 
 def of(project: Project, definition: str) -> ServeSettings:
-    """How images of ``definition`` are served: what its file says, then those that it stands on. A definition that is
-    gone says nothing. Raises FileProblemsError for a wrong file."""
-    said: dict[str, str] = {}
+    """The settings for images of ``definition``: its own, then those that it inherits from its parents. A definition
+    that no longer exists adds none. Raises FileProblemsError for an invalid file."""
+    settings: dict[str, str] = {}
     seen: set[str] = set()
     name: str | None = definition
     while name and name not in seen:
@@ -34,6 +34,6 @@ def of(project: Project, definition: str) -> ServeSettings:
         if not path.is_file():
             break
         data = read_checked(path, project.relative(path), "image")
-        said = {**data.get("serve", {}), **said}
+        settings = {**data.get("serve", {}), **settings}
         name = data.get("from")
-    return ServeSettings(**said)
+    return ServeSettings(**settings)

@@ -1,4 +1,4 @@
-"""What a person names on the command line: a definition, a repository, or a recipe."""
+"""Targets that the user names on the command line: a definition, a repository, or a recipe."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """The definition that was meant, and the recipe where it was reached through one."""
+    """The definition that the user named, and the recipe if it was named through one."""
 
     definition: str
     recipe: recipe.Recipe | None = None
 
 
 def find(project: Project, text: str, models: Collection[str] | None = None) -> Target:
-    """What ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml`` or ``x``. ``models`` are those that the
-    caller would have taken as well, for the hint.
+    """Finds the target that ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml`` or ``x``. ``models`` are the
+    models that the caller accepts as well, for the hint.
 
-    Raises UsageError where it names nothing, FileProblemsError with all that is wrong in a recipe where it asks for an
-    unknown image.
+    Raises UsageError where it names nothing, FileProblemsError with every problem of a recipe whose image is unknown.
     """
     if text in image.names(project):
         return Target(text)
@@ -41,11 +40,11 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
     definition = image.of_repository(project, text)
     if definition:
         return Target(definition)
-    known = (*image.names(project), *recipe.names(project))
-    suggestion = did_you_mean(text, models or ()) or did_you_mean(Path(text).stem, known)
+    names = (*image.names(project), *recipe.names(project))
+    suggestion = did_you_mean(text, models or ()) or did_you_mean(Path(text).stem, names)
     raise UsageError(
         f"`{text}` is no {'' if models is None else 'model, '}image definition, repository or recipe",
-        hint=suggestion or f"definitions and recipes here: {', '.join(known) or 'none'}",
+        hint=suggestion or f"definitions and recipes here: {', '.join(names) or 'none'}",
     )
 
 

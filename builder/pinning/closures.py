@@ -124,5 +124,5 @@ def _wheel_pins(
     for name, source in definition.wheel_sources.items():
         address = resolved.addresses.get(source.package)
         commit = wheel_commit.read(address, resolver.settings.ca_file) if address else None
-        found[name] = WheelPin(source.asked, versions[source.package], commit)
+        found[name] = WheelPin(source.requested, versions[source.package], commit)
     return found

@@ -30,7 +30,7 @@ class Resolved:
 def covers(source: Source, pin: SourcePin | None) -> bool:
     """Whether ``pin`` is what ``source`` asks for today, pull requests in their order included."""
     if isinstance(source, WheelSource):
-        return isinstance(pin, WheelPin) and pin.asked == source.asked
+        return isinstance(pin, WheelPin) and pin.asked == source.requested
     kept = _kept(source, pin)
     return kept is not None and tuple(pull.number for pull in kept.pulls) == source.pulls
 

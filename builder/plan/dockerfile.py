@@ -57,7 +57,7 @@ class TemplateMod:
     has_files: bool
     changes_files: bool
     packages: tuple[str, ...]
-    drops: tuple[FileCopy, ...]
+    copies: tuple[FileCopy, ...]
     patches: tuple[TemplatePatch, ...]
     env: tuple[tuple[str, str], ...]
     host_mounts: tuple[str, ...] = HOST_MOUNTS
@@ -159,9 +159,9 @@ def _template_mod(mod: Mod, pinned: Mapping[str, Version]) -> TemplateMod:
         may_be_empty=mod.may_be_empty,
         network=mod.network,
         has_files=bool(mod.files),
-        changes_files=bool(mod.run or mod.packages or mod.drops or mod.patches),
+        changes_files=bool(mod.run or mod.packages or mod.copies or mod.patches),
         packages=mod.packages,
-        drops=mod.drops,
+        copies=mod.copies,
         patches=tuple(TemplatePatch(p.file, p.package, p.strip, _pinned(pinned.get(p.package))) for p in mod.patches),
         env=tuple(mod.env.items()),
     )

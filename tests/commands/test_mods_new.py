@@ -26,7 +26,7 @@ def test_a_new_mod_is_valid_and_explains_every_key(tmp_path: Path) -> None:
     files = mods_new.new(project, "mods/my-mod")
     assert [file.name for file in files] == ["README.md", "check.sh", "example.txt", "mod.yaml"]
     loaded = mod_reading.load(project, "my-mod")
-    assert loaded.drops
+    assert loaded.copies
     assert loaded.checks
     text = (project.mods / "my-mod/mod.yaml").read_text(encoding="utf-8")
     keys = json.loads((reading.SCHEMAS / "mod.schema.json").read_bytes())["properties"]

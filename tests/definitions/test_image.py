@@ -164,7 +164,7 @@ def test_a_chain_that_cannot_be_is_refused_with_the_place_of_its_from(tmp_path: 
     write_definition(tmp_path, "c", "small", "linux/amd64")
     write_definition(tmp_path, "d", "nothing")
     for name, said in {
-        "a": "dockerfiles/b/image.yaml:4:1: `from`: `a` stands on this one: they go round in a circle",
+        "a": "dockerfiles/b/image.yaml:4:1: `from`: `a` is built on this one: a cycle",
         "c": "dockerfiles/c/image.yaml:4:1: `from`: c is for linux/amd64, small for linux/arm64",
         "d": "dockerfiles/d/image.yaml:4:1: `from`: there is no definition `nothing`",
     }.items():
@@ -193,8 +193,8 @@ python:
   indexes: [{{url: "https://example.org/simple", packages: [Torch_Audio]}}]
 """
     found = load(tmp_path, text)
-    assert found.wheel_sources["vllm"].asked == f"Vllm_X from {index}"
-    assert found.wheel_sources["flashinfer"].asked == "flashinfer-python==0.6.7"
+    assert found.wheel_sources["vllm"].requested == f"Vllm_X from {index}"
+    assert found.wheel_sources["flashinfer"].requested == "flashinfer-python==0.6.7"
     assert found.python is not None
     assert found.python.indexes == (
         image.Index("https://example.org/simple", ("torch-audio",)),

@@ -98,7 +98,7 @@ def test_a_wheel_of_an_index_of_its_own_is_found_there(tmp_path: Path, reach: pa
         source = WheelSource("vllm", index)
         wants = PythonRequirements("3.12", "2.39", (), indexes=(Index(index, ("vllm",), local=False),))
         pins = Pins(
-            sources={"vllm": WheelPin(source.asked, "0.23.1.dev5+gabc")},
+            sources={"vllm": WheelPin(source.requested, "0.23.1.dev5+gabc")},
             python=closure(LockedPackage("vllm", "0.23.1.dev5+gabc", (sha256(made),))),
         )
         own = level(tmp_path, pins)

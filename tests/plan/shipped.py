@@ -61,6 +61,6 @@ def pins(definition: ImageDefinition) -> Pins:
 def _source_pin(definition: ImageDefinition, name: str) -> SourcePin:
     source = definition.sources[name]
     if isinstance(source, WheelSource):
-        return WheelPin(source.asked, source.requirement.partition("==")[2] or "0.6.7")
+        return WheelPin(source.requested, source.requirement.partition("==")[2] or "0.6.7")
     pulls = tuple(PullPin(number, "c" * 40, SHA256) for number in source.pulls)
     return GitPin(source.git, source.ref, "a" * 40, "0.19.2.dev31+gaaaaaaa", DATE, pulls)

@@ -1,4 +1,4 @@
-"""A mod, a change baked into an image, as data."""
+"""A mod: a change that is baked into an image."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileCopy:
-    """A file or folder ``source`` of the mod that is put at ``to``: absolute, or from the workspace. ``.``, or a slash
-    at the end, means into that folder; otherwise ``to`` is its own new path. A folder is merged into one already there.
+    """A file or folder ``source`` of the mod that is copied to ``to``, an absolute path or one relative to the
+    workspace. ``.``, or a slash at the end, means into that folder; otherwise ``to`` is the new path itself. A folder
+    is merged into an existing one.
     """
 
     source: str
@@ -26,12 +27,12 @@ class FileCopy:
 
 @dataclass(frozen=True)
 class ModPatch:
-    """A unified diff ``file`` of the mod, applied in the folder that holds ``package``, an importable one: so a diff of
-    the package's repository fits with ``strip`` 1.
+    """A unified diff ``file`` of the mod, applied in the folder that contains the importable ``package``, so that a
+    diff from the package's repository fits with ``strip`` 1.
 
-    It has three outcomes. It is applied where ``git apply`` takes it with all its context; else it is already in place
-    where the reverse applies with all its context; else it is applied where ``git apply -C1`` takes it, and the reduced
-    context is reported. Anything else is an error.
+    There are three outcomes. It is applied if ``git apply`` accepts it with its full context; otherwise it counts as
+    already applied if its reverse applies with full context; otherwise it is applied if ``git apply -C1`` accepts it,
+    and the reduced context is reported. Anything else is an error.
     """
 
     file: str
@@ -41,7 +42,7 @@ class ModPatch:
 
 @dataclass(frozen=True)
 class ModCheck:
-    """What must hold in the finished image: a file is there, contains a text, or a script of the mod ends with 0."""
+    """A check of the finished image: a file exists, a file contains a text, or a script of the mod exits with 0."""
 
     file: str | None = None
     contains: str | None = None
@@ -50,12 +51,12 @@ class ModCheck:
 
 @dataclass(frozen=True)
 class Mod:
-    """A mod as read. ``described`` tells one with a mod.yaml from a bare run.sh, whose downloads nobody can pin.
+    """A mod as read. ``described`` tells a mod with a mod.yaml from a bare run.sh, whose downloads cannot be pinned.
 
-    What it does, in this order: ``packages`` (exact requirements) are installed, ``drops`` copied, ``patches`` applied,
+    Its steps, in this order: ``packages`` (exact requirements) are installed, ``copies`` made, ``patches`` applied, and
     the script ``run`` is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a
-    pinned source or package to the versions that will do (PEP 440), ``conflicts`` and ``after`` name other mods.
-    ``file`` is what errors point at: its mod.yaml, of which ``yaml`` is the text, or the mod where it has none.
+    pinned source or package to the versions it works with (PEP 440); ``conflicts`` and ``after`` name other mods.
+    ``file`` is what errors point at: its mod.yaml, whose text is ``yaml``, or the mod itself where it has none.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Mod:
     network: bool
     checks: tuple[ModCheck, ...]
     files: tuple[ModFile, ...]
-    drops: tuple[FileCopy, ...]
+    copies: tuple[FileCopy, ...]
     patches: tuple[ModPatch, ...]
     packages: tuple[str, ...]
     env: dict[str, str]
@@ -79,17 +80,17 @@ class Mod:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 over all that is baked or checked: the names, bytes and execute bits of its files, and what mod.yaml
-        says to do with them. The same on every machine and checkout."""
-        does = {
+        """SHA-256 over everything that is baked or checked: the names, bytes and execute bits of its files, and the
+        steps in mod.yaml. The same on every machine and checkout."""
+        steps = {
             "run": [self.run, self.network, self.seconds, self.may_be_empty],
-            "files": [[drop.source, drop.to] for drop in self.drops],
+            "files": [[copy.source, copy.to] for copy in self.copies],
             "patches": [[patch.file, patch.package, patch.strip] for patch in self.patches],
             "packages": self.packages,
             "env": self.env,
             "check": [[check.file, check.contains, check.run] for check in self.checks],
         }
-        digest = hashlib.sha256(json.dumps(does, sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps(steps, sort_keys=True).encode())
         for file in self.files:
             head = f"{len(file.path)}:{file.path}:{int(file.executable)}:{len(file.content)}:"
             digest.update(head.encode() + file.content)

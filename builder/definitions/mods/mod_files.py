@@ -1,8 +1,7 @@
-"""The files of a mod: read from its folder, or from a zip of one, into memory, with nothing let in that is not a plain
-file of it.
+"""The files of a mod, read into memory from its folder or from a zip of it; only plain files of its own are accepted.
 
-The same mod gives the same bytes on every checkout: line ends of text are those that git stores (LF), and of the modes
-only the owner's execute bit counts, whatever the umask was.
+The same mod gives the same bytes on every checkout: text has the line ends that git stores (LF), and only the owner's
+execute bit counts of the modes, whatever the umask was.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DESCRIPTION = "mod.yaml"
-# What describes a mod, or lies about in a working folder, is no part of the change that it makes.
+# Files that describe a mod, or that tools leave in a working folder, are no part of the change that it makes.
 _NOT_BAKED = frozenset({DESCRIPTION, "README.md", ".git", ".DS_Store", "__MACOSX", "__pycache__"})
 LARGEST_FILE = 64 * 1024 * 1024
 LARGEST_MOD = 256 * 1024 * 1024
@@ -37,7 +36,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class ModFile:
-    """One file of a mod: its path within the mod, whether it may be executed, and its bytes."""
+    """A file of a mod: its path within the mod, its execute bit, and its bytes."""
 
     path: str
     executable: bool
@@ -46,30 +45,30 @@ class ModFile:
 
 @dataclass(frozen=True)
 class ModContents:
-    """What a mod is made of: the text of its mod.yaml, or None where it has none, and its files by path. ``yaml_file``
-    is what errors call the mod.yaml, ``place`` what they call the mod."""
+    """The contents of a mod: the text of its mod.yaml (None where it has none), and its files sorted by path. Errors
+    call the mod ``shown`` and its mod.yaml ``yaml_file``."""
 
-    place: str
+    shown: str
     yaml_file: str
     yaml: str | None
     files: tuple[ModFile, ...]
 
 
 def read_folder(folder: Path, shown: str) -> ModContents:
-    """The mod in ``folder``, called ``shown`` in errors.
+    """Reads the mod in ``folder``, which errors call ``shown``.
 
-    Raises FileProblemsError with all that is wrong with its files; one that is too large is not read.
+    Raises FileProblemsError with every problem of its files; a file that is too large is not read.
     """
-    found: list[ModFile] = []
+    files: list[ModFile] = []
     wrong: list[Problem] = []
     real, room = os.path.realpath(folder), LARGEST_MOD
     for path in _below(folder):
         inside = path.relative_to(folder)
         if not _NOT_BAKED.isdisjoint(inside.parts):
             continue
-        said = _unfit_name(inside.as_posix()) or _unfit_file(path, real, room)
-        if said:
-            wrong.append(Problem(Location(_printable(f"{shown}/{inside}")), said))
+        message = _unfit_name(inside.as_posix()) or _unfit_file(path, real, room)
+        if message:
+            wrong.append(Problem(Location(_printable(f"{shown}/{inside}")), message))
             continue
         try:
             content = path.read_bytes()
@@ -80,21 +79,21 @@ def read_folder(folder: Path, shown: str) -> ModContents:
         room -= len(content)
         if _is_script(path.name, content) and b"\r\n" in content:
             wrong.append(Problem(Location(f"{shown}/{inside}"), _CRLF))
-        found.append(ModFile(inside.as_posix(), executable, _as_stored(content)))
-    if len(found) > MOST_FILES:
-        wrong.append(Problem(Location(shown), f"{len(found):,} files; a mod has at most {MOST_FILES:,}"))
+        files.append(ModFile(inside.as_posix(), executable, _as_stored(content)))
+    if len(files) > MOST_FILES:
+        wrong.append(Problem(Location(shown), f"{len(files):,} files; a mod has at most {MOST_FILES:,}"))
     if wrong:
         raise FileProblemsError(tuple(wrong))
     described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
     text = read_text(described, name) if described.is_file() else None
-    return ModContents(shown, name, text, _sorted(found))
+    return ModContents(shown, name, text, _sorted(files))
 
 
 def read_zip(path: Path, shown: str) -> ModContents:
-    """The mod in the zip file ``path``: its files at the top, or all in one folder.
+    """Reads the mod in the zip file ``path``, with its files at the top or all in one folder; errors call it ``shown``.
 
-    Raises FileProblemsError with all that is wrong with it: among others names that lead out of it, links, encryption,
-    and files that are larger than they may be or say they are.
+    Raises FileProblemsError with every problem of it: among others paths that leave it, links, encryption, and files
+    that are larger than allowed or than they claim.
     """
     import zipfile
     import zlib
@@ -119,14 +118,14 @@ def read_zip(path: Path, shown: str) -> ModContents:
 
 
 def _below(folder: Path) -> list[Path]:
-    """All that is not a folder, links to folders included, in a fixed order; what is not baked is not walked."""
-    found: list[Path] = []
+    """All files and links below ``folder`` in a fixed order, without the folders that are not baked."""
+    paths: list[Path] = []
     for parent, folders, files in os.walk(folder):
         here = Path(parent)
-        found += [here / name for name in files]
-        found += [here / name for name in folders if (here / name).is_symlink()]
+        paths += [here / name for name in files]
+        paths += [here / name for name in folders if (here / name).is_symlink()]
         folders[:] = sorted(set(folders) - _NOT_BAKED)
-    return sorted(found)
+    return sorted(paths)
 
 
 def _sorted(files: Iterable[ModFile]) -> tuple[ModFile, ...]:
@@ -134,7 +133,7 @@ def _sorted(files: Iterable[ModFile]) -> tuple[ModFile, ...]:
 
 
 def _unfit_name(name: str) -> str:
-    """Why no file of a mod may be called so, or nothing."""
+    """The reason why no file of a mod may have this name, or nothing."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -143,7 +142,7 @@ def _unfit_name(name: str) -> str:
 
 
 def _unfit_file(path: Path, folder: str, room: int) -> str:
-    """Why the file at ``path`` is no part of a mod that has ``room`` bytes left, or nothing."""
+    """The reason why ``path`` cannot be a file of a mod that has ``room`` bytes left, or nothing."""
     real = os.path.realpath(path)
     if not Path(real).is_relative_to(folder):
         return "a link that leaves the mod's folder; copy the file in"
@@ -161,9 +160,9 @@ def _too_large(size: int, room: int) -> str:
 
 
 def _as_stored(content: bytes) -> bytes:
-    """The bytes as git stores them with ``text=auto``: text with LF, whatever a checkout made of it.
+    """The bytes as git stores them with ``text=auto``: text with LF, whatever the checkout converted it to.
 
-    Text is what has no NUL and no lone CR (gitattributes(5), ``convert.c``).
+    Content without a NUL and without a lone CR is text (gitattributes(5), ``convert.c``).
     """
     if b"\r\n" not in content or b"\0" in content:
         return content
@@ -182,13 +181,13 @@ def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Probl
         yield Problem(Location(shown), f"{len(entries):,} files; a mod has at most {MOST_FILES:,}")
         return
     for entry in entries:
-        said = _unfit_name(entry.filename) or _unfit_entry(entry, room)
+        message = _unfit_name(entry.filename) or _unfit_entry(entry, room)
         if entry.filename in seen:
-            said = said or "it is in the zip twice"
+            message = message or "it is in the zip twice"
         seen.add(entry.filename)
         room -= entry.file_size
-        if said:
-            yield Problem(Location(_printable(f"{shown}/{entry.filename}")), said)
+        if message:
+            yield Problem(Location(_printable(f"{shown}/{entry.filename}")), message)
 
 
 def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
@@ -203,7 +202,7 @@ def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
 
 
 def _top_folder(names: list[str]) -> str:
-    """``NAME/`` where everything lies in that one folder, else nothing."""
+    """``NAME/`` if everything lies in that one folder, else nothing."""
     own = [name.split("/") for name in names if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(name.split("/"))]
     tops = {parts[0] for parts in own}
     return f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
@@ -211,7 +210,7 @@ def _top_folder(names: list[str]) -> str:
 
 def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown: str) -> ModFile:
     with archive.open(entry) as file:
-        # The size that an entry states is only what it says: no more than that is read, and zipfile compares the CRC.
+        # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
         content = file.read(entry.file_size)
     if _is_script(entry.filename, content) and b"\r\n" in content:
         raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))

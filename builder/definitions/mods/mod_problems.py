@@ -1,5 +1,4 @@
-"""What is wrong in a mod that its schema cannot see: files that are not there, wishes that contradict each other, and
-changes that could not stay."""
+"""Problems of a mod that its schema cannot find: missing files, contradictory settings, changes that would be lost."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
     from builder.definitions.mods.mod import Mod
 
-# Folders of the host are mounted over these when an image serves: what is baked there is never seen.
+# Folders of the host are mounted over these when an image serves, and hide whatever is baked there.
 HOST_MOUNTS = (
     "/root/.cache/huggingface",
     "/root/.cache/vllm",
@@ -22,38 +21,38 @@ HOST_MOUNTS = (
     "/root/.tilelang",
     "/root/.triton",
 )
-# Mounts of the build: what is written there does not stay.
-_NOT_KEPT = ("/dev", "/proc", "/run/builder", "/sys")
+# Mounts of the build: files written there do not end up in the image.
+_BUILD_MOUNTS = ("/dev", "/proc", "/run/builder", "/sys")
 
 
 def problems(mod: Mod) -> Iterator[Problem]:
-    """Everything wrong in ``mod``, each with its place in its mod.yaml."""
+    """Every problem of ``mod``, with its location in mod.yaml."""
     yield from _wrong_files(mod)
     yield from _wrong_packages(mod)
     if mod.run is None and any(file.path == "run.sh" for file in mod.files):
         yield Problem(mod.location(), "there is a run.sh, which nothing runs; say `run: run.sh`, or remove it")
-    elif not (mod.run or mod.drops or mod.patches or mod.packages or mod.env):
+    elif not (mod.run or mod.copies or mod.patches or mod.packages or mod.env):
         yield Problem(
             mod.location(), "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does"
         )
     if mod.packages and not mod.network:
         yield Problem(mod.location("network"), "`packages` are downloaded, so `network: false` cannot be")
-    for index, drop in enumerate(mod.drops):
-        said = _unfit_target(drop.to)
-        if said:
-            yield Problem(mod.location("files", index, "to"), f"{drop.to}: {said}")
+    for index, copy in enumerate(mod.copies):
+        message = _unfit_target(copy.to)
+        if message:
+            yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
     yield from _wrong_requires(mod)
 
 
 def _wrong_files(mod: Mod) -> Iterator[Problem]:
-    """Files that mod.yaml names and that are not there, and scripts that bash cannot read."""
+    """Files that mod.yaml names outside the mod's folder, or that do not exist."""
     files = {file.path: file for file in mod.files}
     folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
     scripts: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
     scripts += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
     named = [*scripts, *((patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches))]
-    dropped = [(drop.source, ("files", index, "from")) for index, drop in enumerate(mod.drops)]
-    for name, at in (*named, *dropped):
+    copied = [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies)]
+    for name, at in (*named, *copied):
         if name.startswith("/") or ".." in name.split("/"):
             yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file in")
         elif name not in files and not (at[0] == "files" and name in folders):
@@ -61,13 +60,13 @@ def _wrong_files(mod: Mod) -> Iterator[Problem]:
 
 
 def _unfit_target(to: str) -> str:
-    """Why nothing can be put at the path ``to``, or nothing."""
+    """The reason why nothing can be copied to the path ``to``, or nothing."""
     if ".." in to.split("/"):
         return "a path without `..` says where"
     for folder in HOST_MOUNTS:
         if _is_below(to, folder):
             return f"a folder of the host is mounted over {folder} when the image serves, so nobody would see it"
-    for folder in _NOT_KEPT:
+    for folder in _BUILD_MOUNTS:
         if _is_below(to, folder):
             return f"what is written below {folder} does not stay in an image"
     return ""
@@ -95,5 +94,5 @@ def _wrong_requires(mod: Mod) -> Iterator[Problem]:
         try:
             SpecifierSet(text)
         except InvalidSpecifier:
-            said = f"{name}: {text!r} is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
-            yield Problem(mod.location("requires", name), said)
+            message = f"{name}: {text!r} is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
+            yield Problem(mod.location("requires", name), message)

@@ -1,6 +1,6 @@
 """Reading mods: ``mods/NAME/`` or ``mods/NAME.zip``.
 
-A mod with only a ``run.sh`` is a valid one; ``mod.yaml`` describes one further.
+A mod may consist of a ``run.sh`` alone; a ``mod.yaml`` describes it further.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from builder.definitions.mods.mod_files import ModContents
     from builder.project import Project
 
-# How long a script may take, in seconds, where mod.yaml says nothing: kernels that are compiled take a while.
+# The time limit of a script in seconds, unless mod.yaml sets one: compiling kernels takes a while.
 SCRIPT_SECONDS = 3600
 # A name is part of a path in the Dockerfile and of a step's name.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -34,24 +34,25 @@ def names(project: Project) -> tuple[str, ...]:
     return tuple(sorted(folders | {path.stem for path in project.mods.glob("*.zip")}))
 
 
-def name_of(asked: str) -> str:
-    """The name in ``mods/NAME`` or ``mods/NAME.zip``, as recipes write it, or ``NAME``."""
-    return asked.removeprefix("mods/").rstrip("/").removesuffix(".zip")
+def name_of(text: str) -> str:
+    """The name in ``mods/NAME`` or ``mods/NAME.zip``, as recipes write it, or in a plain ``NAME``."""
+    return text.removeprefix("mods/").rstrip("/").removesuffix(".zip")
 
 
-def load(project: Project, asked: str) -> Mod:
-    """The mod ``NAME`` or ``mods/NAME``. Raises UsageError for an unknown one, FileProblemsError for a bad one."""
-    name = name_of(asked)
-    known = names(project)
-    if name not in known:
+def load(project: Project, text: str) -> Mod:
+    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError where there is none, FileProblemsError where it is
+    invalid."""
+    name = name_of(text)
+    existing = names(project)
+    if name not in existing:
         raise UsageError(
             f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
-            hint=did_you_mean(name, known) or f"there are: {', '.join(known) or 'none'}",
+            hint=did_you_mean(name, existing) or f"there are: {', '.join(existing) or 'none'}",
         )
     contents = _contents(project, name)
     if not NAME.fullmatch(name):
-        said = "a mod's name has letters, digits and . _ + - in it, and no others"
-        raise FileProblemsError((Problem(Location(contents.place), said),))
+        message = "a mod's name has letters, digits and . _ + - in it, and no others"
+        raise FileProblemsError((Problem(Location(contents.shown), message),))
     described = contents.yaml is not None
     data: dict[str, Any] = (
         checked(contents.yaml, contents.yaml_file, "mod") if contents.yaml is not None else {"run": "run.sh"}
@@ -64,7 +65,7 @@ def load(project: Project, asked: str) -> Mod:
         network=data.get("network", not described or bool(data.get("packages"))),
         checks=tuple(ModCheck(**check) for check in data.get("check", ())),
         files=contents.files,
-        drops=tuple(FileCopy(drop["from"].rstrip("/"), drop["to"]) for drop in data.get("files", ())),
+        copies=tuple(FileCopy(entry["from"].rstrip("/"), entry["to"]) for entry in data.get("files", ())),
         patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
         packages=tuple(data.get("packages", ())),
         env={key: str(value) for key, value in data.get("env", {}).items()},
@@ -73,7 +74,7 @@ def load(project: Project, asked: str) -> Mod:
         after=tuple(map(name_of, data.get("after", ()))),
         may_be_empty=data.get("may_be_empty", False),
         seconds=data.get("timeout", SCRIPT_SECONDS),
-        file=contents.yaml_file if described else contents.place,
+        file=contents.yaml_file if described else contents.shown,
         yaml=contents.yaml or "",
     )
     wrong = tuple(mod_problems.problems(mod))
@@ -82,15 +83,15 @@ def load(project: Project, asked: str) -> Mod:
     return mod
 
 
-def load_all(project: Project, asked: Iterable[str]) -> tuple[Mod, ...]:
-    """Each mod once, in the order asked for. Raises UsageError for all unknown ones, or FileProblemsError with the
-    problems of all bad ones."""
-    found: list[Mod] = []
+def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
+    """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
+    with the problems of all that are invalid."""
+    mods: list[Mod] = []
     unknown: list[UsageError] = []
     wrong: list[Problem] = []
-    for name in dict.fromkeys(map(name_of, asked)):
+    for name in dict.fromkeys(map(name_of, texts)):
         try:
-            found.append(load(project, name))
+            mods.append(load(project, name))
         except UsageError as error:
             unknown.append(error)
         except FileProblemsError as error:
@@ -100,7 +101,7 @@ def load_all(project: Project, asked: Iterable[str]) -> tuple[Mod, ...]:
         raise UsageError("\n".join(error.message for error in unknown), hint="\n".join(hints))
     if wrong:
         raise FileProblemsError(tuple(wrong))
-    return tuple(found)
+    return tuple(mods)
 
 
 def _contents(project: Project, name: str) -> ModContents:
@@ -108,20 +109,20 @@ def _contents(project: Project, name: str) -> ModContents:
     if not archive.is_file():
         return mod_files.read_folder(folder, f"mods/{name}")
     if folder.is_dir():
-        said = f"mods/{name} is there as a folder, too; remove one of them"
-        raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), said),))
+        message = f"mods/{name} is there as a folder, too; remove one of them"
+        raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), message),))
     return mod_files.read_zip(archive, f"mods/{name}.zip")
 
 
-def unknown(known: Collection[str], asked: Iterable[str], place: Callable[[int], Location]) -> Iterator[Problem]:
-    """A problem for each of ``asked`` (``mods/NAME`` or ``NAME``) that is none of the mods ``known``; ``place`` gives
-    where the one of that index is written."""
-    for index, name in enumerate(map(name_of, asked)):
-        if name not in known:
-            yield Problem(place(index), no_mod(name, known))
+def unknown(existing: Collection[str], texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
+    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names none of the ``existing`` mods;
+    ``location`` returns the location of the text with that index."""
+    for index, name in enumerate(map(name_of, texts)):
+        if name not in existing:
+            yield Problem(location(index), no_mod(name, existing))
 
 
-def no_mod(name: str, known: Collection[str]) -> str:
-    """What to say of a file that names the mod ``name``, which is none of those ``known``."""
-    there = f"there are: {', '.join(known) or 'none'}"
-    return f"no mod `{name}` in mods/; {did_you_mean(name, known) or there}"
+def no_mod(name: str, existing: Collection[str]) -> str:
+    """The message for a file that names the mod ``name``, which is not among the ``existing`` ones."""
+    there = f"there are: {', '.join(existing) or 'none'}"
+    return f"no mod `{name}` in mods/; {did_you_mean(name, existing) or there}"

@@ -1,4 +1,4 @@
-"""What the words of a serve command say: options, the model, the port."""
+"""The arguments of a serve command: options, the model, the port."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What `vllm serve` listens on where the command does not say: https://docs.vllm.ai/en/stable/cli/serve.html
+# The default port of `vllm serve`: https://docs.vllm.ai/en/stable/cli/serve.html
 VLLM_PORT = 8000
 LOOPBACK = "127.0.0.1"
 
 
 def option(words: Sequence[str], *names: str) -> str | None:
-    """The value that follows one of ``names`` in ``words``, or stands after its `=`; the last where there are more."""
-    found = None
+    """The value after one of ``names`` in ``words``, or after its ``=``; the last one if there are several."""
+    result = None
     for word, following in zip(words, (*words[1:], None), strict=True):
         name, sign, value = word.partition("=")
         if name in names:
-            found = value if sign else following
-    return found
+            result = value if sign else following
+    return result
 
 
 def values(words: Sequence[str], name: str) -> tuple[str, ...]:
-    """All that follows an option which takes several values, up to the next option."""
-    found: tuple[str, ...] = ()
+    """The values of an option that takes several of them: everything up to the next option."""
+    result: tuple[str, ...] = ()
     for at, word in enumerate(words):
         if word.startswith(f"{name}="):
-            found = (word.partition("=")[2],)
+            result = (word.partition("=")[2],)
         elif word == name:
-            found = tuple(takewhile(lambda one: not one.startswith("-"), words[at + 1 :]))
-    return found
+            result = tuple(takewhile(lambda following: not following.startswith("-"), words[at + 1 :]))
+    return result
 
 
 def model(words: Sequence[str]) -> str | None:
-    """What `vllm serve MODEL` or `--model` names."""
+    """The model that `vllm serve MODEL` or `--model` names."""
     for word, following in pairwise(words):
         if word == "serve" and not following.startswith("-"):
             return following
@@ -43,19 +43,19 @@ def model(words: Sequence[str]) -> str | None:
 
 
 def served(words: Sequence[str]) -> tuple[str, ...]:
-    """The names that the server answers to."""
+    """The model names that the server accepts."""
     loaded = model(words)
     return values(words, "--served-model-name") or ((loaded,) if loaded else ())
 
 
 def port(words: Sequence[str]) -> int | None:
-    """The port that the server listens on; None where the words say it in a way that only their shell can tell."""
-    said = option(words, "--port")
-    if said is None:
+    """The port that the server listens on; None where only the shell can tell."""
+    text = option(words, "--port")
+    if text is None:
         return VLLM_PORT
-    return int(said) if said.isascii() and said.isdecimal() else None
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def reached_at(host: str | None) -> str:
-    """Where a server that listens on ``host`` is reached from its own machine."""
+    """The address at which a server that listens on ``host`` is reached from its own machine."""
     return host if host not in {None, "", "0.0.0.0", "::"} else LOOPBACK  # noqa: S104

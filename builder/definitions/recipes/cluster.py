@@ -1,8 +1,8 @@
-"""One model served by several machines together: what the container of each of them runs.
+"""One model served by several nodes together: the command that the container on each of them runs.
 
-vLLM's own launch for several nodes (https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html): the same command
-on each, told how many there are, which one it is and where the first one is; or Ray, where the recipe's command says
-``--distributed-executor-backend ray``.
+vLLM's own multi-node launch (https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html): the same command on each
+node, with the number of nodes, the node's own rank and the address of the head node; or Ray, where the recipe's command
+has ``--distributed-executor-backend ray``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ RANK = f"{LABEL}.rank"
 # https://docs.ray.io/en/latest/cluster/vms/user-guides/launching-clusters/on-premises.html
 _RAY_PORT = 6379
 _HEAD = 'ray start --head --port="$1" --node-ip-address="$2" --disable-usage-stats && shift 2 && exec "$@"'
-# The first node may not answer yet, and may come again after it was lost.
+# The head node may not answer yet, and may come back after it was lost.
 _WORKER = 'until "$@"; do sleep 2; done'
 
 
 def require_fit(recipe: Recipe, nodes: int) -> None:
-    """Raises UsageError where ``recipe`` does not serve on that many machines."""
+    """Raises UsageError where ``recipe`` does not serve on that many nodes."""
     if nodes > 1 and recipe.solo_only:
         raise UsageError(f"{recipe.file} says `solo_only`: one machine serves it", hint="name one node, or none")
     if nodes < 2 and recipe.cluster_only:
@@ -44,7 +44,7 @@ def require_fit(recipe: Recipe, nodes: int) -> None:
 def commands(
     recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], addresses: Sequence[str]
 ) -> tuple[ServeCommand, ...]:
-    """What each machine runs, the first being the one that answers; ``addresses`` are where they reach each other.
+    """The command of each node, that of the head node first; at ``addresses`` the nodes reach each other.
 
     Raises as ``command.render`` does.
     """
@@ -62,12 +62,13 @@ def commands(
 
 
 def member(settings: ContainerSettings, rank: int, address: str) -> ContainerSettings:
-    """``settings`` for the machine of that rank: all but the first answer nobody, so nothing asks them how they are."""
+    """``settings`` for the node of that rank. Only the head node (rank 0) answers requests, so only it has a health
+    check."""
     return replace(
         settings,
         env={**settings.env, "VLLM_HOST_IP": address},
         labels={**settings.labels, RANK: str(rank)},
-        # They speak to each other on ports that are chosen while they start.
+        # The nodes talk to each other on ports that are chosen as they start.
         network="host",
         ports=(),
         health=None if rank else settings.health,

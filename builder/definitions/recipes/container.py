@@ -1,6 +1,6 @@
-"""The container that serves a recipe: everything that whoever starts it, or writes it down for another tool, must know.
+"""The container that serves a recipe: everything needed to start it, or to describe it to another tool.
 
-Data only; what it says is the same for `run` and for every format of `export`.
+Data only, the same for `run` and for every format of `export`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 LABEL = "builder.serve"
 
-# Taken from the environment of whoever starts the container. Their values are written nowhere.
+# Taken from the environment of whoever starts the container. Their values are never written down.
 SECRETS = ("HF_TOKEN",)
 
 HOME = "/root"
-# What vLLM and its kernel libraries compile belongs to the build that compiled it: another one may read it and break.
+# Caches of what vLLM and its kernel libraries compile. They belong to one build: another may read them and break.
 COMPILE_CACHES = {
     "vllm": ".cache/vllm",
     "flashinfer": ".cache/flashinfer",
@@ -38,7 +38,7 @@ COMPILE_CACHES = {
 STARTING_SECONDS = 3600
 STOPPING_SECONDS = 60
 
-# By http.client, which looks at no proxy; without the site's packages, whose import takes seconds in a vLLM image.
+# With http.client, which ignores proxies, and without site-packages, whose import takes seconds in a vLLM image.
 _PROBE = (
     "import http.client as c, sys; h = c.HTTPConnection({host!r}, {port}, timeout=8); "
     "h.request('GET', '/health'); sys.exit(h.getresponse().status != 200)"
@@ -47,7 +47,7 @@ _PROBE = (
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder of the host, as an absolute path, and where the container has it."""
+    """A bind mount: a folder of the host, as an absolute path, and its path in the container."""
 
     source: str
     target: str
@@ -55,8 +55,8 @@ class Mount:
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """How the engine tells that the server answers: ``argv`` run in the container, and times in seconds. Failures count
-    only after ``start_period``. `run` asks less often once it has answered, as `exports.api` says."""
+    """The health check of the server: ``argv``, which runs in the container, and times in seconds. Failures count only
+    after ``start_period``. `run` checks less often once the server has answered (see `exports.api`)."""
 
     argv: tuple[str, ...]
     interval: int = 15
@@ -67,9 +67,10 @@ class HealthCheck:
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """``argv`` stands in place of the image's entrypoint and command. ``secrets`` are names of variables to pass on
-    from the environment, where they are set. ``ports`` are published where the network is not the host's own;
-    ``shm_size`` is as Docker takes it (``16g``), and empty where ``ipc`` is the host's; a ulimit of -1 is none."""
+    """The settings of a container. ``argv`` replaces the image's entrypoint and command. ``secrets`` are the names of
+    variables to pass on from the environment if they are set. ``ports`` are published where the network is not the
+    host's; ``shm_size`` is in Docker's notation (``16g``), and empty where ``ipc`` is the host's; a ulimit of -1 is
+    unlimited."""
 
     name: str
     image: str
@@ -96,7 +97,7 @@ def settings(
 ) -> ContainerSettings:
     """The container that serves ``recipe`` with ``command`` from ``image`` (its repository and number).
 
-    ``environ`` is the person's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE say where their caches are.
+    ``environ`` is the user's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE locate their caches.
     """
     repository, number = image
     name = service_name(recipe.name)
@@ -123,18 +124,18 @@ def settings(
         mounts=(*_model_caches(environ), *_compile_caches(environ, repository, number)),
         labels={key: value for key, value in labels.items() if value},
         health=_health(command),
-        # Loaders pin memory for the GPU. vLLM itself raises the number of open files, as far as the engine lets it.
+        # Loaders pin memory for the GPU. vLLM itself raises the limit on open files, as far as the engine lets it.
         ulimits={"memlock": -1} if serving.gpus == "all" else {},
     )
 
 
 def service_name(text: str) -> str:
-    """A name that containers and compose services may have: ``Qwen3.5-122B (fast)`` gives ``qwen3-5-122b-fast``."""
+    """A valid name for containers and compose services: ``Qwen3.5-122B (fast)`` gives ``qwen3-5-122b-fast``."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "model"
 
 
 def compile_cache(environ: Mapping[str, str], repository: str, number: int) -> str:
-    """The host's folder with all that a numbered image compiled."""
+    """The folder on the host with everything that a numbered image has compiled."""
     return str(PurePosixPath(_cache_home(environ), "builder", "compile", repository, str(number)))
 
 
@@ -160,5 +161,5 @@ def _health(command: ServeCommand) -> HealthCheck | None:
 
 
 def probe(host: str, port: int) -> tuple[str, ...]:
-    """What, run in the container, ends with 0 where the server answers."""
+    """The command that exits with 0 in the container if the server answers."""
     return ("python3", "-ISc", _PROBE.format(host=host, port=port))

@@ -1,4 +1,4 @@
-"""Lines of a recipe that have lost their indentation: settings and command lines that stand at the left margin."""
+"""Lines of a recipe that have lost their indentation: settings and parts of the command at the left margin."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STEP = "  "
 
 @dataclass(frozen=True)
 class LostIndentation:
-    """Lines of one block, by number, with what is to be said of them."""
+    """Lines of one block that lost their indentation, by number, with the message that reports them."""
 
     numbers: tuple[int, ...]
     message: str
 
 
 def find(text: str, keys: Collection[str]) -> Iterator[LostIndentation]:
-    """The blocks that lost their indentation. ``keys`` are those that a recipe has."""
+    """The blocks that lost their indentation. ``keys`` are the valid keys of a recipe."""
     for key, block in groupby(outline.lines(text, keys), lambda line: line.key):
         head, *rest = block
         if key in _MAPPINGS and not _value(head):
@@ -53,17 +53,17 @@ def _lost_entries(head: RecipeLine, rest: list[RecipeLine], keys: Collection[str
     if lost:
         names = ", ".join(f"`{name}`" for _, name in lost)
         they = "they belong" if len(lost) > 1 else "it belongs"
-        said = f"{names}: the indentation is lost; {they} to `{head.key}` (line {head.number}), two spaces in"
-        yield LostIndentation(tuple(number for number, _ in lost), said)
+        message = f"{names}: the indentation is lost; {they} to `{head.key}` (line {head.number}), two spaces in"
+        yield LostIndentation(tuple(number for number, _ in lost), message)
 
 
 def _lost_command(head: RecipeLine, rest: list[RecipeLine]) -> Iterator[LostIndentation]:
     written = [line.number for line in rest if not line.is_blank and not line.is_comment]
-    # A comment at the margin ends the block: after the last line of the command that is as good as any other place.
+    # Comments at the margin end the block, which does no harm after the last line of the command.
     inside = [line for line in rest if (written and line.number < written[-1]) or line.number in written]
     lost = [line.number for line in inside if not line.is_blank and line.text[0] not in " \t"]
     if lost:
         which = f"lines {lost[0]} to {lost[-1]}" if len(lost) > 1 else f"line {lost[0]}"
         they = "they belong" if len(lost) > 1 else "it belongs"
-        said = f"the indentation of {which} is lost; {they} to `{head.key}` (line {head.number}), two spaces in"
-        yield LostIndentation(tuple(lost), said)
+        message = f"the indentation of {which} is lost; {they} to `{head.key}` (line {head.number}), two spaces in"
+        yield LostIndentation(tuple(lost), message)

@@ -1,4 +1,4 @@
-"""Which part of a recipe each of its lines belongs to, read line by line: it need not be YAML yet."""
+"""The outline of a recipe, read line by line: the key that each line belongs to. It need not be valid YAML yet."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _KEY = re.compile(r"(?P<key>[A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
-# What may stand before a key that was pasted, and cannot be seen.
+# Invisible characters that may precede a key that was pasted.
 _BLANKS = "\u00a0\u200b\u2060\ufeff"
 
 
 @dataclass(frozen=True)
 class RecipeLine:
-    """A line, its number from 1, the key of the recipe that it belongs to, and whether the key itself stands in it."""
+    """A line of a recipe, its number from 1, the key that it belongs to; ``is_key`` if it is the line with that key."""
 
     number: int
     text: str
@@ -33,11 +33,11 @@ class RecipeLine:
 
 
 def lines(text: str, keys: Collection[str]) -> Iterator[RecipeLine]:
-    """The lines of a recipe whose keys are ``keys``; those before the first one belong to ``""``."""
+    """The lines of a recipe with the valid ``keys``; those before the first key belong to ``""``."""
     key = ""
     for number, line in enumerate(text.split("\n"), 1):
-        found = _KEY.match(line.lstrip(_BLANKS))
-        is_key = bool(found and found["key"] in keys)
-        if found and is_key:
-            key = found["key"]
+        match = _KEY.match(line.lstrip(_BLANKS))
+        is_key = bool(match and match["key"] in keys)
+        if match and is_key:
+            key = match["key"]
         yield RecipeLine(number, line, key, is_key)

@@ -1,7 +1,7 @@
-"""Templates with ``{key}`` in them, by the rules of Python's ``str.format``: what recipes write their commands in.
+"""Placeholders such as ``{key}`` in the commands of recipes, by the rules of Python's ``str.format``.
 
-Only plain keys are taken: ``{a.b}`` and ``{a[0]}`` would reach into objects, ``{}`` and ``{0}`` name nothing. Keys may
-hold hyphens. ``{{`` and ``}}`` are literal braces.
+Only plain keys are accepted: ``{a.b}`` and ``{a[0]}`` would reach into objects, ``{}`` and ``{0}`` name nothing. Keys
+may contain hyphens. ``{{`` and ``}}`` are literal braces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Placeholder:
-    """``{key}`` at ``offset`` in its template; ``spec`` is what follows a colon, as in ``{share:.2f}``."""
+    """A placeholder ``{key}`` at ``offset`` in its template; ``spec`` follows a colon, as in ``{share:.2f}``."""
 
     key: str
     written: str
@@ -34,7 +34,7 @@ class Placeholder:
 
 @dataclass(frozen=True)
 class Literal:
-    """Text that stands for itself, its doubled braces already single, as written from ``offset`` on."""
+    """Literal text from ``offset`` on, its doubled braces already single."""
 
     text: str
     offset: int
@@ -42,7 +42,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class CommandProblem:
-    """Something at ``offset`` that is no template."""
+    """A problem with the text ``written`` at ``offset`` in a command."""
 
     written: str
     offset: int
@@ -53,24 +53,24 @@ Piece = Literal | Placeholder
 
 
 def parse(template: str) -> tuple[tuple[Piece, ...], tuple[CommandProblem, ...]]:
-    """The pieces of a template in order, and everything in it that cannot be meant."""
+    """Parses a template into its pieces, in order, and its problems."""
     pieces: list[Piece] = []
     wrong = [CommandProblem("\0", at, "a NUL character") for at, char in enumerate(template) if char == "\0"]
     end = 0
-    for found in _TOKEN.finditer(template):
-        if found.start() > end:
-            pieces.append(Literal(template[end : found.start()], end))
-        end = found.end()
-        written = found[0]
+    for match in _TOKEN.finditer(template):
+        if match.start() > end:
+            pieces.append(Literal(template[end : match.start()], end))
+        end = match.end()
+        written = match[0]
         if written in {"{{", "}}"}:
-            pieces.append(Literal(written[0], found.start()))
+            pieces.append(Literal(written[0], match.start()))
             continue
         field = _FIELD.fullmatch(written)
         if field:
             conversion, spec = field["conversion"] or "", field["spec"] or ""
-            pieces.append(Placeholder(field["key"], written, found.start(), conversion, spec))
+            pieces.append(Placeholder(field["key"], written, match.start(), conversion, spec))
         else:
-            wrong.append(CommandProblem(written, found.start(), _why(written)))
+            wrong.append(CommandProblem(written, match.start(), _why(written)))
     if end < len(template):
         pieces.append(Literal(template[end:], end))
     return tuple(pieces), tuple(wrong)
@@ -90,7 +90,7 @@ def _short(text: str) -> str:
 
 
 def text_of(placeholder: Placeholder, value: Scalar) -> str:
-    """The text that stands in place of a placeholder; an empty value gives none.
+    """The text that replaces a placeholder, empty for an empty value.
 
     Raises ValueError where the value does not take the placeholder's format.
     """
@@ -104,7 +104,8 @@ def text_of(placeholder: Placeholder, value: Scalar) -> str:
 
 
 def _number(text: str) -> str | int | float:
-    """What comes from the command line is text; a format such as ``.2f`` wants the number that it spells."""
+    """The number that ``text`` spells, or else ``text``: values from the command line are text, and formats such as
+    ``.2f`` need a number."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -114,5 +115,5 @@ def _number(text: str) -> str | int | float:
 
 
 def keys(pieces: tuple[Piece, ...]) -> tuple[str, ...]:
-    """The keys that a template names, each once, in order."""
+    """The keys of a template, each once, in order."""
     return tuple(dict.fromkeys(piece.key for piece in pieces if isinstance(piece, Placeholder)))

@@ -22,9 +22,9 @@ SCHEMA = SCHEMAS / "recipe.schema.json"
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe as read. ``file`` is its path from the project's folder, ``text`` what the file holds. ``container`` is
-    a definition's repository, or one numbered image of it (``vllm-node-tf5:7``). ``solo_only`` and ``cluster_only`` say
-    on how many machines it serves."""
+    """A recipe as read. ``file`` is its path relative to the project's folder, ``text`` the content of the file.
+    ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). With ``solo_only`` it
+    serves on one node only, with ``cluster_only`` on several only."""
 
     file: str
     name: str
@@ -49,7 +49,7 @@ class Recipe:
 
     @property
     def number(self) -> int | None:
-        """The number that ``container`` names, where it does."""
+        """The number that ``container`` names, or None."""
         number = self.container.rpartition(":")[2]
         return int(number) if number.isascii() and number.isdecimal() and ":" in self.container else None
 
@@ -65,28 +65,29 @@ def names(project: Project) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ParsedRecipe:
-    """What came of reading a recipe: everything wrong in it, and the recipe itself where the text, or what was plainly
-    meant by it, makes one. Places in such a recipe are those of the repaired text."""
+    """The result of reading a recipe: its problems, and the recipe itself if the text, or its obvious repair, is one.
+    Locations in such a recipe are those of the repaired text."""
 
     recipe: Recipe | None
     problems: tuple[Problem, ...]
     repaired: RepairedText | None = None
 
     def written(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-        """Problems found in ``recipe``, at the places where the file has them."""
+        """``problems`` of ``recipe``, at their locations in the file."""
         return self.repaired.written(problems) if self.repaired else problems
 
 
 def load(project: Project, path: Path) -> Recipe:
-    """The recipe in ``path``. Raises UsageError or FileProblemsError with every problem found."""
-    found = read(project, path)
-    if found.recipe is None or found.problems:
-        raise FileProblemsError(found.problems)
-    return found.recipe
+    """Reads the recipe in ``path``. Raises UsageError where there is no such file, FileProblemsError with all problems
+    of an invalid one."""
+    parsed = read(project, path)
+    if parsed.recipe is None or parsed.problems:
+        raise FileProblemsError(parsed.problems)
+    return parsed.recipe
 
 
 def read(project: Project, path: Path) -> ParsedRecipe:
-    """The recipe in ``path`` with its problems, all of them. Raises UsageError where there is no such file."""
+    """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
     file = project.relative(path)
     text = read_text(path, file)
     data, problems = _checked(text, file)

@@ -1,5 +1,4 @@
-"""What is wrong in a recipe that its schema cannot see: a command that nothing can start, and names of what the project
-does not have."""
+"""Problems of a recipe that its schema cannot find: a command that cannot start, and names that the project lacks."""
 
 from __future__ import annotations
 
@@ -19,31 +18,31 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
     from builder.project import Project
 
-# Its value may be the text of a template, which begins with a brace as well (vLLM's `--chat-template`).
+# Its value may be the text of a template, which begins with a brace, too.
 _TEMPLATE = "--chat-template"
 
 
 def problems(project: Project, recipe: Recipe) -> tuple[Problem, ...]:
-    """Everything wrong in ``recipe``, each with its place in its file."""
-    found = [*command.problems(recipe)]
-    found += () if found else _broken_json(recipe)
-    found += _unknown_container(project, recipe)
-    found += mod_reading.unknown(mod_reading.names(project), recipe.mods, partial(recipe.location, "mods"))
+    """Every problem of ``recipe``, with its location in the file."""
+    collected = [*command.problems(recipe)]
+    collected += () if collected else _broken_json(recipe)
+    collected += _unknown_container(project, recipe)
+    collected += mod_reading.unknown(mod_reading.names(project), recipe.mods, partial(recipe.location, "mods"))
     if recipe.solo_only and recipe.cluster_only:
-        said = "`solo_only` and `cluster_only` exclude each other"
-        found.append(Problem(recipe.location("cluster_only"), said))
-    return tuple(sorted(found))
+        message = "`solo_only` and `cluster_only` exclude each other"
+        collected.append(Problem(recipe.location("cluster_only"), message))
+    return tuple(sorted(collected))
 
 
 def require_none(project: Project, recipes: Iterable[Recipe]) -> None:
-    """Raises FileProblemsError with everything wrong in ``recipes``."""
-    found = {problem for recipe in recipes for problem in problems(project, recipe)}
-    if found:
-        raise FileProblemsError(tuple(found))
+    """Raises FileProblemsError with the problems of ``recipes``, if there are any."""
+    all_problems = {problem for recipe in recipes for problem in problems(project, recipe)}
+    if all_problems:
+        raise FileProblemsError(tuple(all_problems))
 
 
 def _broken_json(recipe: Recipe) -> Iterator[Problem]:
-    """Options whose value was meant as JSON and is none: vLLM would say so after it has started."""
+    """Options whose value looks like JSON and is not valid: vLLM would report them only after it has started."""
     for option, value in pairwise(command.render(recipe, {}).words):
         if option.startswith("--") and option != _TEMPLATE and value.startswith("{"):
             try:
@@ -54,6 +53,6 @@ def _broken_json(recipe: Recipe) -> Iterator[Problem]:
 
 def _unknown_container(project: Project, recipe: Recipe) -> Iterator[Problem]:
     if image.of_repository(project, recipe.repository) is None:
-        known = ", ".join(image.repository_of(project, name) for name in image.names(project))
-        said = f"container: no image definition makes `{recipe.container}`; there are: {known or 'none'}"
-        yield Problem(recipe.location("container"), said)
+        repositories = ", ".join(image.repository_of(project, name) for name in image.names(project))
+        message = f"container: no image definition makes `{recipe.container}`; there are: {repositories or 'none'}"
+        yield Problem(recipe.location("container"), message)

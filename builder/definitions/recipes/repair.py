@@ -1,6 +1,6 @@
-"""A recipe's text as it was meant, so that everything wrong in it can be told at once.
+"""A recipe's text, repaired in memory so that all its problems can be reported at once.
 
-Nothing is repaired in the file, and what was repaired here is never served: every repair is a problem that is reported.
+The file is never changed, and a repaired recipe is never served: every repair is reported as a problem.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class _Edit:
 
 @dataclass(frozen=True)
 class RepairedText:
-    """``text`` is what was meant; ``problems`` are where it differs from what was written."""
+    """The repaired ``text`` of a recipe; ``problems`` are its differences from the text as written."""
 
     text: str
     problems: tuple[Problem, ...]
     edits: dict[int, tuple[_Edit, ...]]
 
     def written(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-        """Problems found in ``text``, at the places where the file has them."""
+        """``problems`` of ``text``, at their locations in the file."""
         return tuple(Problem(self._as_written(problem.location), problem.message) for problem in problems)
 
     def _as_written(self, location: Location) -> Location:
@@ -47,13 +47,16 @@ class RepairedText:
 
 
 def repair(text: str, file: str, keys: Collection[str]) -> RepairedText:
-    """What ``text`` was meant to be, where its characters and its indentation tell. ``keys`` are those of a recipe."""
+    """Repairs wrong characters and lost indentation in ``text``. ``keys`` are the valid keys of a recipe."""
     lines = text.split("\n")
     problems: list[Problem] = []
     edits: dict[int, tuple[_Edit, ...]] = {}
-    for found in typography.find(text, keys):
-        problems.append(Problem(Location(file, found.number, found.column + 1), found.message))
-        edits[found.number] = (*edits.get(found.number, ()), _Edit(found.column, found.length, found.meant))
+    for correction in typography.find(text, keys):
+        problems.append(Problem(Location(file, correction.number, correction.column + 1), correction.message))
+        edits[correction.number] = (
+            *edits.get(correction.number, ()),
+            _Edit(correction.column, correction.length, correction.meant),
+        )
     for number, changes in edits.items():
         lines[number - 1] = _edited(lines[number - 1], changes)
     for lost in indentation.find("\n".join(lines), keys):

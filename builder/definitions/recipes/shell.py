@@ -1,4 +1,4 @@
-"""A command as bash reads it: its words, and whether it takes a shell to run it at all."""
+"""A command as bash parses it: its words, and whether running it takes a shell at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ShellContext(Enum):
-    """How the shell reads what stands at a place. OPAQUE is everything that this module does not take apart: command
+    """The quoting context of a piece of a command. OPAQUE is everything that this module does not parse: command
     substitutions, here-documents and the like."""
 
     PLAIN = "plain"
@@ -23,7 +23,8 @@ class ShellContext(Enum):
 
 
 class TokenKind(Enum):
-    """TEXT belongs to a word; MARK is a quote or a backslash, which vanishes; GAP, NEWLINE and OPERATOR end a word."""
+    """The kind of a token. TEXT belongs to a word; MARK is a quote or a backslash, which the shell removes; GAP,
+    NEWLINE and OPERATOR end a word."""
 
     TEXT = "text"
     MARK = "mark"
@@ -35,8 +36,7 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a command: as written (``raw``), or a placeholder. ``expands`` where the shell would put something
-    else in its place."""
+    """A piece of a command: text as written (``raw``), or a placeholder. ``expands`` if the shell would expand it."""
 
     kind: TokenKind
     context: ShellContext
@@ -47,7 +47,7 @@ class Token:
 
 Word = tuple[Token, ...]
 
-# Words that only a shell knows: https://www.gnu.org/software/bash/manual/bash.html#Shell-Builtin-Commands
+# Reserved words and builtins of the shell: https://www.gnu.org/software/bash/manual/bash.html#Shell-Builtin-Commands
 _SHELL_WORD = re.compile(
     r"!|\.|:|\[\[|\{|alias|builtin|case|cd|command|coproc|declare|eval|exec|export|for|function|if|let|local|read"
     r"|readonly|select|set|shift|shopt|source|time|times|trap|type|ulimit|umask|unset|until|wait|while"
@@ -57,7 +57,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 @dataclass(frozen=True)
 class ParsedCommand:
-    """A command as bash reads it, and what in it cannot be meant."""
+    """A command as bash parses it, and its problems."""
 
     tokens: tuple[Token, ...]
     wrong: tuple[CommandProblem, ...]
@@ -69,7 +69,7 @@ class ParsedCommand:
         word: list[Token] = []
         for token in (*self.tokens, Token(TokenKind.NEWLINE, ShellContext.PLAIN, "\n")):
             if token.kind in {TokenKind.TEXT, TokenKind.MARK}:
-                # A backslash before the end of a line joins the lines and is no part of a word.
+                # A backslash at the end of a line joins the lines and is no part of a word.
                 if token.raw != "\\\n":
                     word.append(token)
                 continue
@@ -82,7 +82,7 @@ class ParsedCommand:
 
     @property
     def needs_shell(self) -> bool:
-        """Whether it is a real script, not the words of one command."""
+        """True if it is a shell script, rather than the words of a single command."""
         commands = self.commands
         if any(token.expands or token.kind is TokenKind.OPERATOR for token in self.tokens) or len(commands) > 1:
             return True

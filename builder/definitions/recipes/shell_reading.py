@@ -1,7 +1,7 @@
-"""Reading a command as bash would, without running it.
+"""Parsing a command as bash would, without running it.
 
-The command may hold placeholders, each taken as one unit: what stands for it later can neither end a quote nor start a
-command. https://www.gnu.org/software/bash/manual/bash.html#Quoting has the rules.
+Each placeholder in the command is one unit: its value can neither end a quote nor start a command.
+https://www.gnu.org/software/bash/manual/bash.html#Quoting has the rules.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _OPTION_LINE = re.compile(r"[ \t]*-")
 
 
 def scan(pieces: tuple[Piece, ...]) -> ParsedCommand:
-    """Reads a command."""
+    """Parses the pieces of a command."""
     return _Reader(pieces).read()
 
 
 @dataclass
 class _Reader:
-    """One pass over the text. ``stack`` holds what is open: quotes, substitutions, and ``opaque``, which never ends;
-    ``cut_off`` the places of options that no backslash joins to their command."""
+    """One pass over the text. ``stack`` holds the open constructs: quotes, substitutions, and ``opaque``, which never
+    ends; ``cut_off`` holds the offsets of options that no backslash joins to their command."""
 
     pieces: tuple[Piece, ...]
     items: list[tuple[str | Placeholder, int]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class _Reader:
                 self.items += [(char, piece.offset + index) for index, char in enumerate(piece.text)]
             else:
                 self.items.append((piece, piece.offset))
-        # Placeholders as a character that no pattern here looks for.
+        # Placeholders become a character that no pattern here matches.
         self.text = "".join(item if isinstance(item, str) else "\0" for item, _ in self.items)
         if re.search(r"\besac\b", self.text):
             self.stack.append(("opaque", 0))
@@ -107,13 +107,13 @@ class _Reader:
             self._in_plain(item)
 
     def _require_apart(self, item: Placeholder) -> None:
-        """What a backslash or a `$` makes of the first character of a value, no quoting of the value can undo."""
+        """Reports a placeholder after a backslash or a `$`: they change its value's first character despite quoting."""
         before = self.text[self.at - 1 : self.at]
         if self.context is not ShellContext.SINGLE and before in {"\\", "$"} and before:
-            said = f"`{before}` right before `{item.written}` would change the value"
+            message = f"`{before}` right before `{item.written}` would change the value"
             if before == "$":
-                said += f"; a variable of the shell is written ${{{item.written}}}"
-            self.wrong.append(CommandProblem(item.written, item.offset, said))
+                message += f"; a variable of the shell is written ${{{item.written}}}"
+            self.wrong.append(CommandProblem(item.written, item.offset, message))
 
     def _in_double(self, char: str) -> None:
         following = self.text[self.at + 1 : self.at + 2]
@@ -136,7 +136,7 @@ class _Reader:
             if self.at < len(self.items):
                 self._put(TokenKind.TEXT)
         elif self.top == "{" and char in "'\"`$":
-            # Where such an expansion ends is for bash to say.
+            # Only bash can tell where such an expansion ends.
             self._open("opaque", 1, expands=True)
         else:
             self._put(TokenKind.TEXT)
@@ -172,25 +172,25 @@ class _Reader:
     def _backslash(self, following: str) -> None:
         rest = self.text[self.at + 1 :]
         if not rest.strip():
-            # The last line ends as all those above it: nothing is left for it to join.
+            # The last line ends with a backslash, like those above it: there is no next line to join.
             self.at += 1
         elif following == "\n":
             self._escape(following)
-            self._meant_to_go_on()
+            self._skip_commented_options()
         elif re.match(r"[ \t]+(\n|\Z)", rest):
-            said = "blanks follow the backslash: only as the last character of its line does it continue the command"
-            self.wrong.append(CommandProblem("\\", self.items[self.at][1], said))
+            message = "blanks follow the backslash: only as the last character of its line does it continue the command"
+            self.wrong.append(CommandProblem("\\", self.items[self.at][1], message))
             self._put(TokenKind.GAP)
         else:
             self._escape(following)
 
-    def _meant_to_go_on(self) -> None:
-        """Options that were switched off with a `#` between continued lines are left out, as their authors mean it;
-        bash would end the command there."""
+    def _skip_commented_options(self) -> None:
+        """Skips options that are commented out between continued lines, as their authors intend; bash would end the
+        command there."""
         end = self.at
-        while found := _COMMENT_LINE.match(self.text, end):
-            end = found.end()
-            if found[1] == "":
+        while match := _COMMENT_LINE.match(self.text, end):
+            end = match.end()
+            if match[1] == "":
                 break
         if end > self.at and _OPTION_LINE.match(self.text, end):
             self.at = end
@@ -231,7 +231,7 @@ class _Reader:
         elif (
             char == "<" and following == "<" and self.text[self.at + 2 : self.at + 3] != "<"
         ) or char + following == "((":
-            # A here-document, or arithmetic: where they end is for bash to say.
+            # A here-document, or arithmetic: only bash can tell where they end.
             self._open("opaque", 2, expands=True)
         else:
             here = char == "<" and following == "<"

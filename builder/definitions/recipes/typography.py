@@ -1,5 +1,5 @@
-"""Characters that a word processor or a forum put in place of the ones that were typed: curly quotes, long dashes,
-bullets, spaces that are none. Each is named with what was meant. Prose may hold them: comments, descriptions, quoted
+"""Typographic characters that a word processor or a forum substituted for the ones typed: curly quotes, long dashes,
+bullets, special spaces. Each is reported with its correction. They are allowed in prose: comments, descriptions, quoted
 text.
 """
 
@@ -32,7 +32,7 @@ _SUSPECT = re.compile(
     rf"|(?P<space>[{_SPACES}])|(?P<invisible>[{_INVISIBLE}])"
 )
 _OPTION = re.compile(r"-*[A-Za-z][A-Za-z0-9_.-]*")
-# Quoted text that does not look like JSON, in which typography is as good as any other text.
+# Quoted text that does not look like JSON, where typographic characters are allowed.
 _QUOTED = re.compile(r"""(?<![^\s=:,(\[{])(?:'(?!\s*[{\[])[^']*'|"(?!\s*[{\[])(?:[^"\\]|\\.)*")""")
 _TRAILING_COMMENT = re.compile(r"\s#.*")
 _PROSE = frozenset({"name", "description"})
@@ -41,7 +41,8 @@ _COMMAND = "command"
 
 @dataclass(frozen=True)
 class Correction:
-    """``length`` characters at ``column`` (from 0) of line ``number`` (from 1), what was meant, and how to say it."""
+    """A correction of ``length`` characters at ``column`` (from 0) of line ``number`` (from 1) to ``meant``, with the
+    message that reports it."""
 
     number: int
     column: int
@@ -51,7 +52,7 @@ class Correction:
 
 
 def find(text: str, keys: Collection[str]) -> Iterator[Correction]:
-    """Everything in a recipe's text that was not meant, from top to bottom. ``keys`` are those that a recipe has."""
+    """All corrections of a recipe's text, from top to bottom. ``keys`` are the valid keys of a recipe."""
     for line in outline.lines(text, keys):
         if line.is_comment or line.is_blank:
             continue
@@ -73,22 +74,22 @@ def _tabs(line: RecipeLine) -> Iterator[Correction]:
 
 
 def _in_line(line: RecipeLine) -> Iterator[Correction]:
-    spared = [found.span() for found in _QUOTED.finditer(line.text)]
+    spared = [match.span() for match in _QUOTED.finditer(line.text)]
     comment = next((c for c in _TRAILING_COMMENT.finditer(line.text) if not _within(c.start(), spared)), None)
     if comment:
         spared.append((comment.start() + 1, len(line.text)))
     bullet = None if line.key == _COMMAND else _BULLET.match(line.text)
     if bullet:
         char = bullet["bullet"]
-        said = f"{_named(char)}: an item of a list begins with `- `"
-        yield Correction(line.number, bullet.start("bullet"), 1, "-", said)
-    for found in _SUSPECT.finditer(line.text):
-        if _within(found.start(), spared) or (bullet and found.start() < bullet.end()):
+        message = f"{_named(char)}: an item of a list begins with `- `"
+        yield Correction(line.number, bullet.start("bullet"), 1, "-", message)
+    for match in _SUSPECT.finditer(line.text):
+        if _within(match.start(), spared) or (bullet and match.start() < bullet.end()):
             continue
-        if found["dashes"]:
-            yield from _dashes(line, found)
-        elif not (found["single"] and line.key != _COMMAND and _is_apostrophe(line.text, found.start())):
-            yield _character(line, found.start())
+        if match["dashes"]:
+            yield from _dashes(line, match)
+        elif not (match["single"] and line.key != _COMMAND and _is_apostrophe(line.text, match.start())):
+            yield _character(line, match.start())
 
 
 def _within(at: int, spans: list[tuple[int, int]]) -> bool:
@@ -100,7 +101,7 @@ def _is_apostrophe(text: str, at: int) -> bool:
 
 
 def _wrapping_quotes(line: RecipeLine) -> Iterator[Correction]:
-    """Quotes around the whole of a name or a description; YAML would keep them as a part of it."""
+    """Corrects quotes around a whole name or description, which YAML would take for a part of it."""
     value = line.text.partition(":")[2].strip() if line.is_key else ""
     if len(value) > 1 and value[0] in _DOUBLE + _SINGLE and value[-1] in _DOUBLE + _SINGLE:
         for column in (line.text.index(value), line.text.index(value) + len(value) - 1):
@@ -111,18 +112,18 @@ def _character(line: RecipeLine, column: int) -> Correction:
     char = line.text[column]
     if char in _DOUBLE + _SINGLE:
         meant = '"' if char in _DOUBLE else "'"
-        said = f"{_named(char)}: the straight {meant} is meant"
+        message = f"{_named(char)}: the straight {meant} is meant"
     elif re.match(f"[{_SPACES}]", char):
-        meant, said = " ", f"{_named(char)}: an ordinary space is meant"
+        meant, message = " ", f"{_named(char)}: an ordinary space is meant"
     else:
-        meant, said = "", f"{_named(char)}: nothing is meant to be here"
-    return Correction(line.number, column, 1, meant, said)
+        meant, message = "", f"{_named(char)}: nothing is meant to be here"
+    return Correction(line.number, column, 1, meant, message)
 
 
-def _dashes(line: RecipeLine, found: re.Match[str]) -> Iterator[Correction]:
-    """A dash before a word is what became of `--`, or of `-` before one or two letters (-tp); elsewhere it is a `-`."""
-    start, dashes = found.start(), found[0]
-    option = _OPTION.match(line.text, found.end())
+def _dashes(line: RecipeLine, match: re.Match[str]) -> Iterator[Correction]:
+    """Corrects a dash to `--` before a word, to `-` before one or two letters (-tp), and to `-` everywhere else."""
+    start, dashes = match.start(), match[0]
+    option = _OPTION.match(line.text, match.end())
     before = re.sub(f"[{_INVISIBLE}]+$", "", line.text[:start])[-1:]
     begins = not before or before.isspace() or before in "'\""
     if not (option and begins):
@@ -133,8 +134,8 @@ def _dashes(line: RecipeLine, found: re.Match[str]) -> Iterator[Correction]:
     short = len(name.partition(".")[0]) <= 2
     meant = "-" if short and len(dashes) == 1 else "--"
     typed = option[0][: len(option[0]) - len(name)]
-    said = f"{_named(dashes[0])}: `{meant}{name}` is meant"
-    yield Correction(line.number, start, len(dashes) + len(typed), meant, said)
+    message = f"{_named(dashes[0])}: `{meant}{name}` is meant"
+    yield Correction(line.number, start, len(dashes) + len(typed), meant, message)
 
 
 def _named(char: str) -> str:

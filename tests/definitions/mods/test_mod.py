@@ -47,7 +47,7 @@ def test_a_folder_with_only_a_run_sh_is_a_mod_and_keeps_the_network(tmp_path: Pa
 
 def test_all_that_is_written_is_read(tmp_path: Path) -> None:
     found = load(tmp_path, ALL_KEYS, "a.jinja", "tree/x", "a.patch", "b.patch", "go.sh", "look.sh")
-    assert found.drops == (mod.FileCopy("a.jinja", "."), mod.FileCopy("tree", "/opt/tree"))
+    assert found.copies == (mod.FileCopy("a.jinja", "."), mod.FileCopy("tree", "/opt/tree"))
     assert found.patches == (mod.ModPatch("a.patch", "vllm", 1), mod.ModPatch("b.patch", "six", 0))
     assert found.packages == ("tilelang[extra]==0.1.8", "other==1.0.post1+cpu")
     assert (found.run, found.seconds, found.may_be_empty) == ("go.sh", 60, True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.definitions.recipes import filling, placeholders, shell_reading
-from builder.definitions.recipes.filling import PlaceholderValues
+from builder.definitions.recipes import placeholders, shell_reading, substitution
 from builder.definitions.recipes.shell import ParsedCommand, ShellContext
+from builder.definitions.recipes.substitution import PlaceholderValues
 
 SHOW = "show() { [ $# = 0 ] || printf '%s\\0' \"$@\"; }\n"
 
@@ -22,7 +22,7 @@ def scan(text: str) -> ParsedCommand:
 
 
 def words(text: str) -> list[str]:
-    return list(filling.words(scan(text), PlaceholderValues({})))
+    return list(substitution.words(scan(text), PlaceholderValues({})))
 
 
 def bash(script: str) -> list[str]:

@@ -14,7 +14,7 @@ NAME = "drop-in-files"
 
 def test_it_only_drops_files() -> None:
     one = releases.shipped(NAME)
-    assert [(drop.source, drop.to) for drop in one.drops] == [("system-prompt.txt", "."), ("notes", "notes")]
+    assert [(copy.source, copy.to) for copy in one.copies] == [("system-prompt.txt", "."), ("notes", "notes")]
     assert (one.run, one.network, one.patches, one.packages) == (None, False, (), ())
 
 
