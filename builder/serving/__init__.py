@@ -1,1 +1,1 @@
-"""A model that is served: its image, its container, its weights, its state."""
+"""Serving a model: its image, its containers, its weights and its state."""

@@ -1,5 +1,5 @@
-"""What numbered images compiled while they served: folders of this machine, one a number, which no other build may read
-(`container.compile_cache`). They are of no use once the image is gone."""
+"""Compile caches: folders on this machine with what a numbered image compiled while it served, one for each number, so
+that no other build reads them (`container.compile_cache`). They are of no use once the image is gone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BLOCK = 512  # bytes: what st_blocks counts
 
 @dataclass(frozen=True)
 class CompileCache:
-    """The folder of one number, and the bytes on disk of what serving put into it."""
+    """The folder of one number, and the bytes on disk of what serving wrote into it."""
 
     name: ImageName
     folder: Path
@@ -35,40 +35,41 @@ class CompileCache:
 
 
 def find(endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageName]) -> tuple[CompileCache, ...]:
-    """The folders that there are of these numbers. None where the engine is another machine's: so are its folders."""
+    """Returns the compile caches of these numbers that exist; none where the engine runs on another machine, as the
+    folders are there, too."""
     if not endpoint.host.startswith("unix://"):
         return ()
-    found = []
+    caches = []
     for name in names:
         folder = Path(compile_cache(environ, name.repository, name.number))
         if _is_folder(folder):
-            found.append(CompileCache(name, folder, sum(disk_usage(path) for path in _own(folder))))
-    return tuple(found)
+            caches.append(CompileCache(name, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
+    return tuple(caches)
 
 
-def remove(endpoint: Endpoint, one: CompileCache, image: str | None) -> str:
-    """Removes what serving put into a folder, and the folder where nothing else is in it; what stayed and why, or
-    nothing.
+def remove(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
+    """Removes what serving wrote into a folder, and the folder itself if nothing else is in it. Returns what could not
+    be removed and why; empty if all is gone.
 
-    A container writes as root. What this user may not remove is removed in a container of ``image``, where there is
-    one, with no other folder mounted.
+    A container writes as root. Files that this user may not remove are removed in a container of ``image``, if one is
+    given, with no other folder mounted.
     """
-    for path in _own(one.folder):
+    for path in _cache_folders(cache.folder):
         shutil.rmtree(path, ignore_errors=True)
-    if left := _own(one.folder):
-        said = _as_root(endpoint, image, one.folder, left) if image else "it belongs to another user"
-        if said:
-            return f"{one.folder} stays: {said}; `sudo rm -r {one.folder}` removes it"
+    if remaining := _cache_folders(cache.folder):
+        reason = _remove_as_root(endpoint, image, cache.folder, remaining) if image else "it belongs to another user"
+        if reason:
+            return f"{cache.folder} stays: {reason}; `sudo rm -r {cache.folder}` removes it"
     try:
-        one.folder.rmdir()
+        cache.folder.rmdir()
     except OSError as error:
-        return f"{one.folder} stays: {error.strerror}"
+        return f"{cache.folder} stays: {error.strerror}"
     return ""
 
 
 def disk_usage(path: Path) -> int:
-    """The bytes on disk of ``path`` and all below it, each file once however many names it has. Links are not followed,
-    and what may not be read counts as nothing."""
+    """Returns the bytes on disk of ``path`` and everything below it. A file with several names counts once, links are
+    not followed, and what may not be read counts as 0."""
     below = (Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files))
     sizes: dict[tuple[int, int], int] = {}
     for file in (path, *below):
@@ -78,8 +79,8 @@ def disk_usage(path: Path) -> int:
     return sum(sizes.values())
 
 
-def _own(folder: Path) -> list[Path]:
-    """The folders in it that serving made. One that somebody made a link is left alone: it leads to something else."""
+def _cache_folders(folder: Path) -> list[Path]:
+    """The folders in it that serving made. A link that the user put in place of one is left alone."""
     return [path for path in (folder / name for name in COMPILE_CACHES) if _is_folder(path)]
 
 
@@ -87,8 +88,8 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _as_root(endpoint: Endpoint, image: str, folder: Path, left: Iterable[Path]) -> str:
-    argv = ["rm", "-rf", "--", *(f"{_INSIDE}/{path.name}" for path in left)]
+def _remove_as_root(endpoint: Endpoint, image: str, folder: Path, remaining: Iterable[Path]) -> str:
+    argv = ["rm", "-rf", "--", *(f"{_INSIDE}/{path.name}" for path in remaining)]
     mounts = {str(folder): _INSIDE}
     try:
         with containers.running(endpoint, image, labels={"builder.prune": "compiled"}, mounts=mounts) as container:

@@ -1,4 +1,4 @@
-"""Which numbered image serves a recipe or a model: the one that it is paired with."""
+"""Selection of the numbered image that serves a recipe or a model: the one that it is paired with."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectedImage:
-    """A recipe and the image that serves it. ``why`` says how the image was found: ``numbered`` by the recipe itself,
+    """A recipe and the image that serves it. ``reason`` says why it is this image: ``numbered`` by the recipe itself,
     ``paired`` with its model, or only ``current`` in its repository, because no pairing is recorded."""
 
     recipe: Recipe
@@ -28,9 +28,9 @@ class SelectedImage:
 
 
 def select(project: Project, lock: Lock, text: str) -> SelectedImage:
-    """What serves ``text``: a recipe (its file, or its name) or a model of images.lock.
+    """Selects the image for ``text``: a recipe (its file or its name) or a model of images.lock.
 
-    Raises UsageError where ``text`` names neither, ImageStateError where no image was built for it yet.
+    Raises UsageError if ``text`` names neither, ImageStateError if no image has been built for it yet.
     """
     if text in lock.models:
         recipe: Recipe | None = _recipe_of_model(project, lock, text)
@@ -42,43 +42,44 @@ def select(project: Project, lock: Lock, text: str) -> SelectedImage:
 
 
 def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
-    """What serves ``recipe``. Raises ImageStateError where no image was built for it yet."""
-    name, why = _image(lock, recipe)
-    recorded = lock.image(name) if name else None
-    if name is None or recorded is None:
+    """Selects the image for ``recipe``. Raises ImageStateError if none has been built for it yet."""
+    name, reason = _image(lock, recipe)
+    record = lock.image(name) if name else None
+    if name is None or record is None:
         raise ImageStateError(
             f"images.lock has no image {name}" if name else f"no image of {recipe.repository} has been built yet",
             hint=f"`builder build {recipe.file}`"
             if recipe.number is None
             else "`builder list` shows the numbered images",
         )
-    return SelectedImage(recipe, name, recorded, why)
+    return SelectedImage(recipe, name, record, reason)
 
 
-def warning(found: SelectedImage) -> str:
-    """What is worth saying of how the image was found: nothing where it is the one paired with the model."""
-    if found.reason != "current":
+def warning(selection: SelectedImage) -> str:
+    """Returns a warning if the image was selected only because no pairing is recorded; empty otherwise."""
+    if selection.reason != "current":
         return ""
-    return f"{found.recipe.model or found.recipe.name} is paired with no image; {found.image} is the current one"
+    recipe = selection.recipe
+    return f"{recipe.model or recipe.name} is paired with no image; {selection.image} is the current one"
 
 
 def _recipe_of_model(project: Project, lock: Lock, model: str) -> Recipe:
-    """The recipe that a model was paired by."""
+    """Loads the recipe that a model was paired by. Raises UsageError if there is none."""
     file = lock.models[model].pairing.recipe
     path = project.root / Path(file) if file else None
     if path is None or not path.is_file():
-        said = f"its recipe {file} is gone" if file else "it was paired without a recipe"
-        raise UsageError(f"how to serve {model} is not known: {said}", hint="name a recipe instead of the model")
+        reason = f"its recipe {file} is gone" if file else "it was paired without a recipe"
+        raise UsageError(f"how to serve {model} is not known: {reason}", hint="name a recipe instead of the model")
     return recipes.load(project, path)
 
 
 def _image(lock: Lock, recipe: Recipe) -> tuple[ImageName | None, str]:
     if recipe.number is not None:
         return ImageName(recipe.repository, recipe.number), "numbered"
-    held = lock.models.get(recipe.model or "")
+    model = lock.models.get(recipe.model or "")
     # Another recipe may serve the same model from another repository: its pairing is not this one's.
-    if held and (held.pairing.recipe == recipe.file or held.pairing.image.repository == recipe.repository):
-        return held.pairing.image, "paired"
+    if model and (model.pairing.recipe == recipe.file or model.pairing.image.repository == recipe.repository):
+        return model.pairing.image, "paired"
     repository = lock.images.get(recipe.repository)
     current = repository.current if repository else None
     return (ImageName(recipe.repository, current) if current else None), "current"

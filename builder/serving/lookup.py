@@ -1,4 +1,4 @@
-"""Finding what is being served now, on the person's own engine and on the nodes, and which of it somebody means."""
+"""Looking up running servers, on the user's own engine and on the nodes, all of them or by name."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.workspace import Workspace
 
-_NODE_WAIT = 10  # seconds
+_NODE_TIMEOUT = 10  # seconds
 
 
 @dataclass(frozen=True)
 class RunningServers:
-    """All that is served, by name. ``silent`` says of each node whose engine does not answer why."""
+    """All servers, sorted by name. ``unreachable`` says of each node whose engine does not answer why."""
 
     servers: tuple[RunningServer, ...]
     unreachable: tuple[str, ...]
@@ -36,66 +36,69 @@ def engine_of_node(environ: Mapping[str, str], node: Node) -> ServingEngine:
 
 
 def find_all(workspace: Workspace) -> RunningServers:
-    """What is served by this engine and the nodes of builder.yaml. Raises EngineError where the engine itself does not
+    """Finds the servers on this engine and on the nodes of builder.yaml. Raises EngineError if this engine does not
     answer; a node may be switched off."""
     from concurrent.futures import ThreadPoolExecutor
 
     nodes = configuration.load(workspace.project).nodes
     with ThreadPoolExecutor(max_workers=8) as pool:
-        looks = [(node, pool.submit(_on_node, workspace.environment, node)) for node in nodes]
-        found = {member.service.id: member for member in _at(ServingEngine(workspace.engine), 60)}
-        silent = []
-        for node, one in looks:
+        lookups = [(node, pool.submit(_node_members, workspace.environment, node)) for node in nodes]
+        members = {member.service.id: member for member in _members(ServingEngine(workspace.engine), 60)}
+        unreachable = []
+        for node, lookup in lookups:
             try:
-                for member in one.result():
+                for member in lookup.result():
                     # A node may be this very machine, under a name of its own.
-                    found.setdefault(member.service.id, member)
+                    members.setdefault(member.service.id, member)
             except EngineError as error:
-                silent.append(f"{node.name}: {error.message}")
-    return RunningServers(_grouped(tuple(found.values())), tuple(silent))
+                unreachable.append(f"{node.name}: {error.message}")
+    return RunningServers(_grouped(tuple(members.values())), tuple(unreachable))
 
 
 def find(workspace: Workspace, text: str | None) -> RunningServer:
-    """The one called ``text``; the only one there is where that is None. Raises UsageError where that is not one."""
-    seen = find_all(workspace)
-    if (running := pick(workspace.project, seen, text)) is not None:
-        return running
-    there = ", ".join(running.name for running in seen.servers)
-    silence = f"; {'; '.join(seen.unreachable)}" if seen.unreachable else ""
-    what = f"`{text}` is not being served" if text else "this project serves nothing"
-    raise UsageError(f"{what}{silence}", hint=f"served now: {there}" if there else "`builder run RECIPE` serves one")
+    """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is none, or more
+    than one."""
+    running = find_all(workspace)
+    if (match := pick(workspace.project, running, text)) is not None:
+        return match
+    names = ", ".join(server.name for server in running.servers)
+    unreachable = f"; {'; '.join(running.unreachable)}" if running.unreachable else ""
+    problem = f"`{text}` is not being served" if text else "this project serves nothing"
+    raise UsageError(
+        f"{problem}{unreachable}", hint=f"served now: {names}" if names else "`builder run RECIPE` serves one"
+    )
 
 
-def pick(project: Project, seen: RunningServers, text: str | None) -> RunningServer | None:
-    """The one called ``text``, or the only one; None where there is none. What this project did not start is meant by
-    its own name alone: another project may have a recipe or a model that is called the same. Raises UsageError where it
-    may be several."""
-    own = tuple(one for one in seen.servers if one.labels.get(PROJECT) == str(project.root))
-    exact = tuple(one for one in seen.servers if one.name == text)
-    found = exact or tuple(one for one in own if text is None or one.is_named(text))
-    if len(found) > 1:
+def pick(project: Project, running: RunningServers, text: str | None) -> RunningServer | None:
+    """Returns the server called ``text``, or the only one if that is None; None if there is no such server. A server of
+    another project is found by its own name only, as that project may have a recipe or a model of the same name. Raises
+    UsageError if several match."""
+    of_project = tuple(server for server in running.servers if server.labels.get(PROJECT) == str(project.root))
+    exact = tuple(server for server in running.servers if server.name == text)
+    matches = exact or tuple(server for server in of_project if text is None or server.is_named(text))
+    if len(matches) > 1:
         raise UsageError(
             f"`{text}` is served several times" if text else "several are served",
-            hint=f"say which: {', '.join(running.name for running in found)}",
+            hint=f"say which: {', '.join(server.name for server in matches)}",
         )
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
-def _on_node(environ: Mapping[str, str], node: Node) -> tuple[ServerMember, ...]:
-    return _at(engine_of_node(environ, node), _NODE_WAIT)
+def _node_members(environ: Mapping[str, str], node: Node) -> tuple[ServerMember, ...]:
+    return _members(engine_of_node(environ, node), _NODE_TIMEOUT)
 
 
-def _at(place: ServingEngine, timeout: float) -> tuple[ServerMember, ...]:
-    return tuple(ServerMember(place, service) for service in services.labelled(place.endpoint, LABEL, timeout))
+def _members(engine: ServingEngine, timeout: float) -> tuple[ServerMember, ...]:
+    return tuple(ServerMember(engine, service) for service in services.labelled(engine.endpoint, LABEL, timeout))
 
 
 def _grouped(members: tuple[ServerMember, ...]) -> tuple[RunningServer, ...]:
-    """The members that serve together are those with the same name and the same several nodes."""
+    """Groups the containers that serve together: those with the same name and the same list of several nodes."""
     groups: dict[tuple[str, ...], list[ServerMember]] = {}
     for member in members:
         labels = member.service.labels
         together = "," in labels.get(NODES, "")
         key = (labels[LABEL], labels[NODES]) if together else (labels[LABEL], labels.get(NODES, ""), member.service.id)
         groups.setdefault(key, []).append(member)
-    found = [RunningServer(tuple(sorted(group, key=rank))) for group in groups.values()]
-    return tuple(sorted(found, key=lambda running: running.name))
+    servers = [RunningServer(tuple(sorted(group, key=rank))) for group in groups.values()]
+    return tuple(sorted(servers, key=lambda server: server.name))

@@ -1,6 +1,6 @@
-"""The numbers of a running server, from what vLLM says at ``/metrics``.
+"""The metrics of a running server, from the text that vLLM gives at ``/metrics``.
 
-Its names: https://docs.vllm.ai/en/stable/design/metrics.html; the form of the text:
+Their names: https://docs.vllm.ai/en/stable/design/metrics.html; the format of the text:
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ServerMetrics:
-    """What a server has done since it started, and does now. ``cache_used`` is a share of 1; ``drafted`` and
-    ``accepted`` are tokens that a speculative decoder proposed, and those of them that the model took."""
+    """The requests that a server handles now, and its tokens since it started. ``cache_used`` is a share of 1;
+    ``drafted`` are the tokens that a speculative decoder proposed, ``accepted`` those of them that the model took."""
 
     running: int
     waiting: int
@@ -25,17 +25,17 @@ class ServerMetrics:
 
     @property
     def acceptance(self) -> float | None:
-        """The share of the drafted tokens that was accepted, of 1; None where nothing was drafted."""
+        """The share of the drafted tokens that was accepted, of 1; None if none were drafted."""
         return self.accepted / self.drafted if self.drafted else None
 
 
 def read(text: str) -> ServerMetrics | None:
-    """The numbers in the text; None where it is not vLLM's."""
+    """Reads the metrics from the text; returns None if it is not vLLM's."""
     sums: defaultdict[str, float] = defaultdict(float)
     for line in text.splitlines():
         if line.startswith("vllm:"):
             name, value = _sample(line)
-            # One engine of several has a line of its own.
+            # Each of several engines has a line of its own.
             sums[name] += value
     if "vllm:num_requests_running" not in sums:
         return None
@@ -51,7 +51,7 @@ def read(text: str) -> ServerMetrics | None:
 
 
 def _sample(line: str) -> tuple[str, float]:
-    """``NAME{LABEL="…"} VALUE``; a label may hold blanks and braces, so the value is what follows the last of them."""
+    """Parses ``NAME{LABEL="…"} VALUE``. A label may hold blanks and braces: the value is what follows the last one."""
     name = line.partition(" ")[0].partition("{")[0]
     value = (line.rpartition("}")[2] or line.partition(" ")[2]).split()
     try:

@@ -1,4 +1,4 @@
-"""A model from this machine's cache into a node's, by rsync over ssh: what the node has already does not move."""
+"""Copying a model from this machine's cache into a node's, with rsync over ssh: only what the node lacks is sent."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from builder.definitions.configuration import Node
     from builder.events import Report
 
-# From the person's home on the node.
+# Relative to the user's home on the node.
 _DEFAULT_HOME = ".cache/huggingface"
-_PARTS = ".rsync-partial"
+_PARTIAL_DIR = ".rsync-partial"
 _PROGRESS = re.compile(rb"\s*(\d+)\s+\d+%")
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a node's models lie: ``host`` as ssh takes it (USER@HOST), its ``port``, and the folder with the models,
-    from the person's home there where it is not absolute."""
+    """A node's folder of models: the ``host`` as ssh takes it (USER@HOST), its ``port``, and the folder ``hub``, which
+    is relative to the user's home there unless it is absolute."""
 
     node: str
     host: str
@@ -40,7 +40,7 @@ class Destination:
 
 
 def destination(environ: Mapping[str, str], node: Node) -> Destination:
-    """Where the models of ``node`` go. Raises UsageError for a node that is not reached by ssh."""
+    """Returns the destination of models for ``node``. Raises UsageError if the node is not reached over ssh."""
     address = endpoint.of_node(environ, node.name, node.engine).host
     parts = urlsplit(address)
     if parts.scheme != "ssh" or not parts.hostname or parts.netloc.startswith("-") or "@-" in parts.netloc:
@@ -54,7 +54,7 @@ def destination(environ: Mapping[str, str], node: Node) -> Destination:
 
 
 def require_rsync() -> None:
-    """Raises UsageError where this machine has no rsync."""
+    """Raises UsageError if this machine has no rsync."""
     if shutil.which("rsync") is None:
         raise UsageError(
             "rsync is not installed on this machine, and models go to nodes by it",
@@ -63,30 +63,29 @@ def require_rsync() -> None:
 
 
 def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report) -> None:
-    """Makes the node's copy of ``model`` like this machine's, and touches nothing else there; older revisions that the
-    node has stay.
+    """Brings the node's copy of ``model`` up to this machine's, and changes nothing else there: older revisions stay.
 
-    Raises SourceError where the node cannot be reached or does not take it.
+    Raises SourceError if the node cannot be reached or refuses it.
     """
-    held = huggingface_cache.held(environ, model)
-    total = held.size if held else 0
-    with tempfile.TemporaryFile() as said:
+    cached_model = huggingface_cache.held(environ, model)
+    total = cached_model.size if cached_model else 0
+    with tempfile.TemporaryFile() as stderr:
         with subprocess.Popen(
             _argv(environ, model, to),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
             env={**environ, "LC_ALL": "C"},
         ) as process:
             try:
-                for current in _amounts(process.stdout):
+                for current in _bytes_copied(process.stdout):
                     report(TransferProgress(f"{model} to {to.node}", min(current, total), total))
             except BaseException:
                 process.terminate()
                 raise
         if process.returncode:
-            said.seek(0)
-            raise _failed(model, to, process.returncode, said.read().decode(errors="replace"))
+            stderr.seek(0)
+            raise _error(model, to, process.returncode, stderr.read().decode(errors="replace"))
 
 
 def _argv(environ: Mapping[str, str], model: str, to: Destination) -> list[str]:
@@ -94,16 +93,16 @@ def _argv(environ: Mapping[str, str], model: str, to: Destination) -> list[str]:
     return [
         "rsync",
         *("--recursive", "--links", "--perms", "--times"),
-        # A blob may be a link into a store that all models share, which is not copied.
+        # A blob may be a link into a store that all models share; the store itself is not copied.
         "--copy-unsafe-links",
-        # What was broken off never has the name of the whole.
-        f"--partial-dir={_PARTS}",
+        # A file that was interrupted never has the name of the complete one.
+        f"--partial-dir={_PARTIAL_DIR}",
         f"--exclude=*{huggingface_cache.INCOMPLETE}",
         "--mkpath",
         # The name of a branch leads to a commit of the same length, and may do so twice in a second.
         "--modify-window=-1",
         *("--info=progress2", "--no-human-readable"),
-        # The folders' names go to the node's rsync itself, and through no shell.
+        # The names of the folders go to the node's rsync directly, not through a shell.
         "--protect-args",
         *(("--rsh", f"ssh -p {to.port}") if to.port else ("--rsh", "ssh")),
         "--",
@@ -112,20 +111,20 @@ def _argv(environ: Mapping[str, str], model: str, to: Destination) -> list[str]:
     ]
 
 
-def _amounts(stream: IO[bytes] | None) -> Iterator[int]:
-    """The bytes that rsync says have come across; it writes one line over the other."""
+def _bytes_copied(stream: IO[bytes] | None) -> Iterator[int]:
+    """Yields the bytes copied so far, from rsync's progress line, which overwrites itself."""
     rest = b""
     while stream and (read := os.read(stream.fileno(), 65536)):
         *lines, rest = re.split(rb"[\r\n]", rest + read)
         for line in lines:
-            if found := _PROGRESS.match(line):
-                yield int(found[1])
+            if progress := _PROGRESS.match(line):
+                yield int(progress[1])
 
 
-def _failed(model: str, to: Destination, code: int, said: str) -> SourceError:
-    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("rsync error:")]
+def _error(model: str, to: Destination, code: int, stderr: str) -> SourceError:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("rsync error:")]
     reason = "; ".join(lines[-2:]) or f"rsync ended with {code}"
-    if "rsync: command not found" in said or "rsync: not found" in said:
+    if "rsync: command not found" in stderr or "rsync: not found" in stderr:
         return SourceError(
             f"{model} cannot be copied to {to.node}: it has no rsync", hint="`sudo apt-get install rsync`, on the node"
         )

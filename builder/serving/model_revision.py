@@ -1,4 +1,4 @@
-"""Which revision of a model is meant, which one is here, and whether it is still the one that its pairing names."""
+"""Revisions of models: the one to record in a pairing, the one in the cache, and a change from one to the other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["RevisionChange", "cached", "change", "record", "revision", "to_recor
 
 @dataclass(frozen=True)
 class RevisionChange:
-    """A model that is served at another revision than the one its pairing names: ``before`` and ``now``."""
+    """A model that is served at another revision (``now``) than the one its pairing names (``before``)."""
 
     model: str
     before: str
@@ -34,15 +34,15 @@ class RevisionChange:
 
 
 def to_record(environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
-    """The revision to write into a new pairing of ``model``: the commit that the cache holds of what the recipe asks
-    for, or else the recipe's own word."""
-    asked = recipe.revision if recipe and recipe.model == model else None
-    return revision(environ, model, asked or huggingface_cache.MAIN) or asked
+    """Returns the revision to write into a new pairing of ``model``: the commit that the cache holds of the revision
+    that the recipe requests, or else that revision as the recipe writes it."""
+    requested = recipe.revision if recipe and recipe.model == model else None
+    return revision(environ, model, requested or huggingface_cache.MAIN) or requested
 
 
 def change(environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> RevisionChange | None:
-    """How what ``recipe`` would serve now differs from what ``pairing`` names; None where it does not, or where one of
-    the two is not known."""
+    """Returns the change from the revision that ``pairing`` names to the one that ``recipe`` would serve now; None if
+    there is none, or one of the two is not known."""
     if recipe.model is None or pairing.revision is None:
         return None
     now = to_record(environ, recipe.model, recipe)
@@ -53,15 +53,15 @@ def change(environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> Revi
 
 
 def warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
-    """What is worth saying before ``recipe`` is served: that its model is no longer at the revision it is paired at."""
-    known = reading.read(project.lock).models.get(recipe.model or "")
-    return str(change(environ, recipe, known.pairing) or "") if known else ""
+    """Returns a warning if the model of ``recipe`` is no longer at the revision it is paired at; empty otherwise."""
+    model = reading.read(project.lock).models.get(recipe.model or "")
+    return str(change(environ, recipe, model.pairing) or "") if model else ""
 
 
 def record(workspace: Workspace, model: str) -> str | None:
-    """Fills in the revision of a pairing that was made before the model was here; returns what was written, if any was.
+    """Fills in the revision of a pairing that was made before the model was downloaded; returns it if it was written.
 
-    A revision that stands there stays: a change is for the user to judge.
+    A revision that is recorded already stays: a change is for the user to judge.
     """
     if not _lacks_revision(reading.read(workspace.project.lock), model):
         return None
@@ -80,14 +80,14 @@ def record(workspace: Workspace, model: str) -> str | None:
 
 
 def cached(environ: Mapping[str, str], lock: Lock) -> dict[str, Held]:
-    """What the cache has of the models of ``lock``, by name. The revision is the one that a pairing names where the
-    cache has that, and otherwise the one of ``main``."""
-    found = {name: one for name in lock.models if (one := huggingface_cache.held(environ, name))}
-    for name, one in found.items():
+    """Returns the models of ``lock`` that the cache has, by name. Their revision is the one that the pairing names if
+    the cache has it, and otherwise that of ``main``."""
+    models = {name: cached_model for name in lock.models if (cached_model := huggingface_cache.held(environ, name))}
+    for name, cached_model in models.items():
         named = lock.models[name].pairing.revision
         if named and (commit := revision(environ, name, named)):
-            found[name] = replace(one, revision=commit)
-    return found
+            models[name] = replace(cached_model, revision=commit)
+    return models
 
 
 def _lacks_revision(lock: Lock, model: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a server that starts is doing, told from the lines that vLLM logs."""
+"""The phases of a server's start, recognised in the lines that vLLM logs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 READY = "ready"
 
-# What vLLM 0.19 to 0.32 write, in the order in which a start goes through them (v1/worker/gpu_model_runner.py,
-# v1/engine/core.py, model_executor/model_loader/, compilation/, model_executor/warmup/); uvicorn writes the last.
+# Log lines of vLLM 0.19 to 0.32, in the order of a start (v1/worker/gpu_model_runner.py, v1/engine/core.py,
+# model_executor/model_loader/, compilation/, model_executor/warmup/); uvicorn writes the last.
 _PHASES = (
     (r"Fetching \d+ files|Downloading", "downloading the model"),
     (r"Starting to load model|Loading weights|[Ll]oading safetensors|checkpoint shards", "loading weights"),
@@ -22,16 +22,16 @@ _PHASES = (
     (r"Graph capturing finished|init engine|Starting vLLM (API )?server|Waiting for application", "starting to answer"),
     (r"Application startup complete", READY),
 )
-_LOOKS = tuple((re.compile(pattern), name) for pattern, name in _PHASES)
-_SHARE = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
-# The last word of the process that serves, when the one that computes has said why before.
+_PATTERNS = tuple((re.compile(pattern), name) for pattern, name in _PHASES)
+_PERCENT = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
+# The last error of the API server's process; the engine's process has logged the cause before.
 _NO_CAUSE = "Engine core initialization failed"
 _ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception): \S.*")
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase by its name; ``share`` is how much of it is done, in percent, where the log says so."""
+    """A phase by its name; ``percent`` is how much of it is done, if the log says so."""
 
     name: str
     percent: int | None = None
@@ -41,22 +41,22 @@ class Phase:
 
 
 def of_line(line: str) -> Phase | None:
-    """The phase that a line of the log tells of; None where it tells of none."""
-    # A progress bar redraws its line after \r: what counts is how it stands now.
+    """Returns the phase that a line of the log belongs to; None if it shows none."""
+    # A progress bar redraws its line after \r: only its last state counts.
     last = line.rpartition("\r")[2]
-    name = next((name for look, name in _LOOKS if look.search(last)), None)
+    name = next((name for pattern, name in _PATTERNS if pattern.search(last)), None)
     if name is None:
         return None
-    share = _SHARE.search(last)
-    return Phase(name, int(share[1] or share[2]) if share else None)
+    percent = _PERCENT.search(last)
+    return Phase(name, int(percent[1] or percent[2]) if percent else None)
 
 
 def latest(lines: Iterable[str]) -> Phase | None:
-    """The phase after these lines; None where they tell of none."""
+    """Returns the last phase in these lines; None if they show none."""
     return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), None)
 
 
 def cause(lines: Iterable[str]) -> str:
-    """The last error that Python names in these lines; empty where there is none."""
-    found = (match[0] for line in reversed(list(lines)) if (match := _ERROR.search(line)))
-    return next((said for said in found if _NO_CAUSE not in said), "")
+    """Returns the last Python error in these lines that names a cause; empty if there is none."""
+    errors = (match[0] for line in reversed(list(lines)) if (match := _ERROR.search(line)))
+    return next((error for error in errors if _NO_CAUSE not in error), "")

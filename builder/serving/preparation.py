@@ -1,4 +1,4 @@
-"""What shall serve: the containers that `run` starts, worked out and looked at before anything is started."""
+"""Preparation of a server: the containers that `run` will start, planned and checked before anything is started."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServeRequest:
-    """``text`` names a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of builder.yaml
-    serve it, the first being the one that answers, or this machine's own engine where there are none."""
+    """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of
+    builder.yaml serve it, of which the first answers requests, or this machine's own engine if there are none."""
 
     text: str
     overrides: Mapping[str, str]
@@ -38,7 +38,7 @@ class ServeRequest:
 
 @dataclass(frozen=True)
 class PlannedContainer:
-    """A container to be, and where; ``content`` is the engine's id of the image that was looked at."""
+    """A container to create, and the engine to create it on; ``image_id`` is that engine's id of the checked image."""
 
     engine: ServingEngine
     settings: ContainerSettings
@@ -47,7 +47,7 @@ class PlannedContainer:
 
 @dataclass(frozen=True)
 class PreparedServer:
-    """What serves, and its containers: the first is the one that answers."""
+    """The selected image and the planned containers, of which the first answers requests."""
 
     selection: SelectedImage
     containers: tuple[PlannedContainer, ...]
@@ -58,68 +58,68 @@ class PreparedServer:
 
 
 def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
-    """Looks at everything that can be wrong in files and images.
+    """Plans the containers, and checks everything that can be wrong in files and images.
 
-    Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where an engine that shall
-    serve has not the image that images.lock records.
+    Raises UsageError and FileProblemsError for a command that cannot be rendered, ImageStateError if one of the engines
+    lacks the image that images.lock records.
     """
-    found = image_selection.select(workspace.project, reading.of(workspace.project), request.text)
-    nodes = _nodes(workspace.project, found, request.nodes)
-    all_settings = _settings(workspace.project, found, nodes, request, workspace.environment)
-    places = tuple(lookup.engine_of_node(workspace.environment, node) for node in nodes) or (
+    selection = image_selection.select(workspace.project, reading.of(workspace.project), request.text)
+    nodes = _nodes(workspace.project, selection, request.nodes)
+    all_settings = _settings(workspace.project, selection, nodes, request, workspace.environment)
+    engines = tuple(lookup.engine_of_node(workspace.environment, node) for node in nodes) or (
         ServingEngine(workspace.engine),
     )
-    contents = _require_content(found, places)
-    wanted = tuple(map(PlannedContainer, places, all_settings, contents))
-    return PreparedServer(found, wanted)
+    image_ids = _require_recorded_image(selection, engines)
+    containers = tuple(map(PlannedContainer, engines, all_settings, image_ids))
+    return PreparedServer(selection, containers)
 
 
-def _nodes(project: Project, found: SelectedImage, asked: Sequence[str]) -> tuple[Node, ...]:
-    known = configuration.load(project)
-    nodes = tuple(known.node(name) for name in dict.fromkeys(asked))
-    if found.recipe.cluster_only and not asked:
-        nodes = known.nodes
-    cluster.require_fit(found.recipe, len(nodes))
+def _nodes(project: Project, selection: SelectedImage, requested: Sequence[str]) -> tuple[Node, ...]:
+    configured = configuration.load(project)
+    nodes = tuple(configured.node(name) for name in dict.fromkeys(requested))
+    if selection.recipe.cluster_only and not requested:
+        nodes = configured.nodes
+    cluster.require_fit(selection.recipe, len(nodes))
     return nodes
 
 
 def _settings(
-    project: Project, found: SelectedImage, nodes: Sequence[Node], request: ServeRequest, environ: Mapping[str, str]
+    project: Project, selection: SelectedImage, nodes: Sequence[Node], request: ServeRequest, environ: Mapping[str, str]
 ) -> tuple[ContainerSettings, ...]:
     addresses = tuple(map(_address, nodes)) if len(nodes) > 1 else ("",)
-    commands = cluster.commands(found.recipe, request.overrides, request.extra, addresses)
-    of_image = serving.of(project, found.record.definition)
-    image = (found.image.repository, found.image.number)
+    commands = cluster.commands(selection.recipe, request.overrides, request.extra, addresses)
+    serve_settings = serving.of(project, selection.record.definition)
+    image = (selection.image.repository, selection.image.number)
     names = ",".join(node.name for node in nodes)
-    asked = {"overrides": dict(request.overrides), "extra": list(request.extra), "nodes": list(request.nodes)}
-    done = []
+    options = {"overrides": dict(request.overrides), "extra": list(request.extra), "nodes": list(request.nodes)}
+    all_settings = []
     for rank, command in enumerate(commands):
-        one = container.settings(found.recipe, command, of_image, image, environ)
+        settings = container.settings(selection.recipe, command, serve_settings, image, environ)
         if nodes:
-            one = _with_models(one, nodes[rank])
+            settings = _with_models(settings, nodes[rank])
         if len(nodes) > 1:
-            one = cluster.member(one, rank, addresses[rank])
-        own = {PROJECT: str(project.root), REQUEST: json.dumps(asked), DIGEST: _digest(one, found)}
-        own |= {NODES: names} if names else {}
-        done.append(replace(one, labels={**one.labels, **own}))
-    return tuple(done)
+            settings = cluster.member(settings, rank, addresses[rank])
+        labels = {PROJECT: str(project.root), REQUEST: json.dumps(options), DIGEST: _digest(settings, selection)}
+        labels |= {NODES: names} if names else {}
+        all_settings.append(replace(settings, labels={**settings.labels, **labels}))
+    return tuple(all_settings)
 
 
 def _address(node: Node) -> str:
-    """Where the other nodes reach this one. Raises UsageError where nothing says so."""
+    """Returns the address at which the other nodes reach this one. Raises UsageError if it is not known."""
     from urllib.parse import urlsplit
 
-    said = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
-    if not said:
+    address = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
+    if not address:
         raise UsageError(
             f"where the other nodes reach {node.name} is not known",
             hint=f"write it into {configuration.FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`",
         )
-    return said
+    return address
 
 
 def _with_models(settings: ContainerSettings, node: Node) -> ContainerSettings:
-    """The mounts of a node that has its models elsewhere; what it mounts there holds the hub's folder too."""
+    """Replaces the mount of the models for a node that keeps them elsewhere; its folder holds the hub's folder, too."""
     if node.models is None:
         return settings
     inside = f"{container.HOME}/.cache/huggingface"
@@ -127,29 +127,30 @@ def _with_models(settings: ContainerSettings, node: Node) -> ContainerSettings:
     return replace(settings, mounts=(container.Mount(node.models, inside), *others))
 
 
-def _digest(settings: ContainerSettings, found: SelectedImage) -> str:
-    """One line for all that decides how it serves."""
-    said = json.dumps([found.record.fingerprint, asdict(replace(settings, labels={}))], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+def _digest(settings: ContainerSettings, selection: SelectedImage) -> str:
+    """Returns a digest of everything that decides how the container serves."""
+    content = json.dumps([selection.record.fingerprint, asdict(replace(settings, labels={}))], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _require_content(found: SelectedImage, places: Sequence[ServingEngine]) -> tuple[str, ...]:
-    """Each engine's id of the image, after a look that its content is the recorded one. Raises ImageStateError."""
-    name = str(found.image)
-    ids, wrong = [], []
-    for place in places:
-        where = f"node {place.node}" if place.node else "this engine"
-        there = images.inspect(place.endpoint, name)
-        if there is None:
-            wrong.append(f"{name} is missing from {where}")
-        elif images.fingerprint(there) != found.record.fingerprint:
-            wrong.append(f"{name} is not the image that images.lock records: its tag was moved in {where}")
+def _require_recorded_image(selection: SelectedImage, engines: Sequence[ServingEngine]) -> tuple[str, ...]:
+    """Returns each engine's id of the image; raises ImageStateError if the image is missing there, or not the recorded
+    one."""
+    name = str(selection.image)
+    ids, problems = [], []
+    for engine in engines:
+        where = f"node {engine.node}" if engine.node else "this engine"
+        image = images.inspect(engine.endpoint, name)
+        if image is None:
+            problems.append(f"{name} is missing from {where}")
+        elif images.fingerprint(image) != selection.record.fingerprint:
+            problems.append(f"{name} is not the image that images.lock records: its tag was moved in {where}")
         else:
-            ids.append(there.id)
-    if wrong:
-        what = found.recipe.model or found.recipe.file
-        here = f"`builder rebuild {name}` makes it again; `builder rollback {what}` goes to the one before"
+            ids.append(image.id)
+    if problems:
+        target = selection.recipe.model or selection.recipe.file
+        here = f"`builder rebuild {name}` makes it again; `builder rollback {target}` goes to the one before"
         on_nodes = f"`builder copy {name} NODE` brings it to a node"
-        hint = on_nodes if any(place.node for place in places) else here
-        raise ImageStateError("\n".join([f"{wrong[0]}: nothing was started", *wrong[1:]]), hint=hint)
+        hint = on_nodes if any(engine.node for engine in engines) else here
+        raise ImageStateError("\n".join([f"{problems[0]}: nothing was started", *problems[1:]]), hint=hint)
     return tuple(ids)

@@ -1,4 +1,4 @@
-"""What serves a recipe: containers that carry this program's label, and what their labels say."""
+"""Running servers: containers that carry this program's label, and what their labels say."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.services import Service
 
-# How it was asked for, so that it can be started in the same way again, and what came of it.
+# The request, so that the server can be started in the same way again, and a digest of the resulting settings.
 REQUEST = f"{LABEL}.asked"
 DIGEST = f"{LABEL}.digest"
 NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
 
-# A little longer than what asks is willing to wait.
-_ANSWER_WAIT = 10
+# A little longer than the probe itself waits.
+_ANSWER_TIMEOUT = 10
 
 
 @dataclass(frozen=True)
 class ServingEngine:
-    """An engine that serves; ``node`` is its name in builder.yaml, and None for the person's own."""
+    """An engine that serves; ``node`` is its name in builder.yaml, or None for the user's own engine."""
 
     endpoint: Endpoint
     node: str | None = None
@@ -39,7 +39,7 @@ class ServingEngine:
 
 @dataclass(frozen=True)
 class ServerMember:
-    """One container, and where it is."""
+    """One container of a server, and the engine that it runs on."""
 
     engine: ServingEngine
     service: Service
@@ -47,7 +47,7 @@ class ServerMember:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """What serves one recipe: one container, or one on each of several nodes, the first being the one that answers."""
+    """A server of one recipe: one container, or one on each of several nodes, of which the first answers requests."""
 
     members: tuple[ServerMember, ...]
 
@@ -61,18 +61,18 @@ class RunningServer:
 
     @property
     def name(self) -> str:
-        """Its name, with the nodes where it is not on the person's own engine."""
+        """Its name, with the nodes unless it runs on the user's own engine."""
         nodes = self.labels.get(NODES, "")
         return self.labels[LABEL] + (f"@{nodes}" if nodes else "")
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The nodes that should take part, and whose container is gone or cannot be seen."""
-        there = {self.node_of(member) for member in self.members}
-        return tuple(node for node in _nodes(self.head) if node not in there)
+        """The nodes that should take part, but whose container is gone or out of reach."""
+        present = {self.node_of(member) for member in self.members}
+        return tuple(node for node in _nodes(self.head) if node not in present)
 
     def node_of(self, member: ServerMember) -> str:
-        """The name of a member's node, empty where it was started on none."""
+        """Returns the name of a member's node; empty if it was not started on a node."""
         return (_nodes(member) or ("",))[rank(member)]
 
     @property
@@ -86,41 +86,42 @@ class RunningServer:
 
     @property
     def port(self) -> int | None:
-        """The port that it answers on, where it is known."""
-        said = self.labels.get(f"{LABEL}.port", "")
-        return int(said) if said.isdecimal() else None
+        """The port that it answers on, if that is known."""
+        label = self.labels.get(f"{LABEL}.port", "")
+        return int(label) if label.isdecimal() else None
 
     @property
     def address(self) -> str:
-        """Where clients of the OpenAI API reach it from here; empty where its port is not known."""
+        """The address at which clients of the OpenAI API reach it from here; empty if its port is not known."""
         if self.port is None:
             return ""
         engine = urlsplit(self.head.engine.endpoint.host)
-        said = listening_host(self.head.service)
-        host = engine.hostname if said == arguments.LOOPBACK and engine.hostname else said
+        listening = listening_host(self.head.service)
+        host = engine.hostname if listening == arguments.LOOPBACK and engine.hostname else listening
         return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
 
     def is_named(self, text: str) -> bool:
-        """Whether ``text`` names it: its name, its recipe as a path or a name, or its model."""
+        """True if ``text`` is its name, its recipe (path or name) or its model."""
         file = self.labels.get(f"{LABEL}.recipe", "")
-        known = {self.name, self.labels[LABEL], self.model, file, PurePosixPath(file).stem}
-        return bool(text) and text in known
+        names = {self.name, self.labels[LABEL], self.model, file, PurePosixPath(file).stem}
+        return bool(text) and text in names
 
 
-def answers(one: RunningServer) -> bool:
-    """Whether the server answers at this moment, asked as its health check would; False where its port is not known."""
-    if one.port is None:
+def answers(server: RunningServer) -> bool:
+    """Tells whether the server answers at this moment, with the probe of its health check; False if its port is not
+    known."""
+    if server.port is None:
         return False
-    head = one.head
-    probe = container.probe(listening_host(head.service), one.port)
+    head = server.head
+    probe = container.probe(listening_host(head.service), server.port)
     try:
-        return containers.execute(head.engine.endpoint, head.service.id, probe, _ANSWER_WAIT).exit_code == 0
-    except EngineError:  # it has ended in this moment, or is too busy to say
+        return containers.execute(head.engine.endpoint, head.service.id, probe, _ANSWER_TIMEOUT).exit_code == 0
+    except EngineError:  # it has just ended, or is too busy to answer
         return False
 
 
 def listening_host(service: Service) -> str:
-    """The address that the server listens on, as its own container reaches it."""
+    """Returns the address that the server listens on, as its own container reaches it."""
     return arguments.reached_at(service.labels.get(f"{LABEL}.host"))
 
 
@@ -129,6 +130,6 @@ def _nodes(member: ServerMember) -> tuple[str, ...]:
 
 
 def rank(member: ServerMember) -> int:
-    """Which of those that serve together it is, from 0 on; 0 where it serves alone."""
-    said = member.service.labels.get(RANK, "")
-    return int(said) if said.isdecimal() else 0
+    """Returns the rank of a container among those that serve together, from 0; 0 if it serves alone."""
+    rank_label = member.service.labels.get(RANK, "")
+    return int(rank_label) if rank_label.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""A container as an engine's API takes it: https://docs.docker.com/reference/api/engine/ (containers/create)."""
+"""Export of a container for the Engine API: https://docs.docker.com/reference/api/engine/ (containers/create)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 _SECOND = 1_000_000_000
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-# Every probe is three entries in the engine's record of events, which holds 256 of them, and in which `list` looks for
-# what happened to images. So the engine asks often while the server starts (engines before 25 know no such thing), and
-# seldom once it has answered. One failure says enough then: whoever needs to know asks at once (`running.answers`).
+# Every probe adds three entries to the engine's event log, which holds 256, and which `list` reads for what happened to
+# images. So the engine probes often while the server starts (engines before 25 have no such setting), and seldom once
+# it has answered. One failure is enough then: whoever needs the current state probes at once (`running.answers`).
 _STARTING_INTERVAL = 15
 _INTERVAL = 600
 _RETRIES = 1
 
 
 def write(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The body of the request; the secrets are taken from ``environ``, where they are set."""
+    """Returns the body of the request; secrets are taken from ``environ``, if they are set."""
     secrets = {name: environ[name] for name in settings.secrets if name in environ}
     return {
         "Image": settings.image,
-        # Not left out: that would mean the image's own.
+        # Empty rather than left out, which would mean the image's own.
         "Entrypoint": [],
         "Cmd": list(settings.argv),
         "Env": [f"{name}={value}" for name, value in {**settings.env, **secrets}.items()],
@@ -44,7 +44,7 @@ def write(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, 
                     "Type": "bind",
                     "Source": mount.source,
                     "Target": mount.target,
-                    # Of a machine where nobody else could make it.
+                    # The engine may be on another machine, where only it can create the folder.
                     "BindOptions": {"CreateMountpoint": True},
                 }
                 for mount in settings.mounts
@@ -68,6 +68,6 @@ def _health(health: HealthCheck) -> dict[str, Any]:
 
 
 def _bytes(size: str) -> int:
-    """``16g`` as a number."""
+    """Returns ``16g`` as a number of bytes."""
     unit = _UNITS.get(size[-1].lower())
     return int(size[:-1]) * unit if unit else int(size)

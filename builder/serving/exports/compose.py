@@ -1,4 +1,4 @@
-"""A container as a compose file: https://github.com/compose-spec/compose-spec/blob/main/spec.md."""
+"""Export of a container as a compose file: https://github.com/compose-spec/compose-spec/blob/main/spec.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GPUS = {"deploy": {"resources": {"reservations": {"devices": [_ALL_GPUS]}}}}
 
 
 def write(settings: ContainerSettings, home: str) -> str:
-    """The compose file. Paths in ``home``, the person's, are written as ``${HOME}``, so that others can use it."""
+    """Returns the compose file. Paths below ``home``, the user's, become ``${HOME}``, so that others can use it."""
     import yaml
 
     document = {"name": settings.name, "services": {settings.name: _service(settings, home)}}
@@ -23,13 +23,13 @@ def write(settings: ContainerSettings, home: str) -> str:
 def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
     return {
         "image": _plain(settings.image),
-        # The number is an image of this machine: a registry would have another one, or none.
+        # The number is an image of this machine: a registry has another one, or none.
         "pull_policy": "never",
         "entrypoint": [],
         "command": [_plain(word) for word in settings.argv],
         "environment": {
             **{name: _plain(value) for name, value in settings.env.items()},
-            # Without a value: taken from the environment of whoever starts it.
+            # Without a value, so that it comes from the environment in which the file is used.
             **dict.fromkeys(settings.secrets),
         },
         "network_mode": settings.network,
@@ -67,7 +67,7 @@ def _health(health: HealthCheck) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """Text that compose does not look into for variables."""
+    """Escapes text so that compose substitutes no variables in it."""
     return text.replace("$", "$$")
 
 

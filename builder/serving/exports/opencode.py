@@ -1,4 +1,4 @@
-"""A served model as a provider of OpenCode: https://opencode.ai/docs/providers/#custom-provider."""
+"""Export of a served model as a provider of OpenCode: https://opencode.ai/docs/providers/#custom-provider."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.recipe import Recipe
 
-# OpenCode takes a missing limit for nought and then asks for no output at all:
+# OpenCode takes a missing limit for 0, and then requests no output at all:
 # https://github.com/anomalyco/opencode/issues/22587
 DEFAULT_CONTEXT = 32_768
 LONGEST_OUTPUT = 32_768
 
 
 def write(recipe: Recipe, command: ServeCommand, address: str) -> str:
-    """The provider block; ``address`` is where OpenCode reaches the server, ``127.0.0.1`` or another machine's name."""
+    """Returns the provider block; ``address`` is the server's host for OpenCode: ``127.0.0.1`` or another machine."""
     host = f"[{address}]" if ":" in address else address
     provider = {
         "npm": "@ai-sdk/openai-compatible",
@@ -31,8 +31,8 @@ def write(recipe: Recipe, command: ServeCommand, address: str) -> str:
 
 
 def _model(recipe: Recipe, command: ServeCommand) -> dict[str, Any]:
-    said = arguments.option(command.words, "--max-model-len") or ""
-    context = int(said) if said.isascii() and said.isdecimal() else DEFAULT_CONTEXT
+    max_model_len = arguments.option(command.words, "--max-model-len") or ""
+    context = int(max_model_len) if max_model_len.isascii() and max_model_len.isdecimal() else DEFAULT_CONTEXT
     return {
         "name": recipe.name,
         "tool_call": "--enable-auto-tool-choice" in command.words,

@@ -1,4 +1,4 @@
-"""A recipe of version 1 that makes the community's launchers serve one numbered image, exactly as it is."""
+"""Export as a recipe of version 1, with which the community's launchers serve one numbered image exactly as it is."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _KEYS = (
 
 
 def write(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) -> str:
-    """The recipe on ``image``, with only the ``mods`` that are not baked into it, since a launcher would apply those a
-    second time, and without build arguments, which could make it build another image.
+    """Returns the recipe on ``image``, with only the ``mods`` that are not baked into it, as a launcher would apply
+    those a second time, and without build arguments, which could make it build another image.
 
-    Raises UsageError where the revision that the recipe asks for cannot be added to its command.
+    Raises UsageError if the revision that the recipe requests cannot be added to its command.
     """
     import yaml
 
     data: dict[str, Any] = yaml_file.load(recipe.text, recipe.file)
-    said = {**data, "recipe_version": "1", "container": image, "mods": mods}
-    document = {key: said[key] for key in _KEYS if said.get(key) not in (None, [])}
+    values = {**data, "recipe_version": "1", "container": image, "mods": mods}
+    document = {key: values[key] for key in _KEYS if values.get(key) not in (None, [])}
     head = yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=10_000)
     text = yaml.dump({"command": _Block(_command(recipe, command))}, Dumper=_dumper(), allow_unicode=True, width=10_000)
     return f"# Serves from {image} as it is; written by `builder export`.\n{head}{text}"
 
 
 def _command(recipe: Recipe, command: ServeCommand) -> str:
-    """The command's template; launchers know no `model_revision`, so it is written out."""
+    """Returns the command's template, with `model_revision` written out, as launchers do not know that key."""
     revision = command.words[-2:]
     if recipe.revision is None or revision != ("--revision", recipe.revision):
         return recipe.command
@@ -50,7 +50,7 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
 
 
 class _Block(str):
-    """Text that is written as it stands, line for line."""
+    """Text that is written as a literal block, line for line."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""A container as a shell script with a plain ``docker run``."""
+"""Export of a container as a shell script with a plain ``docker run``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def write(settings: ContainerSettings, home: str) -> str:
-    """The script. Paths in ``home``, the person's, are written as ``$HOME``, so that others can use it."""
+    """Returns the script. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
     folders = " ".join(_in_home(mount.source, home) for mount in settings.mounts)
     program, *arguments = settings.argv
     words = [
@@ -47,7 +47,7 @@ def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
         yield "--shm-size", settings.shm_size
     yield from (("--ulimit", f"{name}={limit}") for name, limit in settings.ulimits.items())
     yield from (("--env", f"{name}={value}") for name, value in settings.env.items())
-    # Without a value: taken from the environment of whoever runs this.
+    # Without a value, so that it comes from the environment in which the script is run.
     yield from (("--env", name) for name in settings.secrets)
     yield from (("--label", f"{name}={value}") for name, value in settings.labels.items())
     if settings.health:
