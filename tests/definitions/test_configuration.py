@@ -1,4 +1,4 @@
-"""builder.yaml: what it may say, and where each mistake in it is."""
+"""builder.yaml: its settings, and the location of every mistake in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_project_needs_none(tmp_path: Path) -> None:
 
 
 def test_all_of_it(tmp_path: Path) -> None:
-    found = load(
+    configuration = load(
         tmp_path,
         "registry: registry.lan:5000/models/vllm\n"
         "builder: strong\n"
@@ -36,10 +36,10 @@ def test_all_of_it(tmp_path: Path) -> None:
         "  spark3: {engine: office, models: /data/hf, address: 10.0.0.3}\n",
     )
     nodes = (Node("spark2", "ssh://me@spark2"), Node("spark3", "office", "/data/hf", "10.0.0.3"))
-    assert found == Configuration(
+    assert configuration == Configuration(
         "registry.lan:5000/models/vllm", "strong", True, "registry.lan:5000/tools/scanner:1@sha256:0a", nodes
     )
-    assert found.node("spark3").models == "/data/hf"
+    assert configuration.node("spark3").models == "/data/hf"
 
 
 @pytest.mark.parametrize("registry", ["localhost", "localhost:5000", "127.0.0.1:5000", "ghcr.io/me/images", "nas:5000"])
@@ -72,7 +72,7 @@ def test_a_node_that_is_not_there(tmp_path: Path) -> None:
     assert caught.value.hint == "its nodes: one, two"
 
 
-def test_no_registry_is_said_with_where_to_set_it(tmp_path: Path) -> None:
+def test_a_missing_registry_is_reported_with_where_to_set_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         load(tmp_path, "nodes: {}\n").required_registry()
     assert "builder.yaml" in caught.value.hint

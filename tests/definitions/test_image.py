@@ -61,8 +61,8 @@ mods: [template]
     assert definition.mods == ("template",)
 
 
-def test_every_problem_is_named_at_once_with_its_place(tmp_path: Path) -> None:
-    found = problems(
+def test_all_problems_are_reported_at_once_with_their_locations(tmp_path: Path) -> None:
+    lines = problems(
         tmp_path,
         """\
 repository: Has Spaces
@@ -75,7 +75,7 @@ python:
   packages: transformers
 """,
     )
-    assert found == [
+    assert lines == [
         'dockerfiles/small/image.yaml:1:1: `repository`: "Has Spaces" has characters that are not allowed here; '
         "meant is: the name under which Docker lists the image: lower-case letters and digits, with . _ - or / between "
         "them",
@@ -92,7 +92,7 @@ python:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: [1", "dockerfiles/small/image.yaml:2:1: while parsing a flow sequence"),
         ("a: 1\na: 2\n", "dockerfiles/small/image.yaml:2:1: the key `a` stands twice"),
@@ -100,8 +100,8 @@ python:
         ("", "dockerfiles/small/image.yaml:1:1: is empty"),
     ],
 )
-def test_what_is_not_a_mapping_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    assert problems(tmp_path, text)[0].startswith(said)
+def test_what_is_not_a_mapping_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    assert problems(tmp_path, text)[0].startswith(message)
 
 
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
@@ -126,20 +126,20 @@ def test_a_repository_leads_to_its_definition(tmp_path: Path) -> None:
 def test_the_shipped_definitions_load() -> None:
 
     project = shipped_files.project()
-    found = {name: image_chain.load(project, name, "linux/arm64") for name in image.names(project)}
-    assert {name: [one.name for one in chain] for name, chain in found.items()} == {
+    chains = {name: image_chain.load(project, name, "linux/arm64") for name in image.names(project)}
+    assert {name: [definition.name for definition in chain] for name, chain in chains.items()} == {
         "cpu": ["cpu"],
         "dflash": ["dflash"],
         "flashqla": ["dflash", "flashqla"],
         "tf5": ["tf5"],
         "tf5-wheel": ["tf5-wheel"],
     }
-    assert all(chain[-1].repository == f"vllm-node-{name}" for name, chain in found.items())
-    assert found["dflash"][0].git_sources["vllm"].pulls == (40898,)
+    assert all(chain[-1].repository == f"vllm-node-{name}" for name, chain in chains.items())
+    assert chains["dflash"][0].git_sources["vllm"].pulls == (40898,)
 
 
 @pytest.mark.parametrize("lines", ["", "base: debian:bookworm-slim\nfrom: other\n"])
-def test_an_image_stands_on_a_base_or_on_another_definition(tmp_path: Path, lines: str) -> None:
+def test_an_image_is_built_on_a_base_or_on_another_definition(tmp_path: Path, lines: str) -> None:
     text = f"repository: x\ndescription: x\nplatform: host\n{lines}"
     assert "either `base` (an image of a registry) or `from`" in problems(tmp_path, text)[0]
 
@@ -150,27 +150,31 @@ def write_definition(root: Path, name: str, below: str, platform: str = "linux/a
     projects.write(root / "dockerfiles" / name / "Dockerfile.j2", "FROM {{ base }}\n")
 
 
-def test_a_chain_begins_with_the_lowest(tmp_path: Path) -> None:
+def test_a_chain_begins_with_its_outermost_parent(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     write_definition(tmp_path, "middle", "small")
     write_definition(tmp_path, "top", "middle")
-    assert [one.name for one in image_chain.load(project, "top", "linux/arm64")] == ["small", "middle", "top"]
+    assert [definition.name for definition in image_chain.load(project, "top", "linux/arm64")] == [
+        "small",
+        "middle",
+        "top",
+    ]
 
 
-def test_a_chain_that_cannot_be_is_refused_with_the_place_of_its_from(tmp_path: Path) -> None:
+def test_an_impossible_chain_is_refused_with_the_location_of_its_from(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     write_definition(tmp_path, "a", "b")
     write_definition(tmp_path, "b", "a")
     write_definition(tmp_path, "c", "small", "linux/amd64")
     write_definition(tmp_path, "d", "nothing")
-    for name, said in {
+    for name, message in {
         "a": "dockerfiles/b/image.yaml:4:1: `from`: `a` is built on this one: a cycle",
         "c": "dockerfiles/c/image.yaml:4:1: `from`: c is for linux/amd64, small for linux/arm64",
         "d": "dockerfiles/d/image.yaml:4:1: `from`: there is no definition `nothing`",
     }.items():
         with pytest.raises(FileProblemsError) as raised:
             image_chain.load(project, name, "linux/arm64")
-        assert raised.value.message == said
+        assert raised.value.message == message
 
 
 def test_a_source_may_come_from_git(tmp_path: Path) -> None:
@@ -192,18 +196,18 @@ python:
   packages: []
   indexes: [{{url: "https://example.org/simple", packages: [Torch_Audio]}}]
 """
-    found = load(tmp_path, text)
-    assert found.wheel_sources["vllm"].requested == f"Vllm_X from {index}"
-    assert found.wheel_sources["flashinfer"].requested == "flashinfer-python==0.6.7"
-    assert found.python is not None
-    assert found.python.indexes == (
+    loaded = load(tmp_path, text)
+    assert loaded.wheel_sources["vllm"].requested == f"Vllm_X from {index}"
+    assert loaded.wheel_sources["flashinfer"].requested == "flashinfer-python==0.6.7"
+    assert loaded.python is not None
+    assert loaded.python.indexes == (
         image.Index("https://example.org/simple", ("torch-audio",)),
         image.Index(index, ("vllm-x",), local=False),
     )
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("{wheel: vllm>=0.19}", '`sources.vllm.wheel`: "vllm>=0.19" has characters that are not allowed here'),
         ("{wheel: vllm, ref: main}", "unknown key `ref`; known here: wheel, index"),
@@ -214,21 +218,21 @@ python:
         ("{wheel: vllm}", "vllm is installed with the Python packages: say for which Python in `python`"),
     ],
 )
-def test_a_source_that_is_neither_is_refused(tmp_path: Path, source: str, said: str) -> None:
-    (found,) = problems(tmp_path, projects.IMAGE.format(repository="small") + f"sources:\n  vllm: {source}\n")
-    assert said in found
+def test_a_source_that_is_neither_is_refused(tmp_path: Path, source: str, message: str) -> None:
+    (loaded,) = problems(tmp_path, projects.IMAGE.format(repository="small") + f"sources:\n  vllm: {source}\n")
+    assert message in loaded
 
 
-def test_overrides_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
+def test_overrides_replace_the_values_of_the_file(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     overrides = image_chain.Overrides("linux/arm64", {"greeting": "16"})
-    (found,) = image_chain.load(project, "small", "linux/amd64", overrides)
-    assert (found.platform, found.args) == ("linux/arm64", {"greeting": 16})
+    (loaded,) = image_chain.load(project, "small", "linux/amd64", overrides)
+    assert (loaded.platform, loaded.args) == ("linux/arm64", {"greeting": 16})
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not one plain")]
+    ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not one plain")]
 )
-def test_an_override_that_cannot_be_meant_is_refused(tmp_path: Path, key: str, value: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_an_invalid_override_is_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         image_chain.load(projects.make(tmp_path), "small", "linux/amd64", image_chain.Overrides(None, {key: value}))

@@ -34,10 +34,10 @@ def test_what_an_installer_takes_is_no_problem(tmp_path: Path) -> None:
     check(tmp_path, "0.19.1", "\"ray[default]; python_version > '3.8'\"", "x @ https://example.org/x.whl")
 
 
-def test_every_other_is_named_with_its_place(tmp_path: Path) -> None:
+def test_every_other_is_reported_with_its_location(tmp_path: Path) -> None:
     with pytest.raises(FileProblemsError) as caught:
         check(tmp_path, "0..1", "fast safetensors", "ninja>>1")
-    found = str(caught.value).splitlines()
-    places = [line.partition(": ")[0].removeprefix("dockerfiles/small/image.yaml:") for line in found]
-    assert places == ["7:10", "12:7", "13:18"]
-    assert all(": not a requirement: " in line for line in found)
+    lines = str(caught.value).splitlines()
+    locations = [line.partition(": ")[0].removeprefix("dockerfiles/small/image.yaml:") for line in lines]
+    assert locations == ["7:10", "12:7", "13:18"]
+    assert all(": not a requirement: " in line for line in lines)

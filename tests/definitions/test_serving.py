@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_what_nobody_says_is_as_a_gpu_needs_it(tmp_path: Path) -> None:
+def test_the_defaults_suit_a_gpu(tmp_path: Path) -> None:
     assert serving.of(projects.make(tmp_path), "small") == ServeSettings("all", "host", "host", "16g")
     assert serving.of(projects.make(tmp_path / "b"), "gone") == ServeSettings()
 
 
-def test_a_definition_says_what_the_ones_below_do_not(tmp_path: Path) -> None:
+def test_a_definition_inherits_from_its_parents(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     file = tmp_path / "dockerfiles/small/image.yaml"
-    below = file.read_text(encoding="utf-8") + "serve: {gpus: none, ipc: private, shm_size: 2g}\n"
-    projects.write(file, below)
-    above = "repository: up\ndescription: d\nplatform: host\nfrom: small\nserve: {shm_size: 1g}\n"
-    projects.write(tmp_path / "dockerfiles/up/image.yaml", above)
+    parent = file.read_text(encoding="utf-8") + "serve: {gpus: none, ipc: private, shm_size: 2g}\n"
+    projects.write(file, parent)
+    child = "repository: up\ndescription: d\nplatform: host\nfrom: small\nserve: {shm_size: 1g}\n"
+    projects.write(tmp_path / "dockerfiles/up/image.yaml", child)
     assert serving.of(project, "up") == ServeSettings("none", "host", "private", "1g")
 
 

@@ -40,21 +40,21 @@ def problems(root: Path, yaml: str, *files: str) -> list[str]:
 
 
 def test_a_folder_with_only_a_run_sh_is_a_mod_and_keeps_the_network(tmp_path: Path) -> None:
-    found = mod_reading.load(projects.make(tmp_path), "mods/template")
-    assert (found.name, found.described, found.run, found.network) == ("template", False, "run.sh", True)
-    assert [file.path for file in found.files] == ["chat.jinja", "run.sh"]
+    loaded = mod_reading.load(projects.make(tmp_path), "mods/template")
+    assert (loaded.name, loaded.described, loaded.run, loaded.network) == ("template", False, "run.sh", True)
+    assert [file.path for file in loaded.files] == ["chat.jinja", "run.sh"]
 
 
 def test_all_that_is_written_is_read(tmp_path: Path) -> None:
-    found = load(tmp_path, ALL_KEYS, "a.jinja", "tree/x", "a.patch", "b.patch", "go.sh", "look.sh")
-    assert found.copies == (mod.FileCopy("a.jinja", "."), mod.FileCopy("tree", "/opt/tree"))
-    assert found.patches == (mod.ModPatch("a.patch", "vllm", 1), mod.ModPatch("b.patch", "six", 0))
-    assert found.packages == ("tilelang[extra]==0.1.8", "other==1.0.post1+cpu")
-    assert (found.run, found.seconds, found.may_be_empty) == ("go.sh", 60, True)
-    assert found.env == {"VLLM_X": "1", "TEXT": "a $b"}
-    assert found.requires == {"vllm": ">=0.19,<0.23", "transformers": ">=5"}
-    assert (found.conflicts, found.after) == (("foe",), ("friend",))
-    assert found.checks == (mod.ModCheck(file="a.jinja", contains="tool"), mod.ModCheck(run="look.sh"))
+    loaded = load(tmp_path, ALL_KEYS, "a.jinja", "tree/x", "a.patch", "b.patch", "go.sh", "look.sh")
+    assert loaded.copies == (mod.FileCopy("a.jinja", "."), mod.FileCopy("tree", "/opt/tree"))
+    assert loaded.patches == (mod.ModPatch("a.patch", "vllm", 1), mod.ModPatch("b.patch", "six", 0))
+    assert loaded.packages == ("tilelang[extra]==0.1.8", "other==1.0.post1+cpu")
+    assert (loaded.run, loaded.seconds, loaded.may_be_empty) == ("go.sh", 60, True)
+    assert loaded.env == {"VLLM_X": "1", "TEXT": "a $b"}
+    assert loaded.requires == {"vllm": ">=0.19,<0.23", "transformers": ">=5"}
+    assert (loaded.conflicts, loaded.after) == (("foe",), ("friend",))
+    assert loaded.checks == (mod.ModCheck(file="a.jinja", contains="tool"), mod.ModCheck(run="look.sh"))
 
 
 def test_a_described_mod_runs_nothing_that_it_does_not_name(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_a_described_mod_runs_nothing_that_it_does_not_name(tmp_path: Path) -> N
 
 
 def test_a_mod_that_changes_nothing_is_none(tmp_path: Path) -> None:
-    said = "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does"
-    assert problems(tmp_path, "description: x\n", "y") == [f"mods/m/mod.yaml:1:1: {said}"]
+    message = "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does"
+    assert problems(tmp_path, "description: x\n", "y") == [f"mods/m/mod.yaml:1:1: {message}"]
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_packages_without_a_network_are_a_contradiction(tmp_path: Path) -> None:
     "package", ["a", "a>=1", "a==1.*", "a==1; x", "a==1 --index-url=x", "a @ http://x", "-r x", ""]
 )
 def test_packages_that_are_not_one_exact_version_are_refused(tmp_path: Path, package: str) -> None:
-    (said,) = problems(tmp_path, f"description: x\npackages: ['{package}']\n")
-    assert said.startswith("mods/m/mod.yaml:2:12: `packages.0`: ")
-    assert "one exact version, NAME==VERSION" in said
+    (message,) = problems(tmp_path, f"description: x\npackages: ['{package}']\n")
+    assert message.startswith("mods/m/mod.yaml:2:12: `packages.0`: ")
+    assert "one exact version, NAME==VERSION" in message
 
 
 def test_a_package_is_asked_for_once(tmp_path: Path) -> None:
@@ -127,13 +127,13 @@ def test_a_path_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", ["../x.sh", "a;b", "$(x)", "-x", "a b", "sub/x.sh"])
 def test_a_script_is_called_by_a_plain_name(tmp_path: Path, script: str) -> None:
-    (said,) = problems(tmp_path, f"description: x\nrun: '{script}'\n")
-    assert said.startswith("mods/m/mod.yaml:2:1: `run`: ")
-    assert "characters that are not allowed here" in said
+    (message,) = problems(tmp_path, f"description: x\nrun: '{script}'\n")
+    assert message.startswith("mods/m/mod.yaml:2:1: `run`: ")
+    assert "characters that are not allowed here" in message
 
 
 @pytest.mark.parametrize(
-    ("to", "said"),
+    ("to", "message"),
     [
         ("../x", "a path without `..` says where"),
         ("/root/.cache/vllm/x", "a folder of the host is mounted over /root/.cache/vllm when the image serves"),
@@ -141,21 +141,21 @@ def test_a_script_is_called_by_a_plain_name(tmp_path: Path, script: str) -> None
         ("/proc/x", "what is written below /proc does not stay in an image"),
     ],
 )
-def test_a_place_where_nothing_stays_is_refused(tmp_path: Path, to: str, said: str) -> None:
+def test_a_path_where_nothing_stays_is_refused(tmp_path: Path, to: str, message: str) -> None:
     (problem,) = problems(tmp_path, f"description: x\nfiles: [{{from: y, to: {to}}}]\n", "y")
-    assert problem.startswith(f"mods/m/mod.yaml:2:19: {to}: {said}")
+    assert problem.startswith(f"mods/m/mod.yaml:2:19: {to}: {message}")
 
 
 @pytest.mark.parametrize("value", ["1.5", "true", '"a\\nb"', "[a]", ""])
 def test_values_of_the_environment_are_text_on_one_line(tmp_path: Path, value: str) -> None:
-    (said,) = problems(tmp_path, f"description: x\nenv: {{A: {value}}}\n")
-    assert said.startswith("mods/m/mod.yaml:2:7: `env.A`: ")
+    (message,) = problems(tmp_path, f"description: x\nenv: {{A: {value}}}\n")
+    assert message.startswith("mods/m/mod.yaml:2:7: `env.A`: ")
 
 
 def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> None:
-    said = "is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
+    message = "is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
     assert problems(tmp_path, "description: x\nenv: {A: b}\nrequires:\n  vllm: newest\n  six: '>=1'\n") == [
-        f"mods/m/mod.yaml:4:3: vllm: 'newest' {said}"
+        f"mods/m/mod.yaml:4:3: vllm: 'newest' {message}"
     ]
 
 
@@ -243,6 +243,6 @@ def test_all_unknown_mods_are_told_at_once(tmp_path: Path) -> None:
 
 def test_each_mod_is_loaded_once(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    assert [found.name for found in mod_reading.load_all(project, ["template", "mods/template", "mods/template/"])] == [
+    assert [mod.name for mod in mod_reading.load_all(project, ["template", "mods/template", "mods/template/"])] == [
         "template"
     ]

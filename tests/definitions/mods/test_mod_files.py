@@ -53,17 +53,17 @@ def test_only_what_makes_the_change_is_read(tmp_path: Path) -> None:
         ".DS_Store",
         "mod.yaml",
     ]
-    found = mod_files.read_folder(folder(tmp_path, dict.fromkeys(names, b"x")), "mods/m")
-    assert [file.path for file in found.files] == ["b/x", "b.txt", "run.sh"]
-    assert (found.yaml, found.yaml_file) == ("x", "mods/m/mod.yaml")
+    contents = mod_files.read_folder(folder(tmp_path, dict.fromkeys(names, b"x")), "mods/m")
+    assert [file.path for file in contents.files] == ["b/x", "b.txt", "run.sh"]
+    assert (contents.yaml, contents.yaml_file) == ("x", "mods/m/mod.yaml")
 
 
 def test_of_the_mode_only_the_owners_execute_bit_counts(tmp_path: Path) -> None:
     folder(tmp_path, dict.fromkeys("abcd", b"x"))
     for name, mode in {"a": 0o644, "b": 0o700, "c": 0o655, "d": 0o4755}.items():
         (tmp_path / name).chmod(mode)
-    found = mod_files.read_folder(tmp_path, "mods/m").files
-    assert [file.executable for file in found] == [False, True, False, True]
+    files = mod_files.read_folder(tmp_path, "mods/m").files
+    assert [file.executable for file in files] == [False, True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_a_checkout_with_crlf_reads_as_what_git_stores(tmp_path: Path, checked_o
 
 @pytest.mark.parametrize(("name", "content"), [("run.sh", b"true\r\n"), ("tool", b"#!/bin/bash\r\ntrue\r\n")])
 def test_a_script_with_crlf_is_refused_with_the_remedy(tmp_path: Path, name: str, content: bytes) -> None:
-    (said,) = problems(folder(tmp_path, {name: content}))
-    assert said.startswith(f"mods/m/{name}:1:1: its lines end in CRLF")
-    assert "save it with LF" in said
+    (message,) = problems(folder(tmp_path, {name: content}))
+    assert message.startswith(f"mods/m/{name}:1:1: its lines end in CRLF")
+    assert "save it with LF" in message
 
 
 def test_links_inside_are_read_and_links_that_leave_are_refused(tmp_path: Path) -> None:
@@ -122,22 +122,22 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_two_gigabytes_are_refused_without_being_read(tmp_path: Path) -> None:
     with (tmp_path / "weights").open("wb") as file:
         file.truncate(1 << 31)
-    (said,) = problems(tmp_path)
-    assert said.startswith("mods/m/weights:1:1: 2,147,483,648 bytes; a mod's files have at most 67,108,864: ")
+    (message,) = problems(tmp_path)
+    assert message.startswith("mods/m/weights:1:1: 2,147,483,648 bytes; a mod's files have at most 67,108,864: ")
 
 
 def test_a_mod_has_a_limit_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mod_files, "LARGEST_MOD", 5)
-    (said,) = problems(folder(tmp_path, {"a": b"123", "b": b"456"}))
-    assert said.startswith("mods/m/b:1:1: with its 3 bytes the mod has more than 5: ")
+    (message,) = problems(folder(tmp_path, {"a": b"123", "b": b"456"}))
+    assert message.startswith("mods/m/b:1:1: with its 3 bytes the mod has more than 5: ")
     monkeypatch.setattr(mod_files, "MOST_FILES", 1)
     assert "mods/m:1:1: 2 files; a mod has at most 1" in problems(folder(tmp_path, {"a": b"", "b": b""}))
 
 
 def test_file_names_with_shell_characters_are_only_names(tmp_path: Path) -> None:
     names = ["$(touch x)", "a b", "`id`", "-rf", "quote'\"", "ümlaut"]
-    found = mod_files.read_folder(folder(tmp_path, dict.fromkeys(names, b"")), "mods/m")
-    assert {file.path for file in found.files} == set(names)
+    contents = mod_files.read_folder(folder(tmp_path, dict.fromkeys(names, b"")), "mods/m")
+    assert {file.path for file in contents.files} == set(names)
 
 
 def test_file_names_that_no_dockerfile_can_hold_are_refused(tmp_path: Path) -> None:
@@ -197,32 +197,32 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
 def test_a_zip_bomb_is_refused_by_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mod_files, "LARGEST_FILE", 1000)
     monkeypatch.setattr(mod_files, "LARGEST_MOD", 1500)
-    (said,) = zip_problems(zipped(tmp_path / "one.zip", {"x": bytes(1001)}))
-    assert said.startswith("mods/m.zip/x:1:1: 1,001 bytes; a mod's files have at most 1,000: ")
-    (said,) = zip_problems(zipped(tmp_path / "many.zip", {"x": bytes(900), "y": bytes(900)}))
-    assert said.startswith("mods/m.zip/y:1:1: with its 900 bytes the mod has more than 1,500: ")
+    (message,) = zip_problems(zipped(tmp_path / "one.zip", {"x": bytes(1001)}))
+    assert message.startswith("mods/m.zip/x:1:1: 1,001 bytes; a mod's files have at most 1,000: ")
+    (message,) = zip_problems(zipped(tmp_path / "many.zip", {"x": bytes(900), "y": bytes(900)}))
+    assert message.startswith("mods/m.zip/y:1:1: with its 900 bytes the mod has more than 1,500: ")
 
 
 def test_a_zip_that_says_less_than_it_holds_is_refused(tmp_path: Path) -> None:
     content = zipped(tmp_path / "m.zip", {"x": bytes(100_000)}).read_bytes()
     (tmp_path / "m.zip").write_bytes(content.replace((100_000).to_bytes(4, "little"), (10).to_bytes(4, "little")))
-    (said,) = zip_problems(tmp_path / "m.zip")
-    assert said.startswith("mods/m.zip:1:1: not a zip file that can be read: ")
+    (message,) = zip_problems(tmp_path / "m.zip")
+    assert message.startswith("mods/m.zip:1:1: not a zip file that can be read: ")
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x05\x06"])
 def test_what_is_no_zip_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "m.zip").write_bytes(content)
-    (said,) = zip_problems(tmp_path / "m.zip")
-    assert said.startswith("mods/m.zip:1:1: not a zip file that can be read: ")
+    (message,) = zip_problems(tmp_path / "m.zip")
+    assert message.startswith("mods/m.zip:1:1: not a zip file that can be read: ")
 
 
 def test_a_zip_that_was_damaged_is_refused(tmp_path: Path) -> None:
     content = bytearray(zipped(tmp_path / "m.zip", {"x": os.urandom(1000)}).read_bytes())
     content[500] ^= 0xFF
     (tmp_path / "m.zip").write_bytes(content)
-    (said,) = zip_problems(tmp_path / "m.zip")
-    assert said.startswith("mods/m.zip:1:1: not a zip file that can be read: ")
+    (message,) = zip_problems(tmp_path / "m.zip")
+    assert message.startswith("mods/m.zip:1:1: not a zip file that can be read: ")
 
 
 def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
@@ -235,8 +235,8 @@ def test_an_encrypted_entry_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_script_with_crlf_in_a_zip_is_refused(tmp_path: Path) -> None:
-    (said,) = zip_problems(zipped(tmp_path / "m.zip", {"run.sh": b"true\r\n"}))
-    assert said.startswith("mods/m.zip/run.sh:1:1: its lines end in CRLF")
+    (message,) = zip_problems(zipped(tmp_path / "m.zip", {"run.sh": b"true\r\n"}))
+    assert message.startswith("mods/m.zip/run.sh:1:1: its lines end in CRLF")
 
 
 def test_a_folder_and_a_zip_of_one_name_are_refused(tmp_path: Path) -> None:

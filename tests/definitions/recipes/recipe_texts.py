@@ -18,7 +18,7 @@ def read(folder: Path, text: str) -> recipe.ParsedRecipe:
     return recipe.read(Project(folder), folder / "r.yaml")
 
 
-def said(folder: Path, text: str) -> list[str]:
+def problem_lines(folder: Path, text: str) -> list[str]:
     """The problems of a recipe, as lines."""
     return [str(problem) for problem in read(folder, text).problems]
 
@@ -26,6 +26,6 @@ def said(folder: Path, text: str) -> list[str]:
 def make(folder: Path, command: str, head: str = "") -> Recipe:
     """A recipe with this command, further keys before it."""
     indented = "".join(f"  {line}\n" if line else "\n" for line in command.split("\n"))
-    found = read(folder, f"name: x\ncontainer: small\n{head}command: |\n{indented}")
-    assert found.recipe is not None, found.problems
-    return found.recipe
+    parsed = read(folder, f"name: x\ncontainer: small\n{head}command: |\n{indented}")
+    assert parsed.recipe is not None, parsed.problems
+    return parsed.recipe

@@ -1,4 +1,4 @@
-"""On how many machines a recipe serves, and what each of them runs."""
+"""The number of machines that a recipe serves on, and the command of each of them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 NODES = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
 
-def test_one_machine_runs_the_command_as_it_is(tmp_path: Path) -> None:
+def test_one_node_runs_the_command_as_it_is(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve m --port 1")
     (command,) = cluster.commands(recipe, {}, ["--seed", "7"], ["10.0.0.1"])
     assert command.argv == ("vllm", "serve", "m", "--port", "1", "--seed", "7")
 
 
-def test_several_get_their_place_after_everything_else(tmp_path: Path) -> None:
+def test_several_get_their_rank_after_everything_else(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve m --port 1")
     first, *others = cluster.commands(recipe, {}, ["--seed", "7"], NODES)
     common = ("vllm", "serve", "m", "--port", "1", "--seed", "7", "--nnodes", "3", "--node-rank")

@@ -1,4 +1,4 @@
-"""The rendered command. What a shell would do with it is asked of a real bash."""
+"""The rendered command, compared with what a real bash does with it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 
 
 def shared(folder: Path) -> Recipe:
-    """A recipe in the shape in which people share them."""
+    """A recipe as users share them."""
     return recipe_texts.make(
         folder,
         "vllm serve Org/M-int4 \\\n"
@@ -138,17 +138,17 @@ def test_a_key_without_a_value_is_named_with_those_that_there_are(tmp_path: Path
         ("command: |-\n    vllm serve x\n\n    # ü {a}\n    {{{nope}}}\n", "7:7"),
     ],
 )
-def test_places_are_right_however_the_command_is_written(tmp_path: Path, head: str, place: str) -> None:
-    found = recipe_texts.read(tmp_path, f"name: x\ncontainer: small\n{head}")
-    assert found.recipe is not None
-    (problem,) = [p for p in command.problems(found.recipe) if "nope" in p.message]
+def test_locations_are_right_however_the_command_is_written(tmp_path: Path, head: str, place: str) -> None:
+    parsed = recipe_texts.read(tmp_path, f"name: x\ncontainer: small\n{head}")
+    assert parsed.recipe is not None
+    (problem,) = [p for p in command.problems(parsed.recipe) if "nope" in p.message]
     assert str(problem.location) == f"r.yaml:{place}"
 
 
 def test_everything_wrong_in_a_command_is_told_at_once(tmp_path: Path) -> None:
     text = 'vllm serve x --a {port.real} --b {"n": 1} --c {nope} \''
-    found = command.problems(recipe_texts.make(tmp_path, text))
-    assert [str(problem.location) for problem in found] == [
+    problems = command.problems(recipe_texts.make(tmp_path, text))
+    assert [str(problem.location) for problem in problems] == [
         f"r.yaml:4:{3 + text.index(part)}" for part in ("{port", '{"n"', "{nope", "'")
     ]
 
@@ -348,6 +348,6 @@ def test_nul_characters_are_refused(tmp_path: Path) -> None:
         ("vllm serve /models/m", "vllm serve /models/m"),
     ],
 )
-def test_the_revision_of_the_recipe_is_obeyed(tmp_path: Path, text: str, rendered: str) -> None:
+def test_the_revision_of_the_recipe_is_passed_on(tmp_path: Path, text: str, rendered: str) -> None:
     recipe = recipe_texts.make(tmp_path, text, "model: Org/M\nmodel_revision: abc\n")
     assert " ".join(command.render(recipe, {}).argv) == rendered

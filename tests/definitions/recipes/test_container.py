@@ -81,7 +81,7 @@ def test_what_is_compiled_is_kept_apart_by_number(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_models_are_where_the_person_keeps_them(tmp_path: Path, environ: dict[str, str], mounts: list[Mount]) -> None:
+def test_models_are_where_the_user_keeps_them(tmp_path: Path, environ: dict[str, str], mounts: list[Mount]) -> None:
     settings = made(tmp_path, "vllm serve x", environ={**HOME, **environ})
     assert [mount for mount in settings.mounts if "huggingface" in mount.target] == mounts
 

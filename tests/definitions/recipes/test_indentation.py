@@ -11,7 +11,7 @@ def find(text: str) -> list[tuple[tuple[int, ...], str]]:
     return [(lost.numbers, lost.message) for lost in indentation.find(text, KEYS)]
 
 
-def test_settings_at_the_margin_belong_to_the_block_above() -> None:
+def test_settings_at_the_margin_belong_to_the_preceding_block() -> None:
     assert find("defaults:\nport: 1\n\n# why\nmax-num-seqs: 2\nenv:\nA: 1\ncommand: x\n") == [
         ((2, 5), "`port`, `max-num-seqs`: the indentation is lost; they belong to `defaults` (line 1), two spaces in"),
         ((7,), "`A`: the indentation is lost; it belongs to `env` (line 6), two spaces in"),

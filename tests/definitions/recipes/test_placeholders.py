@@ -33,7 +33,7 @@ def test_it_is_python_format_and_refuses_what_python_refuses(template: str) -> N
         assert rendered(template) == expected
 
 
-def test_every_piece_knows_where_it_stands() -> None:
+def test_every_piece_has_its_offset() -> None:
     pieces, wrong = placeholders.parse("a {port} {{b}} {max-num-seqs}")
     assert not wrong
     assert pieces == (
@@ -50,7 +50,7 @@ def test_every_piece_knows_where_it_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "offset", "said"),
+    ("template", "offset", "message"),
     [
         ("x {port.real}", 2, "`{port.real}`: a placeholder is a plain key, without `.` or `[…]`"),
         ("{env[HOME]}", 0, "`{env[HOME]}`: a placeholder is a plain key, without `.` or `[…]`"),
@@ -67,14 +67,14 @@ def test_every_piece_knows_where_it_stands() -> None:
         ("a\0b", 1, "a NUL character"),
     ],
 )
-def test_what_is_no_placeholder_is_refused_with_the_reason(template: str, offset: int, said: str) -> None:
+def test_what_is_no_placeholder_is_refused_with_the_reason(template: str, offset: int, message: str) -> None:
     _, wrong = placeholders.parse(template)
-    assert [(one.offset, one.message) for one in wrong] == [(offset, said)]
+    assert [(problem.offset, problem.message) for problem in wrong] == [(offset, message)]
 
 
 def test_everything_wrong_is_told_at_once() -> None:
     _, wrong = placeholders.parse('{} {a.b} {"n": 3}')
-    assert [one.offset for one in wrong] == [0, 3, 9]
+    assert [problem.offset for problem in wrong] == [0, 3, 9]
 
 
 def test_a_format_takes_the_number_that_text_spells() -> None:

@@ -19,7 +19,7 @@ def test_a_recipe_of_the_community_loads_unchanged(tmp_path: Path) -> None:
     projects.write(
         tmp_path / "recipes/shared.yaml",
         """\
-# Recipe as people share it
+# Recipe as users share it
 recipe_version: "1"
 name: Qwen3.5-122B
 description: vLLM serving Qwen3.5-122B
@@ -43,12 +43,12 @@ command: |
 #  --language-model-only
 """,
     )
-    found = recipe.load(project, tmp_path / "recipes/shared.yaml")
-    assert found.file == "recipes/shared.yaml"
-    assert found.model == "Intel/Qwen3.5-122B-A10B-int4-AutoRound"
-    assert found.mods == ("mods/template",)
-    assert found.ignored_build_args == ("--tf5",)
-    assert found.defaults["max-num-seqs"] == 16
+    loaded = recipe.load(project, tmp_path / "recipes/shared.yaml")
+    assert loaded.file == "recipes/shared.yaml"
+    assert loaded.model == "Intel/Qwen3.5-122B-A10B-int4-AutoRound"
+    assert loaded.mods == ("mods/template",)
+    assert loaded.ignored_build_args == ("--tf5",)
+    assert loaded.defaults["max-num-seqs"] == 16
 
 
 def test_lists_and_mappings_may_be_empty(tmp_path: Path) -> None:
@@ -63,13 +63,13 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         "container: small\nbuild_args: [--a, 1]\nmods: [mods/m]\ndefaults: {a: 1, b: 0.5, c: true, d: }\n"
         "env: {E: 1}\ncommand: x\nsolo_only: false\ncluster_only: true\n"
     )
-    found = recipe_texts.read(tmp_path, text).recipe
-    assert found is not None
-    assert (found.name, found.description, found.model, found.revision) == ("x", "d", "Org/M", "abc")
-    assert (found.draft_model, found.container, found.ignored_build_args) == ("Org/D", "small", ("--a", "1"))
-    assert (found.mods, found.defaults) == (("mods/m",), {"a": 1, "b": 0.5, "c": True, "d": None})
-    assert (found.env, found.command, found.solo_only, found.cluster_only) == ({"E": 1}, "x", False, True)
-    assert str(found.location("defaults", "c")) == "r.yaml:10:26"
+    loaded = recipe_texts.read(tmp_path, text).recipe
+    assert loaded is not None
+    assert (loaded.name, loaded.description, loaded.model, loaded.revision) == ("x", "d", "Org/M", "abc")
+    assert (loaded.draft_model, loaded.container, loaded.ignored_build_args) == ("Org/D", "small", ("--a", "1"))
+    assert (loaded.mods, loaded.defaults) == (("mods/m",), {"a": 1, "b": 0.5, "c": True, "d": None})
+    assert (loaded.env, loaded.command, loaded.solo_only, loaded.cluster_only) == ({"E": 1}, "x", False, True)
+    assert str(loaded.location("defaults", "c")) == "r.yaml:10:26"
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,9 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     [("small", "small", None), ("small:7", "small", 7), ("host:5000/small", "host:5000/small", None)],
 )
 def test_a_container_may_be_a_number(tmp_path: Path, container: str, repository: str, number: int | None) -> None:
-    found = recipe_texts.read(tmp_path, f"name: x\ncontainer: {container}\ncommand: x\n").recipe
-    assert found is not None
-    assert (found.repository, found.number) == (repository, number)
+    loaded = recipe_texts.read(tmp_path, f"name: x\ncontainer: {container}\ncommand: x\n").recipe
+    assert loaded is not None
+    assert (loaded.repository, loaded.number) == (repository, number)
 
 
 PASTED = """\
@@ -105,8 +105,8 @@ solo: true
 
 
 def test_a_pasted_recipe_gives_every_problem_at_once(tmp_path: Path) -> None:
-    found = recipe_texts.read(tmp_path, PASTED)
-    assert [str(problem) for problem in found.problems] == [
+    loaded = recipe_texts.read(tmp_path, PASTED)
+    assert [str(problem) for problem in loaded.problems] == [
         "r.yaml:5:3: `•` (U+2022, bullet): an item of a list begins with `- `",
         "r.yaml:8:1: `port`, `max-seqs`: the indentation is lost; they belong to `defaults` (line 7), two spaces in",
         "r.yaml:11:1: `HF_HUB_OFFLINE`: the indentation is lost; it belongs to `env` (line 10), two spaces in",
@@ -122,13 +122,13 @@ def test_a_pasted_recipe_gives_every_problem_at_once(tmp_path: Path) -> None:
         "r.yaml:17:19: `\u2019` (U+2019, right single quotation mark): the straight ' is meant",
         "r.yaml:18:1: unknown key `solo`; did you mean `solo_only`?",
     ]
-    assert found.recipe is None
+    assert loaded.recipe is None
 
 
 def test_what_is_wrong_beside_typography_is_told_too(tmp_path: Path) -> None:
-    found = recipe_texts.read(tmp_path, PASTED.replace("solo: true\n", "").replace("{port}", "“{prt}”"))
-    assert found.recipe is not None
-    assert [str(problem) for problem in found.written(command.problems(found.recipe))] == [
+    loaded = recipe_texts.read(tmp_path, PASTED.replace("solo: true\n", "").replace("{port}", "“{prt}”"))
+    assert loaded.recipe is not None
+    assert [str(problem) for problem in loaded.written(command.problems(loaded.recipe))] == [
         "r.yaml:14:1: the line before this option lacks the backslash at its end; further lines like it: 2",
         "r.yaml:14:8: no value for {prt}; there are: max-seqs, port",
     ]
@@ -142,18 +142,18 @@ def test_a_recipe_with_problems_does_not_load(tmp_path: Path) -> None:
 
 
 def test_text_that_is_no_recipe_at_all(tmp_path: Path) -> None:
-    assert recipe_texts.said(tmp_path, "just text\n") == [
+    assert recipe_texts.problem_lines(tmp_path, "just text\n") == [
         'r.yaml:1:1: "just text" is not a mapping (`key: value` lines)'
     ]
-    (problem,) = recipe_texts.said(tmp_path, "name: [\n")
+    (problem,) = recipe_texts.problem_lines(tmp_path, "name: [\n")
     assert problem.startswith("r.yaml:2:1: ")
 
 
 @pytest.mark.parametrize("name", ["small", "chat", "recipes/chat.yaml"])
 def test_a_target_is_a_definition_or_a_recipe(tmp_path: Path, name: str) -> None:
-    found = target.find(projects.make(tmp_path), name)
-    assert found.definition == "small"
-    assert (found.recipe is None) == (name == "small")
+    loaded = target.find(projects.make(tmp_path), name)
+    assert loaded.definition == "small"
+    assert (loaded.recipe is None) == (name == "small")
 
 
 def test_a_target_may_be_a_repository(tmp_path: Path) -> None:

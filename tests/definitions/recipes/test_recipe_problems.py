@@ -30,15 +30,15 @@ def project(tmp_path: Path) -> Project:
 
 def problems(project: Project, text: str) -> list[str]:
     projects.write(project.recipes / "r.yaml", text)
-    found = recipe.load(project, project.recipes / "r.yaml")
-    return [str(problem) for problem in recipe_problems.problems(project, found)]
+    loaded = recipe.load(project, project.recipes / "r.yaml")
+    return [str(problem) for problem in recipe_problems.problems(project, loaded)]
 
 
-def test_every_problem_has_its_place(project: Project) -> None:
+def test_every_problem_has_its_location(project: Project) -> None:
     assert problems(project, BROKEN) == SAID
 
 
-def test_a_recipe_that_is_well_has_none(project: Project) -> None:
+def test_a_valid_recipe_has_no_problems(project: Project) -> None:
     assert problems(project, f"{HEAD}mods: [template, mods/template]\ncommand: vllm serve x\n") == []
 
 
@@ -52,16 +52,16 @@ def test_one_for_an_unknown_image_is_refused_with_all_that_is_wrong_in_it(projec
 def test_the_problems_of_several_recipes_are_told_at_once(project: Project) -> None:
     for name in ("b", "a"):
         projects.write(project.recipes / f"{name}.yaml", f"{HEAD}command: x {{y}}\n")
-    found = [recipe.load(project, project.recipes / f"{name}.yaml") for name in ("b", "a", "chat")]
+    recipes = [recipe.load(project, project.recipes / f"{name}.yaml") for name in ("b", "a", "chat")]
     with pytest.raises(FileProblemsError) as caught:
-        recipe_problems.require_none(project, [*found, *found])
-    said = "3:12: no value for {y}; there are: none"
-    assert caught.value.message.splitlines() == [f"recipes/a.yaml:{said}", f"recipes/b.yaml:{said}"]
-    recipe_problems.require_none(project, found[2:])
+        recipe_problems.require_none(project, [*recipes, *recipes])
+    message = "3:12: no value for {y}; there are: none"
+    assert caught.value.message.splitlines() == [f"recipes/a.yaml:{message}", f"recipes/b.yaml:{message}"]
+    recipe_problems.require_none(project, recipes[2:])
 
 
 def test_the_text_of_a_template_is_not_taken_for_json(project: Project) -> None:
     template = "'{{%- for one in messages -%}} {{{{ one.content }}}} {{%- endfor -%}}'"
     assert problems(project, f"{HEAD}command: |\n  vllm serve x --chat-template {template}\n") == []
-    (said,) = problems(project, f"{HEAD}command: |\n  vllm serve x --other {template}\n")
-    assert said.startswith("recipes/r.yaml:3:1: the value of --other is no JSON: ")
+    (message,) = problems(project, f"{HEAD}command: |\n  vllm serve x --other {template}\n")
+    assert message.startswith("recipes/r.yaml:3:1: the value of --other is no JSON: ")

@@ -10,7 +10,7 @@ from builder.errors import Location, Problem
 KEYS = ("name", "container", "mods", "defaults", "env", "command")
 
 
-def test_the_text_as_it_was_meant() -> None:
+def test_a_broken_text_is_repaired() -> None:
     text = "mods:\n  • a\nenv:\nA: “1”\ncommand: |\nx\u00a0\u200b–host ‘b’\n"
     repaired = repair.repair(text, "r.yaml", KEYS)
     assert repaired.text == "mods:\n  - a\nenv:\n  A: \"1\"\ncommand: |\n  x --host 'b'\n"
@@ -27,7 +27,7 @@ def test_a_repaired_text_needs_no_repair() -> None:
 
 
 @given(st.text("ab –—“”\u200b\u00a0\t-:'\n", max_size=40))
-def test_places_lead_back_to_the_file(body: str) -> None:
+def test_locations_lead_back_to_the_file(body: str) -> None:
     text = f"command: |\n{body}\nenv:\n{body}"
     repaired = repair.repair(text, "r.yaml", KEYS)
     before, after = text.split("\n"), repaired.text.split("\n")

@@ -1,4 +1,4 @@
-"""What bash makes of a text is the measure: the same text goes to a real one."""
+"""Every text is compared with what a real bash makes of it."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def bash(script: str) -> list[str]:
     ],
 )
 def test_plain_words_are_those_of_bash(text: str) -> None:
-    found = scan(text)
-    assert not found.needs_shell
-    assert not found.wrong
+    parsed = scan(text)
+    assert not parsed.needs_shell
+    assert not parsed.wrong
     assert words(text)[1:] == bash(text.replace("{{", "{").replace("}}", "}"))
 
 
@@ -61,8 +61,8 @@ SAFE_CHARACTERS = st.text(alphabet="ab -='\"\\\n\t#é", max_size=14)
 @settings(max_examples=120, deadline=None)
 @given(SAFE_CHARACTERS)
 def test_whatever_counts_as_plain_reads_as_in_bash(text: str) -> None:
-    found = scan(f"show {text}")
-    if not found.needs_shell and not found.wrong and "#" not in text and not text.rstrip().endswith("\\"):
+    parsed = scan(f"show {text}")
+    if not parsed.needs_shell and not parsed.wrong and "#" not in text and not text.rstrip().endswith("\\"):
         assert words(f"show {text}")[1:] == bash(f"show {text}")
 
 
@@ -114,21 +114,21 @@ def test_the_backslash_of_the_last_line_has_nothing_to_join() -> None:
 
 def test_options_switched_off_between_continued_lines_are_left_out() -> None:
     text = "vllm serve x \\\n  --a 1 \\\n  # --b 2 \\\n#--c 3\n  --d 4 \\\n  # --e 5"
-    found = scan(text)
+    parsed = scan(text)
     assert words(text) == ["vllm", "serve", "x", "--a", "1", "--d", "4"]
-    assert not found.wrong
-    assert not found.needs_shell
+    assert not parsed.wrong
+    assert not parsed.needs_shell
 
 
 def test_a_comment_that_no_option_follows_ends_the_command_as_in_bash() -> None:
-    found = scan("show a \\\n  # done\nshow b")
-    assert len(found.commands) == 2
+    parsed = scan("show a \\\n  # done\nshow b")
+    assert len(parsed.commands) == 2
 
 
-def test_what_cannot_be_meant_is_named_with_its_place() -> None:
+def test_what_makes_no_sense_is_reported_with_its_offset() -> None:
     text = "vllm serve x\n  --a 1 \\ \n  --b 'c"
-    found = scan(text)
-    assert [(one.offset, one.message) for one in found.wrong] == [
+    parsed = scan(text)
+    assert [(problem.offset, problem.message) for problem in parsed.wrong] == [
         (
             text.index("\\"),
             "blanks follow the backslash: only as the last character of its line does it continue the command",

@@ -41,11 +41,11 @@ def find(text: str) -> list[tuple[int, int, str, str]]:
     ],
 )
 def test_each_is_named_with_what_was_meant(text: str, column: int, meant: str, message: str) -> None:
-    found = find(text)
+    corrections = find(text)
     if not column:
-        assert found == []
+        assert corrections == []
         return
-    assert (text.count("\n") + 1, column, meant, message) in found
+    assert (text.count("\n") + 1, column, meant, message) in corrections
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_prose_and_quoted_text_may_hold_them(text: str) -> None:
 
 
 def test_json_is_looked_at_though_it_is_quoted() -> None:
-    found = find("defaults:\n  spec: '{“n”: 3}'\ncommand: |\n  x --c '{“n”: –3}'")
-    assert [(line, column, meant) for line, column, meant, _ in found] == [
+    corrections = find("defaults:\n  spec: '{“n”: 3}'\ncommand: |\n  x --c '{“n”: –3}'")
+    assert [(line, column, meant) for line, column, meant, _ in corrections] == [
         (2, 11, '"'),
         (2, 13, '"'),
         (4, 11, '"'),
