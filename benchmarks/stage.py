@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import run
-from builder.engine import images
+from builder.engine import images, reference
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.project import Project
 from tests import cpu_image, projects
@@ -83,6 +83,6 @@ def stage(endpoint: Endpoint) -> Iterator[Stage]:
         try:
             yield found
         finally:
-            repositories = {images.split(tag)[0] for tag in images.tags(endpoint, [f"{found.prefix}*"])}
+            repositories = {reference.split_tag(tag)[0] for tag in images.tags(endpoint, [f"{found.prefix}*"])}
             for repository in sorted(repositories):
                 remove_all(endpoint, repository)

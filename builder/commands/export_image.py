@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder.building import work_folder
 from builder.distribution import archive, registry
 from builder.distribution.archive import Needed
-from builder.engine import images, saving
+from builder.engine import image_archive, images
 from builder.engine.client import versions
 from builder.engine.registry import oci_layout, push_receiver, tunnel
 from builder.errors import TransferError, UsageError
@@ -151,7 +151,9 @@ def _saved(
     total = details.size if details else 0
     tell = after_a_second(report, str(name))
     left_out = set(other.layers) if other else set()
-    return saving.save(endpoint, str(name), left_out.__contains__, take, lambda came: tell(came, max(came, total)))
+    return image_archive.save(
+        endpoint, str(name), left_out.__contains__, take, lambda came: tell(came, max(came, total))
+    )
 
 
 def _pushed(

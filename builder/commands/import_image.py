@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 
 from builder.building import work_folder
 from builder.distribution import archive, archive_reading
-from builder.engine import images, loading
+from builder.engine import image_archive, images
 from builder.errors import ImageStateError, LockError, TransferError
 from builder.events import Report, after_a_second
 from builder.lock import merging, reading
@@ -123,7 +123,7 @@ def _load(endpoint: Endpoint, path: Path, held: Archive, file: IO[bytes], job: W
     """Brings the image into the engine under the name of the work. Raises TransferError where it is not the one that
     the file's record tells of."""
     size, pieces = archive.loadable(held, file, path, job.tag)
-    loading.load(endpoint, size, _told(pieces, size, f"{held.name}", report))
+    image_archive.load(endpoint, size, _told(pieces, size, f"{held.name}", report))
     details = images.inspect(endpoint, job.tag)
     if details is not None and images.fingerprint(details) == held.fingerprint:
         return

@@ -1,4 +1,4 @@
-"""What a base image's tag stands for today: the registry's digest, or the content that only this engine has."""
+"""Base images, resolved to a registry's digest, or to the fingerprint of an image that only this engine has."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
 
-# Where a firewall drops packets, a registry never answers; a person waits this long and no longer.
+# Where a firewall drops packets, a registry never answers; the user waits this long and no longer.
 REGISTRY_WAIT = 8.0
 LOCAL = "local:"
 
 
 def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
-    """The digest (``sha256:…``, of the whole index where there is one) that a registry has for ``reference``.
+    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index where there is one).
 
-    The engine asks, with its network, proxies and mirrors and the person's login, and for ``wait`` seconds at most.
-    ``local:`` and a fingerprint where no registry has it or answers, and the engine holds such an image. Raises
-    SourceError where neither does, and where the registry's image is not for ``platform`` (``linux/arm64``).
+    The engine asks, with its network, proxies and mirrors and the user's login, for ``wait`` seconds at most. Where no
+    registry has it or answers, but the engine has such an image, the result is ``local:`` and its fingerprint. Raises
+    SourceError where neither has it, and where the registry's image is not for ``platform`` (``linux/arm64``).
     """
     try:
         path = f"/distribution/{quoted(reference)}/json"
-        said = request(endpoint, "GET", path, headers=credentials.headers(reference), timeout=wait)
+        distribution = request(endpoint, "GET", path, headers=credentials.headers(reference), timeout=wait)
     except EngineHTTPError as error:
         why = error.explanation
     except EngineTimeoutError:
         why = f"the registry has not answered for {wait:g} seconds"
     else:
-        _check_platform(reference, platform, said.get("Platforms") or ())
-        return str(said["Descriptor"]["digest"])
+        _check_platform(reference, platform, distribution.get("Platforms") or ())
+        return str(distribution["Descriptor"]["digest"])
     local = local_fingerprint(endpoint, reference, platform)
     if local is None:
         raise SourceError(
@@ -47,29 +47,29 @@ def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = 
 
 
 def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") -> str | None:
-    """The fingerprint of the image that the engine holds under this reference; None where it has none.
+    """Returns the fingerprint of the engine's own image of this reference; None where it has none.
 
     Raises SourceError where ``platform`` is given and the image is for another.
     """
-    found = inspect(endpoint, reference)
-    if found is None:
+    image = inspect(endpoint, reference)
+    if image is None:
         return None
-    if platform and not _same_platform(platform, found.platform):
-        raise SourceError(f"the engine's image {reference} is for {found.platform}, and {platform} is asked for")
-    return fingerprint(found)
+    if platform and not _same_platform(platform, image.platform):
+        raise SourceError(f"the engine's image {reference} is for {image.platform}, and {platform} is asked for")
+    return fingerprint(image)
 
 
 def _check_platform(reference: str, platform: str, offered: Iterable[Mapping[str, Any]]) -> None:
     names = [
-        "/".join(filter(None, (one.get("os"), one.get("architecture"), one.get("variant"))))
-        for one in offered
+        "/".join(filter(None, (entry.get("os"), entry.get("architecture"), entry.get("variant"))))
+        for entry in offered
         # Attestations are listed as images of an unknown platform.
-        if one.get("os") not in {None, "", "unknown"}
+        if entry.get("os") not in {None, "", "unknown"}
     ]
     if names and not any(_same_platform(platform, name) for name in names):
         raise SourceError(f"base image {reference} is for {', '.join(sorted(set(names)))}, not for {platform}")
 
 
-def _same_platform(asked: str, offered: str) -> bool:
-    """Whether they name the same platform; a variant counts only where both name one."""
-    return all(one == other for one, other in zip(asked.split("/"), offered.split("/"), strict=False))
+def _same_platform(requested: str, offered: str) -> bool:
+    """True if both name the same platform; a variant counts only where both have one."""
+    return all(part == other for part, other in zip(requested.split("/"), offered.split("/"), strict=False))

@@ -1,4 +1,4 @@
-"""The small file in which things learnt from an engine are kept between runs: a cache, which may vanish at any time."""
+"""The cache file of facts about an engine, kept between runs. It may be deleted at any time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VERSION = 1
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The sections of the file; empty where it is missing, damaged or of another version."""
+    """Returns the sections of the file; none where it is missing, damaged or of another version."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -25,10 +25,10 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def store(path: Path, section: str, content: dict[str, Any]) -> None:
-    """Replaces one section, the others as they are in the file now.
+    """Replaces one section; the others stay as they are in the file now.
 
-    Atomic for a reader. Of two writers at once the later one wins, and the other's news is learnt again. A folder that
-    cannot be written to is no error: the work is done, only slower next time.
+    Atomic for a reader. Of two writers at once the later one wins, and the other's facts are asked for again. A folder
+    that cannot be written to is no error: the next run is only slower.
     """
     value = {**load(path), "version": _VERSION, section: content}
     state_file.write(path, json.dumps(value).encode())

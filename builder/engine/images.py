@@ -1,7 +1,7 @@
-"""Images in the engine: their tags, what is in them, and their identity.
+"""Images in the engine: their tags, their content, and their identity.
 
 An engine's id of an image depends on its image store, and on the containerd store it changes with attestations and
-compression. The fingerprint is over what a container of the image would see, and nothing else.
+compression. The fingerprint covers what a container of the image sees, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.engine.client.api import quoted, request
 from builder.engine.client.errors import EngineHTTPError
+from builder.engine.reference import split_tag
 from builder.errors import ConflictError, ImageStateError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
 
 _SECTION = "fingerprints"
-_REMEMBERED = 5000
+_LARGEST_CACHE = 5000
 _LISTING_WAIT = 300.0
 # What decides how a container of the image runs; labels are about the image and not part of its behaviour.
 _RUNTIME = (
@@ -42,11 +43,11 @@ _IMPLIED_VARIANTS = {"arm64": "v8"}
 
 @dataclass(frozen=True)
 class ImageDetails:
-    """One image, as its engine describes it.
+    """The description of an image by its engine.
 
-    ``id`` is the engine's own and no identity across engines; ``size`` is in bytes, of what the engine counts
-    (packed layers on the containerd store, unpacked ones on the classic one); ``created`` is RFC 3339; ``layers`` are
-    the digests of the unpacked layers, lowest first; ``config`` is the runtime configuration, empty values left out.
+    ``id`` is the engine's own and no identity across engines; ``size`` is in bytes, as the engine counts them (packed
+    layers on the containerd store, unpacked ones on the classic one); ``created`` is RFC 3339; ``layers`` are the
+    digests of the unpacked layers, lowest first; ``config`` is the runtime configuration without empty values.
     """
 
     id: str
@@ -60,65 +61,65 @@ class ImageDetails:
 
 
 def tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
-    """Every tag (``repository:tag``) with the engine's id of its image; of ``references`` only, where any are given.
+    """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any.
 
-    A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). The engine
-    with the containerd store takes about 1 ms a layer of every image, seconds for hundreds of them; `tagcache.tags`
-    asks for what changed only.
+    A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). An engine
+    with the containerd store takes about 1 ms a layer of every image, seconds for hundreds of images; `tag_cache.tags`
+    asks only for changes.
     """
     query: dict[str, str | int] = {}
-    if wanted := list(references):
-        query["filters"] = json.dumps({"reference": wanted})
-    found = request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
-    return {tag: image["Id"] for image in found for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
+    if filters := list(references):
+        query["filters"] = json.dumps({"reference": filters})
+    images = request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
+    return {tag: image["Id"] for image in images for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
 
 
 def disk_size(endpoint: Endpoint, name: str) -> int:
-    """The bytes that the image of the tag ``name`` takes, as ``docker image ls`` counts them: on the containerd store
-    packed and unpacked layers together. 0 where there is no such tag."""
+    """Returns the size in bytes of the image of the tag ``name``, as ``docker image ls`` counts it: on the containerd
+    store packed and unpacked layers together. 0 where there is no such tag."""
     query = {"filters": json.dumps({"reference": [name]})}
     return sum(image["Size"] for image in request(endpoint, "GET", "/images/json", query=query) or [])
 
 
 def inspect(endpoint: Endpoint, reference: str) -> ImageDetails | None:
-    """The image of this tag, digest or id; None where the engine has none."""
+    """Returns the image of this tag, digest or id; None where the engine has none."""
     try:
-        said = request(endpoint, "GET", f"/images/{quoted(reference)}/json")
+        description = request(endpoint, "GET", f"/images/{quoted(reference)}/json")
     except EngineHTTPError as error:
         if error.is_not_found:
             return None
         raise
-    return parse_details(said)
+    return parse_details(description)
 
 
 def last_tagged(endpoint: Endpoint, name: str) -> str:
-    """When the image of this tag was last given a name (RFC 3339 UTC); empty where the engine does not say."""
-    said = request(endpoint, "GET", f"/images/{quoted(name)}/json")
-    stamp = str((said.get("Metadata") or {}).get("LastTagTime") or "")
+    """Returns the time when this image last got a tag (RFC 3339 UTC); empty where the engine does not record it."""
+    description = request(endpoint, "GET", f"/images/{quoted(name)}/json")
+    stamp = str((description.get("Metadata") or {}).get("LastTagTime") or "")
     return stamp if stamp.endswith("Z") and not stamp.startswith("0001") else ""
 
 
-def parse_details(said: Mapping[str, Any]) -> ImageDetails:
-    """The engine's description of an image, as its API writes it, in this program's form."""
-    config = said.get("Config") or {}
+def parse_details(description: Mapping[str, Any]) -> ImageDetails:
+    """Parses the engine API's description of an image."""
+    config = description.get("Config") or {}
     return ImageDetails(
-        id=said["Id"],
-        platform=_platform(said),
-        size=said.get("Size") or 0,
-        created=said.get("Created") or "",
+        id=description["Id"],
+        platform=_platform(description),
+        size=description.get("Size") or 0,
+        created=description.get("Created") or "",
         labels=config.get("Labels") or {},
-        layers=tuple((said.get("RootFS") or {}).get("Layers") or ()),
+        layers=tuple((description.get("RootFS") or {}).get("Layers") or ()),
         # Stores differ in which empty values they keep.
         config={key: config[key] for key in _RUNTIME if config.get(key)},
-        tags=tuple(tag for tag in said.get("RepoTags") or () if not tag.startswith("<none>")),
+        tags=tuple(tag for tag in description.get("RepoTags") or () if not tag.startswith("<none>")),
     )
 
 
 def fingerprint(image: ImageDetails) -> str:
-    """``sha256:…`` over the platform, the unpacked layers and the runtime configuration.
+    """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration.
 
-    The same for the same content on either image store, with or without attestations, however compressed, whatever its
-    labels, tags and date.
+    The same content has the same fingerprint on either image store, with or without attestations, however compressed,
+    whatever its labels, tags and date.
     """
     from hashlib import sha256
 
@@ -128,35 +129,35 @@ def fingerprint(image: ImageDetails) -> str:
 
 
 def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[str, str]:
-    """The fingerprint of each image id that the engine has; an id without an image is left out.
+    """Returns the fingerprint of each image id; an id without an image in the engine is left out.
 
-    An id is a digest over the content, so what it stands for never changes: it is remembered in the file ``cache``, and
-    only unknown ids are inspected.
+    An id is a digest over the content, so its fingerprint never changes: it is stored in the file ``cache``, and only
+    ids that are not in there are inspected.
     """
     from builder.engine import cache_file
 
-    known = cache_file.load(cache).get(_SECTION, {})
-    wanted = set(ids)
-    found = {id_: known[id_] for id_ in wanted if isinstance(known.get(id_), str)}
-    if missing := sorted(wanted - found.keys()):
+    cached = cache_file.load(cache).get(_SECTION, {})
+    requested = set(ids)
+    result = {id_: cached[id_] for id_ in requested if isinstance(cached.get(id_), str)}
+    if missing := sorted(requested - result.keys()):
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max_workers=4) as pool:
-            for id_, image in zip(missing, pool.map(lambda one: inspect(endpoint, one), missing), strict=True):
+            for id_, image in zip(missing, pool.map(lambda id_: inspect(endpoint, id_), missing), strict=True):
                 if image is not None:
-                    found[id_] = fingerprint(image)
-        cache_file.store(cache, _SECTION, {**(known if len(known) < _REMEMBERED else {}), **found})
-    return found
+                    result[id_] = fingerprint(image)
+        cache_file.store(cache, _SECTION, {**(cached if len(cached) < _LARGEST_CACHE else {}), **result})
+    return result
 
 
 def tag(endpoint: Endpoint, image: str, name: str) -> None:
-    """Gives ``image`` (tag, digest or id) the further name ``name``, taking it from another image that has it.
+    """Gives ``image`` (tag, digest or id) the further tag ``name``, taking it from another image that has it.
 
     Raises ImageStateError where there is no such image.
     """
-    repository, number = split(name)
+    repository, new_tag = split_tag(name)
     try:
-        request(endpoint, "POST", f"/images/{quoted(image)}/tag", query={"repo": repository, "tag": number})
+        request(endpoint, "POST", f"/images/{quoted(image)}/tag", query={"repo": repository, "tag": new_tag})
     except EngineHTTPError as error:
         if not error.is_not_found:
             raise
@@ -164,21 +165,21 @@ def tag(endpoint: Endpoint, image: str, name: str) -> None:
 
 
 def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
-    """Removes a name from an image that has others, and says whether it did.
+    """Removes a tag from an image that has others; returns True if it did.
 
-    False, with nothing done, where no image has the name, and where it is the image's last one: without it the image
-    would be deleted. `remove` does that.
+    Does nothing where no image has the tag, and where it is the image's last one: without it the image would be
+    deleted, which is for `remove`.
     """
-    found = inspect(endpoint, name)
-    if found is None or len(found.tags) < 2:
+    image = inspect(endpoint, name)
+    if image is None or len(image.tags) < 2:
         return False
     return remove(endpoint, name)
 
 
 def remove(endpoint: Endpoint, name: str) -> bool:
-    """Removes a name, and with an image's last name the image; False where no image has the name.
+    """Removes a tag, and with its last tag the image; returns False where no image has the tag.
 
-    Raises ConflictError where a container uses the image, since it is then not deleted.
+    Raises ConflictError where a container uses the image: it is then not deleted.
     """
     try:
         request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=600)
@@ -191,16 +192,8 @@ def remove(endpoint: Endpoint, name: str) -> bool:
     return True
 
 
-def split(name: str) -> tuple[str, str]:
-    """``repository:tag`` as its two parts; a colon before a slash belongs to a registry's port."""
-    repository, colon, number = name.rpartition(":")
-    if not colon or "/" in number:
-        return name, "latest"
-    return repository, number
-
-
-def _platform(said: Mapping[str, Any]) -> str:
-    architecture, variant = said.get("Architecture") or "", said.get("Variant") or ""
+def _platform(description: Mapping[str, Any]) -> str:
+    architecture, variant = description.get("Architecture") or "", description.get("Variant") or ""
     if _IMPLIED_VARIANTS.get(architecture) == variant:
         variant = ""
-    return "/".join(filter(None, (said.get("Os") or "linux", architecture, variant)))
+    return "/".join(filter(None, (description.get("Os") or "linux", architecture, variant)))

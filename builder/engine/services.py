@@ -1,4 +1,4 @@
-"""Long-lived containers: what serves a model. Found by name or by label, started, looked into, stopped."""
+"""Long-lived containers, which serve models: found by name or label, started, read and stopped."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
 
-# How long the engine may take beyond the time that a container has to end, to kill it and to say so.
+# Time for the engine to kill a container and to respond, beyond the time that the container has to end.
 _STOP_SLACK = 60
 _RECONNECT_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Service:
-    """A container as it is now. ``image`` is the name it was created from, ``content`` the engine's id of what that
-    was then. ``status`` is the engine's word (created, running, restarting, exited …), ``health`` too (starting,
-    healthy, unhealthy), and empty without a health check. ``started`` is RFC 3339; ``restarts`` counts those that the
-    engine made by itself; ``exit_code`` is that of the last end."""
+    """The present state of a container.
+
+    ``image`` is the name it was created from, ``content`` the engine's id of the image of that name at the time.
+    ``status`` is the engine's word (created, running, restarting, exited …), so is ``health`` (starting, healthy,
+    unhealthy), which is empty without a health check. ``started`` is RFC 3339; ``restarts`` counts the engine's own
+    restarts; ``exit_code`` is that of the last end.
+    """
 
     id: str
     name: str
@@ -44,46 +47,46 @@ class Service:
 
     @property
     def is_up(self) -> bool:
-        """Whether it runs, or will by itself."""
+        """True if it runs, or is about to be restarted by the engine."""
         return self.status in {"running", "restarting"}
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """A line of a log, with when it was written: RFC 3339 with nanoseconds, by the engine's clock."""
+    """A line of a container's log; ``written`` is RFC 3339 with nanoseconds, by the engine's clock."""
 
     written: str
     text: str
 
 
 def find(endpoint: Endpoint, name: str) -> Service | None:
-    """The container of this name or id; None where there is none."""
+    """Returns the container of this name or id; None where there is none."""
     try:
-        found = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
+        service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
     except EngineHTTPError as error:
         if error.is_not_found:
             return None
         raise
-    # The engine also takes the beginning of an id.
-    return found if name in {found.name, found.id} else None
+    # The engine also accepts the beginning of an id.
+    return service if name in {service.name, service.id} else None
 
 
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
-    """Every container with this label (``key`` or ``key=value``), running or not, by name."""
+    """Returns every container with this label (``key`` or ``key=value``), running or not, by name."""
     filters = json.dumps({"label": [label]})
-    said = request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}, timeout=timeout) or []
-    # One may go while the others are looked at.
-    found = [service for one in said if (service := find(endpoint, one["Id"]))]
-    return tuple(sorted(found, key=lambda service: service.name))
+    listing = request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}, timeout=timeout) or []
+    # A container may be removed while the others are inspected.
+    services = [service for container in listing if (service := find(endpoint, container["Id"]))]
+    return tuple(sorted(services, key=lambda service: service.name))
 
 
 def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
-    """A container that is not started yet; ``body`` is as the engine's API takes it.
+    """Creates a container without starting it; ``body`` is the request body of the engine's API.
 
     Raises ImageStateError for a missing image, ConflictError where another container has the name.
     """
     try:
-        made = request(endpoint, "POST", "/containers/create", query={"name": name}, body=body)["Id"]
+        container_id = request(endpoint, "POST", "/containers/create", query={"name": name}, body=body)["Id"]
     except EngineHTTPError as error:
         if error.is_not_found:
             raise ImageStateError(f"the engine has no image {body['Image']}") from None
@@ -93,17 +96,19 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
                 hint=f"`docker rm -f {name}` removes it, or give the recipe another name",
             ) from None
         raise
-    return _service(request(endpoint, "GET", f"/containers/{made}/json"))
+    return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
 
 
 def start(endpoint: Endpoint, container: str) -> None:
-    """Starts it. Raises EngineHTTPError where the engine cannot: no such program, no such device, a port in use."""
+    """Starts a container. Raises EngineHTTPError where the engine cannot: no such program or device, a port in use."""
     request(endpoint, "POST", f"/containers/{container}/start", timeout=300)
 
 
 def stop(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
-    """Asks it to end, by its own stop signal, kills it after ``seconds``, and removes it; returns how it stood when it
-    had ended, and None where it was gone already."""
+    """Stops a container by its own stop signal, kills it after ``seconds``, and removes it.
+
+    Returns its state at the end; None where it did not exist any more.
+    """
     try:
         query = {"t": seconds}
         request(endpoint, "POST", f"/containers/{container}/stop", query=query, timeout=seconds + _STOP_SLACK)
@@ -116,56 +121,56 @@ def stop(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
 
 
 def log(endpoint: Endpoint, container: str, *, after: str = "", tail: int | None = None) -> tuple[LogLine, ...]:
-    """The lines written so far: those past the time ``after``, the last ``tail`` of them where a number is given."""
+    """Returns the log so far: the lines after the time ``after``, and only the last ``tail`` of them if given."""
     return tuple(_lines(endpoint, container, {"follow": 0}, after, tail))
 
 
 def follow(endpoint: Endpoint, container: str, *, tail: int | None = None) -> Iterator[LogLine]:
-    """The log with its last ``tail`` lines, and then each line as it is written, across restarts, until the container
-    is stopped or removed."""
+    """Yields the last ``tail`` lines of the log, and then each line as it is written, across restarts, until the
+    container is stopped or removed."""
     after = ""
     while True:
         for line in _lines(endpoint, container, {"follow": 1}, after, None if after else tail):
             after = line.written
             yield line
-        # The engine ends the stream with every end of the container's process.
-        now = find(endpoint, container)
-        if now is None or not now.is_up:
+        # The engine ends the stream whenever the container's process ends.
+        service = find(endpoint, container)
+        if service is None or not service.is_up:
             return
-        after = after or now.started
+        after = after or service.started
         time.sleep(_RECONNECT_SECONDS)
 
 
 def _lines(
     endpoint: Endpoint, container: str, query: Mapping[str, str | int], after: str, tail: int | None
 ) -> Iterator[LogLine]:
-    asked = {**query, "stdout": 1, "stderr": 1, "timestamps": 1, "tail": "all" if tail is None else tail}
+    parameters = {**query, "stdout": 1, "stderr": 1, "timestamps": 1, "tail": "all" if tail is None else tail}
     if after:
-        asked["since"] = _timestamp(after)
-    for content in stream_demux.payloads(stream(endpoint, f"/containers/{container}/logs", query=asked)):
-        written, _, text = content.decode(errors="replace").partition(" ")
-        # `since` takes the moment itself in; two lines never have the same one.
+        parameters["since"] = _timestamp(after)
+    for payload in stream_demux.payloads(stream(endpoint, f"/containers/{container}/logs", query=parameters)):
+        written, _, text = payload.decode(errors="replace").partition(" ")
+        # `since` includes the moment itself; two lines never have the same one.
         if written != after:
             yield LogLine(written, text.rstrip("\r\n"))
 
 
 def _timestamp(written: str) -> str:
-    """RFC 3339 in UTC as the engine takes a time: seconds since 1970, with its nanoseconds, which `datetime` drops."""
+    """Converts RFC 3339 in UTC to the engine's form, seconds since 1970 with nanoseconds, which `datetime` drops."""
     seconds, _, nanoseconds = written.removesuffix("Z").partition(".")
     return f"{int(datetime.fromisoformat(f'{seconds}+00:00').timestamp())}.{nanoseconds or 0}"
 
 
-def _service(said: Mapping[str, Any]) -> Service:
-    state = said["State"]
+def _service(description: Mapping[str, Any]) -> Service:
+    state = description["State"]
     return Service(
-        id=said["Id"],
-        name=said["Name"].removeprefix("/"),
-        image=said["Config"]["Image"],
-        content=said["Image"],
-        labels=said["Config"].get("Labels") or {},
+        id=description["Id"],
+        name=description["Name"].removeprefix("/"),
+        image=description["Config"]["Image"],
+        content=description["Image"],
+        labels=description["Config"].get("Labels") or {},
         status=state["Status"],
         health=(state.get("Health") or {}).get("Status", ""),
         started=state.get("StartedAt") or "",
-        restarts=said.get("RestartCount") or 0,
+        restarts=description.get("RestartCount") or 0,
         exit_code=state.get("ExitCode") or 0,
     )

@@ -1,10 +1,10 @@
-"""Every tag and its image, without asking the engine for every image again.
+"""A cache of every tag and its image, kept up to date from the engine's events.
 
-On the containerd image store the engine works out the size of each image for each listing, layer by layer: measured
-20 ms an image of 17 layers, 4 s for 200 of them, and there is no cheaper question. Its record of events is 2 ms away.
-So the tags are remembered, and brought up to date with what happened to images since.
+On the containerd image store the engine computes the size of each image for each listing, layer by layer: measured
+20 ms an image of 17 layers, 4 s for 200 of them, and there is no cheaper request. Its record of events takes 2 ms. So
+the tags are cached, and updated from the events of images since.
 
-Not seen are changes made past the engine (with `ctr`, by root). What must be certain is asked with `images.inspect`.
+Changes made past the engine (with `ctr`, by root) are not seen. Callers that must be certain use `images.inspect`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from builder.engine import cache_file, events, images
+from builder.engine.reference import split_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,34 +29,34 @@ _NAMING = {"tag", "untag", "delete"}
 
 
 def tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:
-    """As `images.tags`, remembered in the file ``path``; ask for the same references each time.
+    """Returns the same as `images.tags`, cached in the file ``path`` for one set of references.
 
-    Only for an engine on this machine: the clocks of two machines differ.
+    The cache is only for an engine on this machine, since the clocks of two machines differ.
     """
-    wanted = sorted(references)
+    patterns = sorted(references)
     if not endpoint.host.startswith("unix://"):
-        return images.tags(endpoint, wanted)
-    known = cache_file.load(path).get(_SECTION, {})
-    marker = _marker(known, endpoint, wanted)
+        return images.tags(endpoint, patterns)
+    cache = cache_file.load(path).get(_SECTION, {})
+    marker = _marker(cache, endpoint, patterns)
     recent = events.list_since(endpoint, marker) if marker else None
     if marker is None or recent is None:
-        # The marker is taken before the listing: what happens during the listing is then not lost.
+        # The marker is taken before the listing, so that events during the listing are not lost.
         last = events.latest(events.list_since(endpoint, None) or [])
-        return _keep(path, endpoint, wanted, last, images.tags(endpoint, wanted))
+        return _store(path, endpoint, patterns, last, images.tags(endpoint, patterns))
     last = events.latest(recent, marker)
-    found: dict[str, str] = known["tags"]
-    touched = _touched(recent, found)
-    if touched is None:
-        found = images.tags(endpoint, wanted)
-    elif names := [name for name in touched if _matches(name, wanted)]:
-        found = {name: image for name, image in found.items() if name not in touched} | images.tags(endpoint, names)
+    current: dict[str, str] = cache["tags"]
+    changed = _changed_names(recent, current)
+    if changed is None:
+        current = images.tags(endpoint, patterns)
+    elif names := [name for name in changed if _matches(name, patterns)]:
+        current = {name: id_ for name, id_ in current.items() if name not in changed} | images.tags(endpoint, names)
     elif last == marker:
-        return found
-    return _keep(path, endpoint, wanted, last, found)
+        return current
+    return _store(path, endpoint, patterns, last, current)
 
 
-def _touched(recent: Sequence[EngineEvent], known: dict[str, str]) -> set[str] | None:
-    """The names whose image may have changed; None where it may be any."""
+def _changed_names(recent: Sequence[EngineEvent], cached: dict[str, str]) -> set[str] | None:
+    """Returns the names whose image may have changed; None where any may have."""
     names: set[str] = set()
     for event in recent:
         if event.kind == "container" and event.action != "commit":
@@ -69,43 +70,43 @@ def _touched(recent: Sequence[EngineEvent], known: dict[str, str]) -> set[str] |
         names.add(event.name)
         if event.action != "tag":
             # The classic image store gives the image's id as the name of what was untagged.
-            names.update(name for name, image in known.items() if image == event.id)
+            names.update(name for name, id_ in cached.items() if id_ == event.id)
     return names
 
 
-def _matches(name: str, wanted: Sequence[str]) -> bool:
-    """Whether the engine would list this tag for these references: each matches a whole tag or a repository."""
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """True if the engine would list this tag for these references: each matches a whole tag or a repository."""
     if name.startswith("sha256:"):
         return False
-    repository = images.split(name)[0]
-    return not wanted or any(
+    repository = split_tag(name)[0]
+    return not patterns or any(
         fnmatchcase(candidate, pattern)
-        for pattern in wanted
+        for pattern in patterns
         for candidate in (name, repository)
         if candidate.count("/") == pattern.count("/")
     )
 
 
-def _marker(known: dict[str, Any], endpoint: Endpoint, wanted: Sequence[str]) -> EventMarker | None:
-    """The marker of what is remembered, where it is about this engine and these references."""
-    if known.get("host") != endpoint.host or known.get("references") != wanted:
+def _marker(cache: dict[str, Any], endpoint: Endpoint, patterns: Sequence[str]) -> EventMarker | None:
+    """Returns the marker of the cache; None where it is about another engine or other references."""
+    if cache.get("host") != endpoint.host or cache.get("references") != patterns:
         return None
-    nanoseconds, actor = known.get("nanoseconds"), known.get("actor")
-    if not isinstance(nanoseconds, int) or not isinstance(actor, str) or not isinstance(known.get("tags"), dict):
+    nanoseconds, actor = cache.get("nanoseconds"), cache.get("actor")
+    if not isinstance(nanoseconds, int) or not isinstance(actor, str) or not isinstance(cache.get("tags"), dict):
         return None
     return events.EventMarker(nanoseconds, actor)
 
 
-def _keep(
-    path: Path, endpoint: Endpoint, wanted: Sequence[str], marker: EventMarker | None, found: dict[str, str]
+def _store(
+    path: Path, endpoint: Endpoint, patterns: Sequence[str], marker: EventMarker | None, current: dict[str, str]
 ) -> dict[str, str]:
     if marker:
         content = {
             "host": endpoint.host,
-            "references": list(wanted),
+            "references": list(patterns),
             "nanoseconds": marker.nanoseconds,
             "actor": marker.id,
-            "tags": found,
+            "tags": current,
         }
         cache_file.store(path, _SECTION, content)
-    return found
+    return current

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.engine import disk, images
+from builder.engine.reference import split_tag
 from builder.errors import LockError
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
@@ -107,7 +108,7 @@ def _tagged(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
     """The images in the engine that have a number as their tag."""
     for details in disk.all_images(endpoint):
         for tag in details.tags:
-            repository, number = images.split(tag)
+            repository, number = split_tag(tag)
             if NUMBER.fullmatch(number):
                 yield ImageName(repository, int(number)), details
 

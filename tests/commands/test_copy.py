@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import containers, images
+from builder.engine import containers, images, reference
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.engine.registry import loopback, transfer
@@ -63,7 +63,7 @@ def built(small: Project, builder: Command, repository: str, node: Node) -> Iter
 def has(node: Node, name: str, project: Project) -> bool:
     """Whether the node has the image as images.lock records it."""
     details = images.inspect(node.endpoint, name)
-    repository, number = images.split(name)
+    repository, number = reference.split_tag(name)
     recorded = reading.read(project.lock).image(ImageName(repository, int(number)))
     assert recorded
     return details is not None and images.fingerprint(details) == recorded.fingerprint

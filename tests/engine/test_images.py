@@ -107,19 +107,6 @@ def test_platforms(said: dict[str, str], platform: str) -> None:
     assert images.parse_details({"Id": "sha256:0", **said}).platform == platform
 
 
-@pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        ("a:1", ("a", "1")),
-        ("a", ("a", "latest")),
-        ("h:5000/a", ("h:5000/a", "latest")),
-        ("h:5000/a/b:2", ("h:5000/a/b", "2")),
-    ],
-)
-def test_names(name: str, parts: tuple[str, str]) -> None:
-    assert images.split(name) == parts
-
-
 @pytest.mark.engine
 def test_labels_and_attestations_leave_the_fingerprint(
     endpoint: Endpoint, repository: str, build: Build, tmp_path: Path

@@ -43,7 +43,7 @@ def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> Eng
     ],
 )
 def test_what_may_have_changed(happened: list[EngineEvent], touched: set[str] | None) -> None:
-    assert tag_cache._touched(happened, {"r:1": A, "r:latest": A, "r:0": B}) == touched
+    assert tag_cache._changed_names(happened, {"r:1": A, "r:latest": A, "r:0": B}) == touched
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from builder.engine.reference import repository
 from builder.engine.registry import manifests
 
 if TYPE_CHECKING:
@@ -39,11 +40,10 @@ def attached(endpoint: Endpoint, reference: str) -> frozenset[Kind]:
 
 
 def _found(endpoint: Endpoint, reference: str) -> Iterator[Kind]:
-    repository = manifests.repository(reference)
     for part in manifests.imagetools_inspect(endpoint, reference, "--raw").get("manifests") or ():
         if not manifests.is_attestation(part):
             continue
-        held = manifests.imagetools_inspect(endpoint, f"{repository}@{part['digest']}", "--raw")
+        held = manifests.imagetools_inspect(endpoint, f"{repository(reference)}@{part['digest']}", "--raw")
         for layer in held.get("layers") or ():
             said = (layer.get("annotations") or {}).get("in-toto.io/predicate-type", "")
             yield from (kind for start, kind in _PREDICATES.items() if said.startswith(start))

@@ -1,4 +1,4 @@
-"""Asking the engine: one function, JSON in and out.
+"""Requests to the engine's API, with JSON in and out.
 
 API reference: https://docs.docker.com/reference/api/engine/ (paths here are unversioned: the engine's own version).
 """
@@ -28,11 +28,11 @@ def request(
     headers: Mapping[str, str] | None = None,
     timeout: float = 60,
 ) -> Any:
-    """The engine's answer as parsed JSON; None where it has no body.
+    """Sends a request; returns the response's body as parsed JSON, None if it is empty.
 
     ``path`` is quoted by the caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises
-    EngineHTTPError for every status of 400 and above (404: not found), EngineTimeoutError when the time is over, and
-    EngineError where no engine answers.
+    EngineHTTPError for every status of 400 and above, EngineTimeoutError when the time is over, and EngineError where
+    no engine answers.
     """
     data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
     if not data.strip():
@@ -56,12 +56,11 @@ def raw(
     headers: Mapping[str, str] | None = None,
     timeout: float = 60,
 ) -> bytes:
-    """As `request`, with the body as it came: the output of a container is not JSON."""
-    target = path + ("?" + urlencode(query) if query else "")
-    sent = b"" if body is None else json.dumps(body).encode()
-    status, data = transport.exchange(endpoint, method, target, sent, headers or {}, timeout)
+    """Sends a request as `request` does; returns the body as it came, since a container's output is not JSON."""
+    content = b"" if body is None else json.dumps(body).encode()
+    status, data = transport.exchange(endpoint, method, _target(path, query), content, headers or {}, timeout)
     if status >= 400:
-        raise errors.EngineHTTPError(status, _said(data) or f"status {status} for {method} {path}")
+        raise _http_error(status, data, f"{method} {path}")
     return data
 
 
@@ -75,27 +74,37 @@ def stream(
     headers: Mapping[str, str] | None = None,
     idle: float | None = None,
 ) -> Iterator[bytes]:
-    """The body of the answer as it comes, for as long as the engine goes on; it has to begin within ``timeout``
-    seconds, and with ``idle`` it may not be silent for longer. Raises as `request` does."""
-    refused = b""
-    target = path + ("?" + urlencode(query) if query else "")
+    """Sends a request; yields the body of the response as it comes, until the engine ends it.
+
+    It has to begin within ``timeout`` seconds, and with ``idle`` may not pause for longer. Raises as `request` does.
+    """
+    error_body = b""
+    target = _target(path, query)
     for status, piece in transport.open_stream(endpoint, target, timeout, method=method, headers=headers, idle=idle):
         if status < 400:
             yield piece
             continue
-        refused += piece
-    if refused:
-        raise errors.EngineHTTPError(status, _said(refused) or f"status {status} for {method} {path}")
+        error_body += piece
+    if error_body:
+        raise _http_error(status, error_body, f"{method} {path}")
 
 
 def quoted(reference: str) -> str:
-    """An image reference or a name as one piece of a path; slashes stay, since the engine's routes take them."""
+    """Quotes an image reference or a name for a path; slashes stay, since the engine's routes take them."""
     return quote(reference, safe="/:@")
 
 
-def _said(data: bytes) -> str:
+def _target(path: str, query: Mapping[str, str | int] | None) -> str:
+    return path + ("?" + urlencode(query) if query else "")
+
+
+def _http_error(status: int, body: bytes, request_line: str) -> errors.EngineHTTPError:
+    return errors.EngineHTTPError(status, _explanation(body) or f"status {status} for {request_line}")
+
+
+def _explanation(body: bytes) -> str:
     try:
-        value = json.loads(data)
+        value = json.loads(body)
     except ValueError:
-        return data.decode(errors="replace").strip()
+        return body.decode(errors="replace").strip()
     return str(value.get("message", "")) if isinstance(value, dict) else ""

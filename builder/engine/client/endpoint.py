@@ -1,4 +1,4 @@
-"""Which Docker engine to use, and what a buildx process needs to find the same one."""
+"""The Docker engine to use, from the environment and docker's configuration, and buildx's variables for it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ OWN_BUILDER = "default"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One engine.
+    """The address of an engine, and the buildx that builds in it.
 
     ``host`` is an address as DOCKER_HOST takes it (unix://, tcp://, ssh://); ``buildx`` is the argument vector that
-    starts buildx; ``origin`` says in words where the address came from, for messages. ``tls`` is the folder of
-    ca.pem, cert.pem and key.pem, empty for a connection without TLS. ``instance`` is the buildx instance that builds:
-    the engine's own, or another, which may be another machine's.
+    starts buildx; ``origin`` names the source of the address, for messages. ``tls`` is the folder of ca.pem, cert.pem
+    and key.pem, empty for a connection without TLS. ``instance`` is the buildx instance that builds: the engine's own,
+    or another, which may be another machine's.
     """
 
     host: str
@@ -35,16 +35,16 @@ class Endpoint:
 
     @property
     def builds_elsewhere(self) -> bool:
-        """Whether another BuildKit than the engine's own builds: one that does not see the engine's images."""
+        """True if another BuildKit than the engine's own builds: one that does not see the engine's images."""
         return self.instance != OWN_BUILDER
 
 
 def find(environ: Mapping[str, str]) -> Endpoint:
-    """The engine that these environment variables and the files in HOME lead to; nothing is asked of it yet.
+    """Returns the engine that the environment variables and docker's configuration select, without connecting to it.
 
     The order is the docker command's own (DOCKER_HOST, DOCKER_CONTEXT, the current context, the default socket), with
-    the private engine of ``scripts/engine`` before the current context: that script starts it only where no engine
-    with buildx answered. Raises EngineError for a context that does not exist.
+    the private engine of ``scripts/engine`` before the current context: that script starts one only if no engine with
+    buildx answered. Raises EngineError for a context that does not exist.
     """
     private = "unix://" + str(_private_socket(environ))
     if host := environ.get("DOCKER_HOST"):
@@ -64,8 +64,10 @@ def find(environ: Mapping[str, str]) -> Endpoint:
 
 
 def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
-    """The engine of another machine, called ``name``: an address (unix://, tcp://, ssh://) or a docker context, which
-    alone knows certificates. Raises EngineError for a context that does not exist."""
+    """Returns the engine of the node ``name``: ``engine`` is an address (unix://, tcp://, ssh://) or a docker context.
+
+    Only a context has certificates. Raises EngineError for a context that does not exist.
+    """
     origin = f"node {name}"
     if "://" in engine:
         return Endpoint(engine, _PLUGIN, origin)
@@ -73,18 +75,17 @@ def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
 
 
 def environment(endpoint: Endpoint) -> dict[str, str]:
-    """The variables to lay over a buildx process's environment, so that it builds in this engine and no other, or where
-    ``instance`` says.
+    """Returns the variables that make a buildx process build in this engine, or in the endpoint's ``instance``.
 
-    A person may have made another builder (a container, a cluster) the current one: images built there are not in the
+    The user may have made another builder (a container, a cluster) the current one: images built there are not in the
     engine, and local base images are not seen. With DOCKER_HOST set, the builder ``default`` is the engine's own.
     """
-    found = {"DOCKER_HOST": endpoint.host, "BUILDX_BUILDER": endpoint.instance}
+    variables = {"DOCKER_HOST": endpoint.host, "BUILDX_BUILDER": endpoint.instance}
     if endpoint.tls:
-        found |= {"DOCKER_CERT_PATH": endpoint.tls, "DOCKER_TLS": "1"}
+        variables |= {"DOCKER_CERT_PATH": endpoint.tls, "DOCKER_TLS": "1"}
         if endpoint.tls_verify:
-            found["DOCKER_TLS_VERIFY"] = "1"
-    return found
+            variables["DOCKER_TLS_VERIFY"] = "1"
+    return variables
 
 
 def _private_socket(environ: Mapping[str, str]) -> Path:
@@ -110,7 +111,7 @@ def _tls_folder(environ: Mapping[str, str]) -> str:
 
 
 def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
-    """The endpoint of a docker context, from the files that `docker context create` writes."""
+    """Returns the endpoint of a docker context, from the files that `docker context create` writes."""
     if name == "default":
         return Endpoint(DEFAULT_HOST, _PLUGIN, origin)
     from hashlib import sha256
@@ -131,7 +132,7 @@ def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """The object in a file; empty where there is none. Raises EngineError where it is not JSON."""
+    """Returns the object in a file, empty without one. Raises EngineError where it is not JSON."""
     import json
 
     try:

@@ -1,4 +1,4 @@
-"""The ssh command that leads to a node's machine: the person's own, with their keys and their configuration."""
+"""The ssh command for a node's machine: the user's own, with their keys and their configuration."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 def argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
-    """What runs ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]``."""
-    place = urlsplit(host)
+    """Returns the argument vector that runs ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]``."""
+    address = urlsplit(host)
     return [
         "ssh",
         *options,
-        *(("-l", place.username) if place.username else ()),
-        *(("-p", str(place.port)) if place.port else ()),
+        *(("-l", address.username) if address.username else ()),
+        *(("-p", str(address.port)) if address.port else ()),
         "--",
-        place.hostname or "",
+        address.hostname or "",
         *command,
     ]

@@ -1,5 +1,8 @@
-"""What a container printed, as the engine sends it: frames of one byte for the stream, three empty ones, four for the
-length, and then the content. In a log each frame is one line, or a piece of a very long one."""
+"""The engine's multiplexed stream of a container's output: frames of one byte for the stream, three empty ones, four
+for the length, and then the content. In a log each frame is one line, or a piece of a very long one.
+
+https://docs.docker.com/reference/api/engine/ (ContainerAttach, "Stream format")
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_HEAD = 8
+_HEADER = 8
 
 
 def payloads(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The content of each frame, whichever way the stream was cut into ``pieces``; one that broke off as far as it
-    came."""
-    held = b""
+    """Yields the content of each frame, however the stream was cut into ``pieces``; of an incomplete last frame, the
+    part that came."""
+    buffer = b""
     for piece in pieces:
-        held += piece
-        at = 0
-        while at + _HEAD <= len(held):
-            end = at + _HEAD + int.from_bytes(held[at + 4 : at + _HEAD])
-            if end > len(held):
+        buffer += piece
+        start = 0
+        while start + _HEADER <= len(buffer):
+            end = start + _HEADER + int.from_bytes(buffer[start + 4 : start + _HEADER])
+            if end > len(buffer):
                 break
-            yield held[at + _HEAD : end]
-            at = end
-        held = held[at:]
-    if len(held) > _HEAD:
-        yield held[_HEAD:]
+            yield buffer[start + _HEADER : end]
+            start = end
+        buffer = buffer[start:]
+    if len(buffer) > _HEADER:
+        yield buffer[_HEADER:]
 
 
 def text(stream: bytes) -> str:
-    """All that was printed, both streams as they came."""
+    """Returns the whole output, standard output and standard error as they came."""
     return b"".join(payloads([stream])).decode(errors="replace")

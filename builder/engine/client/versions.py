@@ -1,4 +1,4 @@
-"""What the engine and buildx are, and whether they are recent enough."""
+"""The versions of the engine and of buildx, and the oldest ones that are supported."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ _BUILDX_WAIT = 20.0
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions as they are written, the image store, the platform that the engine runs (``linux/arm64``), the folder on
-    the engine's machine in which it keeps everything, and whether it can give a container an NVIDIA GPU."""
+    """The versions of an engine, its API and buildx, and what the engine can do.
+
+    ``platform`` is the engine's own (``linux/arm64``), ``data_root`` the folder on its machine that holds all its data;
+    ``nvidia`` tells whether it can give a container an NVIDIA GPU.
+    """
 
     engine: str
     api: str
@@ -42,22 +45,22 @@ class Versions:
 
 
 def require_supported(endpoint: Endpoint) -> Versions:
-    """What there is. Raises EngineError where anything is missing or too old, with what to install."""
+    """Returns the versions. Raises EngineError, with what to install, where anything is missing or too old."""
     version = request(endpoint, "GET", "/version", timeout=10)
     engine = str(version.get("Version", ""))
     if _numbers(engine) < OLDEST_ENGINE:
         raise EngineError(
             f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest that will do", hint=_INSTALL
         )
-    found = buildx(endpoint)
-    if _numbers(found) < OLDEST_BUILDX:
+    buildx_version = buildx(endpoint)
+    if _numbers(buildx_version) < OLDEST_BUILDX:
         oldest = ".".join(map(str, OLDEST_BUILDX))
-        raise EngineError(f"docker buildx is {found}; {oldest} is the oldest that will do", hint=_INSTALL)
+        raise EngineError(f"docker buildx is {buildx_version}; {oldest} is the oldest that will do", hint=_INSTALL)
     info = request(endpoint, "GET", "/info", timeout=30)
     return Versions(
         engine=engine,
         api=str(version.get("ApiVersion", "")),
-        buildx=found,
+        buildx=buildx_version,
         store=_store(info),
         platform=f"{version.get('Os')}/{version.get('Arch')}",
         data_root=str(info.get("DockerRootDir", "")),
@@ -66,7 +69,7 @@ def require_supported(endpoint: Endpoint) -> Versions:
 
 
 def store(endpoint: Endpoint) -> Literal["containerd", "classic"]:
-    """Which image store the engine has."""
+    """Returns the kind of the engine's image store."""
     return _store(request(endpoint, "GET", "/info", timeout=30))
 
 
@@ -77,18 +80,18 @@ def _store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
 
 
 def _device(info: Mapping[str, Any], kind: str) -> bool:
-    """Whether the engine knows a device of this kind by CDI (the Container Device Interface; engines from 28.2 on)."""
+    """True if the engine knows a device of this kind by CDI (the Container Device Interface; engines from 28.2 on)."""
     return any(str(device.get("ID", "")).startswith(f"{kind}=") for device in info.get("DiscoveredDevices") or ())
 
 
 def platform(endpoint: Endpoint) -> str:
-    """The platform that the engine runs, ``linux/arm64``."""
+    """Returns the platform that the engine runs, ``linux/arm64``."""
     version = request(endpoint, "GET", "/version", timeout=10)
     return f"{version.get('Os')}/{version.get('Arch')}"
 
 
 def buildx(endpoint: Endpoint) -> str:
-    """The version of buildx. Raises EngineError where there is none."""
+    """Returns the version of buildx. Raises EngineError where there is none."""
     import os
     import subprocess
 
@@ -96,7 +99,7 @@ def buildx(endpoint: Endpoint) -> str:
         f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=_INSTALL
     )
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [*endpoint.buildx, "version"],
             env={**os.environ, **environment(endpoint)},
             capture_output=True,
@@ -107,13 +110,13 @@ def buildx(endpoint: Endpoint) -> str:
     except (OSError, subprocess.TimeoutExpired):
         raise missing from None
     # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
-    found = re.search(r"\bv?(\d+\.\d+\S*)", done.stdout)
-    if done.returncode or not found:
+    match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout)
+    if result.returncode or not match:
         raise missing
-    return found[1]
+    return match[1]
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version; (0,) where there is none, which is older than everything."""
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(int(part) for part in found[0].split(".")) if found else (0,)
+    """Returns the leading numbers of a version; (0,) without any, which is older than everything."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else (0,)

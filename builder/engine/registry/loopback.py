@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from builder.engine import containers, images
 from builder.engine.client.api import request
 from builder.engine.client.errors import EngineHTTPError
+from builder.engine.reference import split_tag
 from builder.engine.registry import transfer
 from builder.errors import TransferError
 
@@ -58,7 +59,7 @@ def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayer
 
 def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgress) -> str:
     if images.inspect(endpoint, image) is None:
-        repository, tag = images.split(image)
+        repository, tag = split_tag(image)
         try:
             transfer.pull(endpoint, repository, tag, {}, on_progress)
         except TransferError as error:

@@ -9,6 +9,7 @@ from builder.engine import images
 from builder.engine.client.api import quoted, request
 from builder.engine.client.endpoint import environment
 from builder.engine.client.errors import EngineHTTPError, EngineTimeoutError
+from builder.engine.reference import repository
 from builder.engine.registry import credentials
 from builder.errors import EngineError, TransferError
 
@@ -103,11 +104,6 @@ def imagetools_inspect(endpoint: Endpoint, reference: str, *how: str) -> Any:
         return json.loads(done.stdout)
     except ValueError:
         raise _unreadable(reference, done.stderr.strip()[-300:]) from None
-
-
-def repository(reference: str) -> str:
-    """``reference`` without its tag and digest; a colon before a slash belongs to the registry's port."""
-    return images.split(reference.partition("@")[0])[0]
 
 
 def _details(configuration: Mapping[str, Any]) -> ImageDetails:

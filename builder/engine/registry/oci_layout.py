@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from builder.engine import images
+from builder.engine.reference import DIGEST, split_tag, with_registry
 
 LAYOUT = "oci-layout"
 INDEX = "index.json"
 DOCKER_INDEX = "manifest.json"
 LAYOUT_CONTENT = b'{"imageLayoutVersion":"1.0.0"}'
 _BLOBS = "blobs/sha256/"
-_BLOB = re.compile(re.escape(_BLOBS) + "([0-9a-f]{64})")
-_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+_DIGEST = re.compile(DIGEST)
 _INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -58,8 +57,8 @@ def blob_name(digest: str) -> str:
 
 def digest_of(name: str) -> str | None:
     """The digest of the blob that is called so in an archive; None for anything else."""
-    found = _BLOB.fullmatch(name)
-    return f"sha256:{found[1]}" if found else None
+    digest = f"sha256:{name.removeprefix(_BLOBS)}"
+    return digest if name.startswith(_BLOBS) and _DIGEST.fullmatch(digest) else None
 
 
 def descriptor(said: Mapping[str, Any]) -> Descriptor:
@@ -112,9 +111,9 @@ def referenced(top: Descriptor, get: ReadBlob) -> dict[str, int]:
 
 def tagged(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
     """The files that make an archive of these blobs load under the name ``tag``."""
-    repository, number = images.split(tag)
+    repository, number = split_tag(tag)
     annotations = {
-        "io.containerd.image.name": f"{_full(repository)}:{number}",
+        "io.containerd.image.name": f"{with_registry(repository)}:{number}",
         "org.opencontainers.image.ref.name": number,
     }
     index = {
@@ -128,11 +127,3 @@ def tagged(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
         "Layers": [blob_name(layer.digest) for layer in image.layers],
     }
     return {INDEX: json.dumps(index).encode(), DOCKER_INDEX: json.dumps([docker]).encode()}
-
-
-def _full(repository: str) -> str:
-    """A repository's name with its registry, as containerd wants it."""
-    first, slash, _ = repository.partition("/")
-    if not slash:
-        return f"docker.io/library/{repository}"
-    return repository if "." in first or ":" in first or first == "localhost" else f"docker.io/{repository}"
