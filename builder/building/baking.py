@@ -67,7 +67,7 @@ def bake(
                 contexts={"find-links": str(first.wheels)} if staged else {},
                 # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the history.
                 args=dict(settings.proxies),
-                cache=remote_builder.cache(workspace.project, jobs[0].definition),
+                cache=remote_builder.cache_options(workspace.project, jobs[0].definition),
                 log_path=log,
                 on_event=workspace.report,
                 environ={**workspace.environment, **_index_variables(settings)},

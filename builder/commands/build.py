@@ -70,7 +70,7 @@ def run(workspace: Workspace, wanted: Sequence[Prepared], through: str | None = 
         for prepared, job, one in zip(wanted, jobs, baked, strict=True):
             step_times.keep(workspace.project, one.steps)
             if job.push_to:
-                registry.bring(workspace.engine, job.push_to, one.id, job.work.tag, workspace.report)
+                registry.pull_by_digest(workspace.engine, job.push_to, one.id, job.work.tag, workspace.report)
             details = _details(workspace.engine, job.work.tag)
             image = _checked(workspace.engine, prepared, job.work, one, details, host, workspace.report)
             candidate = images_lock.Candidate(job.work.tag, job.work.directory, details.id)

@@ -78,11 +78,11 @@ def run(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     job = _Job(lock, names.numbered(workspace.project, lock, text)[0], workspace.report)
     engines = machines.engines(workspace.project, workspace.environment, nodes)
     through = configuration.load(workspace.project).registry
-    compared = machines.side_by_side(engines, lambda node, engine: _compare(job, through, node, engine))
+    compared = machines.in_parallel(engines, lambda node, engine: _compare(job, through, node, engine))
     outcomes = {node: outcome for node, outcome in compared.items() if outcome}
     if lacking := {node: engine for node, engine in engines.items() if node not in outcomes}:
         with _source(workspace, job, through) as (place, digest):
-            outcomes |= machines.side_by_side(lacking, lambda node, engine: _fetch(job, place, digest, node, engine))
+            outcomes |= machines.in_parallel(lacking, lambda node, engine: _fetch(job, place, digest, node, engine))
     return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
 
 
@@ -91,7 +91,7 @@ def _compare(job: _Job, through: str | None, node: str, engine: Endpoint) -> Out
     what would be started where no registry is set to go ``through``."""
     began = time.monotonic()
     try:
-        if not retrieval.is_here(engine, job.lock, job.name):
+        if not retrieval.is_present(engine, job.lock, job.name):
             if not through:
                 tunnel.require_way(engine)
             return None
@@ -104,26 +104,26 @@ def _compare(job: _Job, through: str | None, node: str, engine: Endpoint) -> Out
 
 
 @contextmanager
-def _source(workspace: Workspace, job: _Job, through: str | None) -> Iterator[tuple[registry.Place, str]]:
+def _source(workspace: Workspace, job: _Job, through: str | None) -> Iterator[tuple[registry.Registry, str]]:
     """A registry that has the image, and the digest it has there."""
     if through:
-        place = registry.Place(through)
+        place = registry.Registry(through)
         yield place, push.one(workspace, place, job.lock, job.name).digest
         return
-    registry.require(workspace.engine, job.name, job.recorded)
+    registry.require_present(workspace.engine, job.name, job.recorded)
     with loopback.serving(workspace.engine, workspace.environment, job.report) as port:
-        place = registry.Place(f"127.0.0.1:{port}", private=True)
+        place = registry.Registry(f"127.0.0.1:{port}", private=True)
         job.report(Message(f"{job.name}: through a registry on this machine, started for this copy"))
         yield place, registry.push(workspace.engine, place, job.name, job.recorded, job.report).digest
 
 
-def _fetch(job: _Job, place: registry.Place, digest: str, node: str, engine: Endpoint) -> Outcome:
+def _fetch(job: _Job, place: registry.Registry, digest: str, node: str, engine: Endpoint) -> Outcome:
     began = time.monotonic()
     moved: PulledLayers | None = None
     failed: BuilderError | None = None
     try:
         with _reached(engine, place) as reachable:
-            moved = registry.fetch(
+            moved = registry.pull(
                 engine, reachable, job.name, job.recorded, digest, lambda amount: job.report(OnNode(node, amount))
             )
         _point_latest(job, engine)
@@ -135,13 +135,13 @@ def _fetch(job: _Job, place: registry.Place, digest: str, node: str, engine: End
 
 
 @contextmanager
-def _reached(engine: Endpoint, place: registry.Place) -> Iterator[registry.Place]:
+def _reached(engine: Endpoint, place: registry.Registry) -> Iterator[registry.Registry]:
     """The registry as the node sees it."""
     if not place.private:
         yield place
         return
     with tunnel.to_loopback(engine, int(place.address.rpartition(":")[2])) as port:
-        yield registry.Place(f"127.0.0.1:{port}", private=True)
+        yield registry.Registry(f"127.0.0.1:{port}", private=True)
 
 
 def _point_latest(job: _Job, engine: Endpoint) -> None:

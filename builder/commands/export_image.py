@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder.building import work_folder
 from builder.distribution import archive, registry
-from builder.distribution.archive import Needed
+from builder.distribution.archive import RequiredImage
 from builder.engine import image_archive, images
 from builder.engine.client import versions
 from builder.engine.registry import oci_layout, push_receiver, tunnel
@@ -64,7 +64,7 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
     """
     lock = reading.of(workspace.project)
     name, recorded = names.numbered(workspace.project, lock, text)
-    registry.require(workspace.engine, name, recorded)
+    registry.require_present(workspace.engine, name, recorded)
     needs = None
     if since is not None:
         other, before = names.numbered(workspace.project, lock, f"{name.repository}:{since}")
@@ -72,8 +72,8 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
             raise UsageError(
                 f"{name} cannot be left out of itself", hint="--since takes a number that the other machine has"
             )
-        registry.require(workspace.engine, other, before)
-        needs = Needed(other, before.fingerprint)
+        registry.require_present(workspace.engine, other, before)
+        needs = RequiredImage(other, before.fingerprint)
     build = _build(workspace.project, name, workspace.report)
     work_folder.remove_stale(workspace)
     with large_file.written(path, replace=replace) as file:
@@ -84,7 +84,7 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
         if needs is None:
             for member, small in oci_layout.tagged(content.top, content.image, str(name)).items():
                 writer.add(member, small)
-        archive.describe(writer, name, archive.part_of(lock, name), build, needs, content.top)
+        archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, needs, content.top)
         size = writer.finish()
     layers = sum(layer.digest in content.blobs for layer in content.image.layers)
     return Exported(name, size, layers, needs.image if needs else None)
@@ -181,11 +181,11 @@ def _push(
 ) -> Descriptor:
     details = images.inspect(endpoint, str(name))
     with tunnel.to_loopback(endpoint, receiver.port) as port:
-        place = registry.Place(f"127.0.0.1:{port}", private=True)
+        place = registry.Registry(f"127.0.0.1:{port}", private=True)
         reference = f"{place.repository(name)}:{name.number}"
         job.also.write_text(reference, encoding="utf-8")
         try:
-            registry.push_as(endpoint, place, name, str(name), reference, on_progress)
+            registry.push_under_name(endpoint, place, name, str(name), reference, on_progress)
         except TransferError:
             if receiver.failed:
                 raise receiver.failed[0] from None

@@ -122,7 +122,7 @@ def _whole(held: Archive) -> str:
 def _load(endpoint: Endpoint, path: Path, held: Archive, file: IO[bytes], job: Work, report: Report) -> None:
     """Brings the image into the engine under the name of the work. Raises TransferError where it is not the one that
     the file's record tells of."""
-    size, pieces = archive.loadable(held, file, path, job.tag)
+    size, pieces = archive.load_stream(held, file, path, job.tag)
     image_archive.load(endpoint, size, _told(pieces, size, f"{held.name}", report))
     details = images.inspect(endpoint, job.tag)
     if details is not None and images.fingerprint(details) == held.fingerprint:

@@ -88,17 +88,17 @@ def run(workspace: Workspace) -> Recovered:
     return Recovered(tuple(one.name for one in missing), unknown, findings, aside)
 
 
-def _in_registry(workspace: Workspace) -> registry_recovery.Answer:
+def _in_registry(workspace: Workspace) -> registry_recovery.RegistryContents:
     address = configuration.load(workspace.project).registry
     if address is None:
-        return registry_recovery.Answer()
+        return registry_recovery.RegistryContents()
     workspace.report(Message(f"asking {address} for the numbers that it has"))
-    return registry_recovery.look(
-        workspace.engine, registry.Place(address), recovery_sources.repositories(workspace.project)
+    return registry_recovery.query(
+        workspace.engine, registry.Registry(address), recovery_sources.repositories(workspace.project)
     )
 
 
-def _disagreeing(lock: Lock, there: registry_recovery.Answer) -> Iterator[str]:
+def _disagreeing(lock: Lock, there: registry_recovery.RegistryContents) -> Iterator[str]:
     """What the registry has otherwise than a good lock records."""
     for name, remote in sorted(there.numbers.items()):
         recorded = lock.image(name)

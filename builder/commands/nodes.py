@@ -72,7 +72,7 @@ def run(project: Project, environ: Mapping[str, str]) -> tuple[NodeState, ...]:
         except BuilderError as error:
             return NodeState(node, engine.host, (), (), error.message)
 
-    return tuple(machines.side_by_side(engines, look).values())
+    return tuple(machines.in_parallel(engines, look).values())
 
 
 def _held(lock: Lock, engine: Endpoint, cache: Path) -> tuple[Held, ...]:

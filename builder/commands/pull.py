@@ -34,10 +34,10 @@ def run(workspace: Workspace, text: str) -> Pulled:
     """
     lock = reading.of(workspace.project)
     name = _named(workspace.project, lock, text)
-    if retrieval.is_here(workspace.engine, lock, name):
+    if retrieval.is_present(workspace.engine, lock, name):
         return Pulled(name, None)
     address = configuration.load(workspace.project).required_registry()
-    return Pulled(name, retrieval.fetch(workspace, address, lock, name))
+    return Pulled(name, retrieval.pull(workspace, address, lock, name))
 
 
 def _named(project: Project, lock: Lock, text: str) -> ImageName:

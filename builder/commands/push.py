@@ -61,7 +61,7 @@ def run_attested(workspace: Workspace, texts: tuple[str, ...], kinds: AbstractSe
     return tuple(_attested(workspace, place, lock, name, kinds) for name in wanted)
 
 
-def one(workspace: Workspace, place: registry.Place, lock: Lock, name: ImageName) -> Done:
+def one(workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName) -> Done:
     """Pushes one image, sets ``latest`` in the registry where it is the current number, and records the digest."""
     pushed = registry.push(
         workspace.engine, place, name, lock.images[name.repository].numbers[name.number], workspace.report
@@ -70,10 +70,10 @@ def one(workspace: Workspace, place: registry.Place, lock: Lock, name: ImageName
 
 
 def _attested(
-    workspace: Workspace, place: registry.Place, lock: Lock, name: ImageName, kinds: AbstractSet[Kind]
+    workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName, kinds: AbstractSet[Kind]
 ) -> Done:
     recorded = lock.images[name.repository].numbers[name.number]
-    digest = registry.its_digest(workspace.engine, place, name, recorded)
+    digest = registry.existing_digest(workspace.engine, place, name, recorded)
     has = attestations.attached(workspace.engine, f"{place.repository(name)}@{digest}") if digest else frozenset()
     if digest and kinds <= has:
         pushed = registry.Pushed(digest, already=True)
@@ -90,7 +90,7 @@ def _attested(
                 )
             workspace.report(Message(f"{name}: pushing to {place.repository(name)}"))
             pushed = registry.Pushed(
-                registry.put(workspace.engine, place, name, recorded, built.tag, workspace.report), already=False
+                registry.upload(workspace.engine, place, name, recorded, built.tag, workspace.report), already=False
             )
             return _finished(workspace, place, lock, name, built.tag, pushed)
     except BuildFailedError as error:
@@ -100,14 +100,14 @@ def _attested(
         raise BuildFailedError(error.message, log=error.log, hint=hint) from None
 
 
-def _wanted(project: Project, texts: tuple[str, ...]) -> tuple[Lock, registry.Place, tuple[ImageName, ...]]:
+def _wanted(project: Project, texts: tuple[str, ...]) -> tuple[Lock, registry.Registry, tuple[ImageName, ...]]:
     lock = reading.of(project)
     wanted = tuple(dict.fromkeys(names.numbered(project, lock, text)[0] for text in texts))
-    return lock, registry.Place(configuration.load(project).required_registry()), wanted
+    return lock, registry.Registry(configuration.load(project).required_registry()), wanted
 
 
 def _finished(
-    workspace: Workspace, place: registry.Place, lock: Lock, name: ImageName, source: str, pushed: registry.Pushed
+    workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName, source: str, pushed: registry.Pushed
 ) -> Done:
     """Records the digest and sets ``latest``; ``source`` is what the engine calls the image that was pushed."""
     held = lock.images[name.repository]

@@ -219,4 +219,4 @@ def _fetch_missing(workspace: Workspace, lock: Lock, wanted: tuple[Move, ...]) -
         from builder.distribution import retrieval
 
         if address := configuration.load(workspace.project).registry:
-            retrieval.fetch(workspace, address, lock, goal)
+            retrieval.pull(workspace, address, lock, goal)

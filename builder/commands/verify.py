@@ -59,11 +59,11 @@ def pushed(workspace: Workspace) -> tuple[Finding, ...]:
 
     Raises UsageError where no registry is set.
     """
-    place = registry.Place(configuration.load(workspace.project).required_registry())
+    place = registry.Registry(configuration.load(workspace.project).required_registry())
     return tuple(_pushed(place, workspace.engine, reading.read(workspace.project.lock)))
 
 
-def _pushed(place: registry.Place, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
+def _pushed(place: registry.Registry, endpoint: Endpoint, lock: Lock) -> Iterator[Finding]:
     for repository, held in sorted(lock.images.items()):
         for number, image in sorted(held.numbers.items(), reverse=True):
             if image.digest is None:

@@ -36,7 +36,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Needed:
+class RequiredImage:
     """The image whose layers an archive leaves out."""
 
     image: ImageName
@@ -51,7 +51,7 @@ class Archive:
     name: ImageName
     part: Lock
     build: Mapping[str, StagedFile]
-    needs: Needed | None
+    needs: RequiredImage | None
     top: Descriptor
     image: Manifest
     blobs: Mapping[str, Member]
@@ -66,7 +66,7 @@ class Archive:
         return tuple(layer for layer in self.image.layers if layer.digest in self.blobs)
 
 
-def part_of(lock: Lock, name: ImageName) -> Lock:
+def lock_excerpt(lock: Lock, name: ImageName) -> Lock:
     """What an archive says of a number: its record, and the models that it serves. ``next`` is that of the whole, since
     the numbers below it are given."""
     held = lock.images[name.repository]
@@ -75,12 +75,12 @@ def part_of(lock: Lock, name: ImageName) -> Lock:
     return Lock(images={name.repository: Repository(held.next, numbers={name.number: image})}, models=models)
 
 
-def describe(
+def write_metadata(
     writer: Writer,
     name: ImageName,
     part: Lock,
     build: Mapping[str, StagedFile],
-    needs: Needed | None,
+    needs: RequiredImage | None,
     top: Descriptor,
 ) -> None:
     """Writes the folder ``builder/``."""
@@ -114,7 +114,7 @@ def unreadable(path: Path, error: OSError) -> TransferError:
     return TransferError(f"{path} cannot be read: {error.strerror}", hint="look after the disk that it is on")
 
 
-def loadable(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
+def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
     """The size in bytes of an archive that makes the engine call the image ``tag``, and its content. Every blob is
     compared with its digest while it is read: TransferError in the middle of it where one is another."""
     small = {oci_layout.LAYOUT: oci_layout.LAYOUT_CONTENT, **oci_layout.tagged(archive.top, archive.image, tag)}

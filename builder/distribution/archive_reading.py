@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Any
 
 from builder.distribution import archive
-from builder.distribution.archive import Archive, Needed
+from builder.distribution.archive import Archive, RequiredImage
 from builder.engine.registry import oci_layout
 from builder.errors import LockError, TransferError, UsageError
 from builder.lock import reading
@@ -89,7 +89,7 @@ def _understood(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
     if [*part.images] != [name.repository] or [*part.images[name.repository].numbers] != [name.number]:
         raise ValueError(f"its {archive.LOCK} is not about {name}")
     said = about["needs"]
-    needs = Needed(_name(said["image"]), str(said["fingerprint"])) if said else None
+    needs = RequiredImage(_name(said["image"]), str(said["fingerprint"])) if said else None
     if needs and (needs.image.repository != name.repository or needs.image == name):
         raise ValueError(f"it needs {needs.image}, which is no other number of {name.repository}")
     top = oci_layout.descriptor(about["manifest"])

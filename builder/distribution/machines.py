@@ -28,7 +28,7 @@ def engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) 
     return {node.name: endpoints.of_node(environ, node.name, node.engine) for node in wanted}
 
 
-def side_by_side(machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]) -> dict[str, T]:
+def in_parallel(machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]) -> dict[str, T]:
     """What ``work`` returns for each node, all at once. What it raises ends this at once: let it return errors.
 
     The threads are daemons: after ^C nobody waits for a node that hangs, and its connection ends with the process.

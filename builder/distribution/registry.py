@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from builder.engine.registry.transfer import OnLayerProgress, PulledLayers
     from builder.lock.model import ImageName, NumberedImage
 
-State = Literal["present", "missing", "moved"]
+RegistryState = Literal["present", "missing", "moved"]
 
 # What moves to a registry takes minutes, and has this tag when it is there; a number's own is then given at once.
 _ARRIVING = "arriving"
 
 
 @dataclass(frozen=True)
-class Place:
+class Registry:
     """A registry: ``address`` is HOST[:PORT][/PATH]; a ``private`` one was started for a copy and has no logins."""
 
     address: str
@@ -49,7 +49,7 @@ class Pushed:
     already: bool
 
 
-def state(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage) -> State:
+def state(endpoint: Endpoint, place: Registry, name: ImageName, recorded: NumberedImage) -> RegistryState:
     """How a number stands in the registry: ``moved`` where its tag has other content than images.lock records.
 
     The manifest is asked for by its digest; only where that is another one than recorded, the configuration is read
@@ -67,20 +67,20 @@ def state(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedI
 
 
 def push(
-    endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage, on_progress: OnLayerProgress
+    endpoint: Endpoint, place: Registry, name: ImageName, recorded: NumberedImage, on_progress: OnLayerProgress
 ) -> Pushed:
     """Brings a number into the registry, where it is not there yet.
 
     Raises ImageStateError where the engine lacks the image or has other content under its tag, TransferError where the
     registry has other content under it, or did not take it.
     """
-    if digest := its_digest(endpoint, place, name, recorded):
+    if digest := existing_digest(endpoint, place, name, recorded):
         return Pushed(digest, already=True)
-    require(endpoint, name, recorded)
-    return Pushed(put(endpoint, place, name, recorded, str(name), on_progress), already=False)
+    require_present(endpoint, name, recorded)
+    return Pushed(upload(endpoint, place, name, recorded, str(name), on_progress), already=False)
 
 
-def its_digest(endpoint: Endpoint, place: Place, name: ImageName, recorded: NumberedImage) -> str | None:
+def existing_digest(endpoint: Endpoint, place: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
     """The digest under which the registry has a number; None where it does not have it. Raises TransferError where its
     tag holds other content."""
     reference = f"{place.repository(name)}:{name.number}"
@@ -93,9 +93,9 @@ def its_digest(endpoint: Endpoint, place: Place, name: ImageName, recorded: Numb
     return engine_registry.digest(endpoint, reference) if found == "present" else None
 
 
-def put(
+def upload(
     endpoint: Endpoint,
-    place: Place,
+    place: Registry,
     name: ImageName,
     recorded: NumberedImage,
     source: str,
@@ -107,10 +107,10 @@ def put(
     A registry knows no "put this tag where there is none". So all layers move first, under another tag; the number's is
     looked at again right before it is set, and right after. Raises TransferError where somebody else was faster.
     """
-    _upload(endpoint, place, name, source, on_progress)
-    its_digest(endpoint, place, name, recorded)
+    _push_layers(endpoint, place, name, source, on_progress)
+    existing_digest(endpoint, place, name, recorded)
     reference = f"{place.repository(name)}:{name.number}"
-    digest = push_as(endpoint, place, name, source, reference, on_progress)
+    digest = push_under_name(endpoint, place, name, source, reference, on_progress)
     there = engine_registry.digest(endpoint, reference)
     if there is None:
         raise TransferError(f"{reference} was pushed, and the registry does not have it")
@@ -122,9 +122,11 @@ def put(
     return digest
 
 
-def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_progress: OnLayerProgress) -> None:
+def _push_layers(
+    endpoint: Endpoint, place: Registry, name: ImageName, source: str, on_progress: OnLayerProgress
+) -> None:
     try:
-        push_as(endpoint, place, name, source, f"{place.repository(name)}:{_ARRIVING}", on_progress)
+        push_under_name(endpoint, place, name, source, f"{place.repository(name)}:{_ARRIVING}", on_progress)
     except TransferError as error:
         # A registry that lets no tag be moved refuses the second image under this one, and guards the numbers itself.
         if "immutable" not in error.message.lower():
@@ -132,7 +134,7 @@ def _upload(endpoint: Endpoint, place: Place, name: ImageName, source: str, on_p
 
 
 def set_latest(
-    endpoint: Endpoint, place: Place, name: ImageName, source: str, digest: str, on_progress: OnLayerProgress
+    endpoint: Endpoint, place: Registry, name: ImageName, source: str, digest: str, on_progress: OnLayerProgress
 ) -> bool:
     """Makes the registry's ``latest`` mean a number that is there as ``digest``, by pushing the engine's image
     ``source`` of the same content; False where it does, or where this engine has no such image."""
@@ -140,12 +142,12 @@ def set_latest(
     before = engine_registry.digest(endpoint, reference)
     if before == digest or images.inspect(endpoint, source) is None:
         return False
-    return push_as(endpoint, place, name, source, reference, on_progress) != before
+    return push_under_name(endpoint, place, name, source, reference, on_progress) != before
 
 
-def fetch(
+def pull(
     endpoint: Endpoint,
-    place: Place,
+    place: Registry,
     name: ImageName,
     recorded: NumberedImage,
     version: str,
@@ -167,7 +169,7 @@ def fetch(
     return moved
 
 
-def bring(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:
+def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:
     """Gets what a builder pushed to ``repository`` (``HOST/NAME``) by its digest into an engine, as ``tag``.
 
     Raises TransferError where it did not come.
@@ -191,7 +193,7 @@ def _pulled(
             images.remove(endpoint, pulled)
 
 
-def require(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
+def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
     """Raises ImageStateError where the engine does not have what images.lock records under this number."""
     details = images.inspect(endpoint, str(name))
     if details is None:
@@ -205,8 +207,8 @@ def require(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> Non
         )
 
 
-def push_as(
-    endpoint: Endpoint, place: Place, name: ImageName, source: str, reference: str, on_progress: OnLayerProgress
+def push_under_name(
+    endpoint: Endpoint, place: Registry, name: ImageName, source: str, reference: str, on_progress: OnLayerProgress
 ) -> str:
     """Pushes under a name that the image has for so long only: `docker image ls` is not to show every image twice."""
     images.tag(endpoint, source, reference)

@@ -14,12 +14,12 @@ from builder.plan import labels
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from builder.distribution.registry import Place
+    from builder.distribution.registry import Registry
     from builder.engine.client.endpoint import Endpoint
 
 
 @dataclass(frozen=True)
-class Answer:
+class RegistryContents:
     """What the registry has: numbers, and the number that ``latest`` names in each repository. ``faults`` says what
     could not be asked or read, ``foreign`` which numbers this program did not build."""
 
@@ -29,7 +29,7 @@ class Answer:
     foreign: tuple[str, ...] = ()
 
 
-def look(endpoint: Endpoint, place: Place, repositories: Iterable[str]) -> Answer:
+def query(endpoint: Endpoint, place: Registry, repositories: Iterable[str]) -> RegistryContents:
     """Asks the registry for every number of these repositories. One that does not answer is among the faults; so is a
     number that cannot be read, while the others count. Raises EngineError where no engine answers."""
     from concurrent.futures import ThreadPoolExecutor
@@ -59,10 +59,10 @@ def look(endpoint: Endpoint, place: Place, repositories: Iterable[str]) -> Answe
                 f"{place.address} could not be asked, so that what only it has is not recovered: {error.message}"
             )
             break
-    return Answer(numbers, latest, tuple(faults), tuple(foreign))
+    return RegistryContents(numbers, latest, tuple(faults), tuple(foreign))
 
 
-def _remote(endpoint: Endpoint, place: Place, name: ImageName) -> Remote | str | None:
+def _remote(endpoint: Endpoint, place: Registry, name: ImageName) -> Remote | str | None:
     """A number in the registry; what is wrong where it cannot be read; None where it is gone since it was listed."""
     reference = f"{place.repository(name)}:{name.number}"
     try:
@@ -84,7 +84,9 @@ def _is_ours(repository: str, one: Remote) -> bool:
     return said is not None and said.repository == repository
 
 
-def _latest(endpoint: Endpoint, place: Place, repository: str, numbers: Mapping[ImageName, Remote]) -> dict[str, int]:
+def _latest(
+    endpoint: Endpoint, place: Registry, repository: str, numbers: Mapping[ImageName, Remote]
+) -> dict[str, int]:
     """The number that the registry's ``latest`` names, where it names one: by digest, since it is pushed as that."""
     digest = manifests.digest(endpoint, f"{place.address}/{repository}:latest")
     named = [name.number for name, one in numbers.items() if name.repository == repository and one.digest == digest]

@@ -38,7 +38,7 @@ def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:
             )
 
 
-def cache(project: Project, definition: str) -> dict[str, str]:
+def cache_options(project: Project, definition: str) -> dict[str, str]:
     """Where the build cache of a definition's images comes from and goes to; empty unless builder.yaml asks for it.
 
     A registry that does not answer is no reason for a build to fail.

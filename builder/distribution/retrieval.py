@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 
-def is_here(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
+def is_present(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
     """Whether the engine has what images.lock records under this number."""
     details = images.inspect(endpoint, str(name))
     recorded = lock.image(name)
     return details is not None and recorded is not None and images.fingerprint(details) == recorded.fingerprint
 
 
-def fetch(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> PulledLayers:
+def pull(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> PulledLayers:
     """Gets it by its digest, or by its number where it was pushed by somebody whose images.lock this is not; returns
     what this engine lacked. It is no longer pruned then, and ``latest`` follows where it is the current number.
 
@@ -32,9 +32,9 @@ def fetch(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Pu
     held = lock.images[name.repository]
     recorded = held.numbers[name.number]
     version = recorded.digest or str(name.number)
-    place = registry.Place(address)
+    place = registry.Registry(address)
     workspace.report(Message(f"{name}: pulling from {place.repository(name)}"))
-    moved = registry.fetch(workspace.engine, place, name, recorded, version, workspace.report)
+    moved = registry.pull(workspace.engine, place, name, recorded, version, workspace.report)
     if recorded.pruned:
         images_lock.restore(workspace, name, str(name))
     if held.current == name.number:

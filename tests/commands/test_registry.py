@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions import image as definitions
-from builder.distribution.registry import Place, state
+from builder.distribution import registry as image_registry
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.engine.registry import manifests as engine_registry
@@ -112,7 +112,10 @@ def test_a_number_that_the_registry_has_with_other_content_is_not_overwritten(
     assert engine_registry.digest(endpoint, f"{registry.address}/{repository}:1") == digest
     assert other.lock.read_bytes() == before
     image = recorded(other, repository)
-    assert state(endpoint, Place(registry.address), ImageName(repository, 1), image) == "moved"
+    assert (
+        image_registry.state(endpoint, image_registry.Registry(registry.address), ImageName(repository, 1), image)
+        == "moved"
+    )
 
 
 def test_a_number_that_somebody_pushes_while_its_layers_move_is_not_overwritten(
@@ -226,7 +229,7 @@ def test_the_same_content_packed_differently_is_the_same(
     images.remove(endpoint, reference)
     found = engine_registry.digest(endpoint, reference)
     assert found not in {None, image.digest}
-    assert state(endpoint, Place(pushed.address), name, image) == "present"
+    assert image_registry.state(endpoint, image_registry.Registry(pushed.address), name, image) == "present"
     builder("push", str(name))
     assert recorded(small, repository).digest == found
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.distribution import archive, archive_reading
-from builder.distribution.archive import Archive, Needed
+from builder.distribution.archive import Archive, RequiredImage
 from builder.engine.registry import oci_layout
 from builder.engine.registry.oci_layout import Descriptor
 from builder.errors import TransferError, UsageError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = ImageName("small", 2)
-BEFORE = Needed(ImageName("small", 1), f"sha256:{'5' * 64}")
+BEFORE = RequiredImage(ImageName("small", 1), f"sha256:{'5' * 64}")
 BUILD = {
     "Dockerfile": StagedFile(b"FROM scratch\n"),
     "mods/a/run.sh": StagedFile(b"true\n", executable=True),
@@ -74,7 +74,7 @@ def image(attested: bool = False) -> Written:
     return Written(top, {digest(blob): blob for blob in blobs})
 
 
-def write(path: Path, needs: Needed | None = None, attested: bool = False) -> Written:
+def write(path: Path, needs: RequiredImage | None = None, attested: bool = False) -> Written:
     """An archive; of one that needs another image the first two layers are left out."""
     written = image(attested)
     left_out = {digest(layer) for layer in LAYERS[:2]} if needs else set()
@@ -83,7 +83,7 @@ def write(path: Path, needs: Needed | None = None, attested: bool = False) -> Wr
         for one, content in written.blobs.items():
             if one not in left_out:
                 writer.add(oci_layout.blob_name(one), content)
-        archive.describe(writer, NAME, archive.part_of(LOCK, NAME), BUILD, needs, written.top)
+        archive.write_metadata(writer, NAME, archive.lock_excerpt(LOCK, NAME), BUILD, needs, written.top)
         writer.finish()
     return written
 
@@ -91,7 +91,7 @@ def write(path: Path, needs: Needed | None = None, attested: bool = False) -> Wr
 def read(path: Path) -> tuple[Archive, dict[str, bytes]]:
     """What is in it, and the files of what an engine would get."""
     with archive_reading.opened(path) as (found, file):
-        size, pieces = archive.loadable(found, file, path, "builder-work:x")
+        size, pieces = archive.load_stream(found, file, path, "builder-work:x")
         content = b"".join(pieces)
     assert len(content) == size
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
@@ -115,7 +115,7 @@ def rewritten(path: Path, change: Change) -> None:
 
 @pytest.mark.parametrize("needs", [None, BEFORE])
 @pytest.mark.parametrize("attested", [False, True])
-def test_what_is_written_is_read(tmp_path: Path, needs: Needed | None, attested: bool) -> None:
+def test_what_is_written_is_read(tmp_path: Path, needs: RequiredImage | None, attested: bool) -> None:
     path = tmp_path / "a.tar"
     written = write(path, needs, attested)
     found, loaded = read(path)
