@@ -18,7 +18,7 @@ help:
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
 	@echo "make bench        measure everything, about an hour, and write docs/benchmarks.md (root)"
-	@echo "make reference    write docs/reference anew from the program"
+	@echo "make reference    write docs/reference and the schema of images.lock anew from the program"
 
 setup: $(READY)
 $(READY): pyproject.toml uv.lock scripts/setup
@@ -82,6 +82,7 @@ bench: $(READY) engine
 	@.venv/bin/python -m benchmarks --write
 
 reference: $(READY)
+	@.venv/bin/python -m builder.lock.schema
 	@.venv/bin/python -m docs.reference.generate
 
 clean:

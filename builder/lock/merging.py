@@ -6,12 +6,15 @@ Numbers of both are kept. What both sides moved differently is taken from ours, 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from builder.lock import sequences
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+T = TypeVar("T", bound=Any)
 
 
 def clashes(ours: Lock, theirs: Lock) -> tuple[ImageName, ...]:
@@ -99,23 +102,22 @@ def _in_both(ours: Lock, theirs: Lock) -> Iterator[tuple[ImageName, NumberedImag
 
 def _repository(ours: Repository | None, theirs: Repository | None) -> Repository:
     one, other = ours or Repository(), theirs or Repository()
-    sequences: dict[int, int] = {}
-    for held in (one, other):
-        order = (*([held.current] if held.current else []), *held.previous)
-        for sequence, number in enumerate(reversed(order), start=1):
-            sequences[number] = max(sequence, sequences.get(number, 0))
-    order = tuple(sorted(sequences, key=lambda number: (sequences[number], number), reverse=True))
+    orders = [(*([side.current] if side.current else []), *side.previous) for side in (one, other)]
+    order = _merged_order(*orders)
     numbers = {**other.numbers, **one.numbers}
     return Repository(max(one.next, other.next), order[0] if order else None, order[1:], numbers)
 
 
 def _model(ours: Model | None, theirs: Model | None) -> Model:
-    found = {}
-    sequences: dict[ImageName, int] = {}
-    for held in (theirs, ours):
-        pairings = (held.pairing, *held.previous) if held else ()
-        for sequence, pairing in enumerate(reversed(pairings), start=1):
-            found[pairing.image] = pairing
-            sequences[pairing.image] = max(sequence, sequences.get(pairing.image, 0))
-    first, *rest = sorted(sequences, key=lambda image: (sequences[image], image), reverse=True)
-    return Model(found[first], tuple(found[image] for image in rest))
+    mine, others = ({p.image: p for p in (side.pairing, *side.previous)} if side else {} for side in (ours, theirs))
+    pairings = {**others, **mine}
+    latest, *before = (pairings[image] for image in _merged_order(tuple(mine), tuple(others)))
+    return Model(latest, tuple(before))
+
+
+def _merged_order(ours: Iterable[T], theirs: Iterable[T]) -> tuple[T, ...]:
+    """The order of both, latest first, as the file says it after a merge: each member with its higher sequence."""
+    mine, others = sequences.of(ours), sequences.of(theirs)
+    return sequences.latest_first(
+        {member: max(mine.get(member, 0), others.get(member, 0)) for member in (*mine, *others)}
+    )

@@ -15,8 +15,8 @@ from builder.lock.file_problems import TAKE_BACK, lock_error
 from builder.yaml import subset, yaml_file
 
 if TYPE_CHECKING:
-    from builder.lock.checks import Path
     from builder.lock.lines import Data
+    from builder.lock.value_kinds import Path
 
 _DEEPEST = 32  # far below what overflows the stack of the C parser, far above what a lock needs
 _NOTHING = ("", "~", "null", "Null", "NULL")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.errors import NewerLockError, Problem
-from builder.lock import records
-from builder.lock.checks import WrongError
+from builder.lock import blocks
 from builder.lock.file_problems import CORRECT, RENUMBER, lock_error, refuse_cut_off
 from builder.lock.lines import read_layout
 from builder.lock.model import VERSION, Lock
+from builder.lock.value_kinds import WrongError
 
 if TYPE_CHECKING:
     from builder.lock.nodes import Tree
@@ -22,7 +22,7 @@ def parse(content: str, file: str) -> Lock:
     data = read_layout(content)
     if data is not None:
         try:
-            return records.lock_of(data)
+            return blocks.read(data)
         except WrongError:
             pass  # read again below, with places
     return _parse_yaml(content, file)
@@ -34,7 +34,7 @@ def _parse_yaml(content: str, file: str) -> Lock:
     tree = read_tree(content, file)
     _refuse_other_version(tree)
     try:
-        lock = records.lock_of(tree.data)
+        lock = blocks.read(tree.data)
     except WrongError as error:
         found = [Problem(tree.place(path), message) for path, message in error.problems]
         raise lock_error([*tree.problems, *found], CORRECT) from None

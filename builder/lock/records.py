@@ -1,32 +1,108 @@
-"""What every key of images.lock holds, and the lock that all of it makes."""
+"""Every key of images.lock, in the order of the file: the kind of its value, and what it is for.
+
+Reading, writing and the JSON Schema all come from here.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from builder.lock.checks import flag, list_of, mapping, matching, optional, record, text, whole
-from builder.lock.model import VERSION, ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
+from builder.lock.block_kinds import list_of, mapping, needed, numbered, optional, record
+from builder.lock.model import VERSION, NumberedImage, Version
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
+from builder.lock.value_kinds import FLAG, TEXT, TEXT_OR_NOTHING, ValueKind, choice, constant, matching, whole
 
 if TYPE_CHECKING:
-    from builder.lock.checks import Check
     from builder.lock.lines import Data
+    from builder.lock.value_kinds import Schema
 
-
-def lock_of(data: Data) -> Lock:
-    """The lock that the data of a whole file says. Raises WrongError with the path of everything that is wrong."""
-    found: Lock = _LOCK(data)
-    return found
-
-
-_TIME = matching(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "a time in UTC such as `2026-11-20T22:00:00Z`")
+_POSITIVE = whole(1, name="positive")
+_COMMIT = matching("[0-9a-f]{40}", "a commit of 40 hex digits", name="commit")
+_TIME = matching(
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?Z",
+    "a time in UTC such as `2026-11-20T22:00:00Z`",
+    name="time",
+)
+_SHA256 = matching("[0-9a-f]{64}", "a SHA-256 of 64 hex digits")
 _DIGEST = matching("sha256:[0-9a-f]{64}", "a digest such as `sha256:` and 64 hex digits")
-_STATUS = matching("untested|good|bad", "`untested`, `good` or `bad`")
-_PACKAGE_LINE = matching(r"\S+( sha256:[0-9a-f]{64})*", "a version and `sha256:` hashes of 64 hex digits")
+_NOTE = replace(TEXT, empty="")
+_STATUS = choice("untested", "good", "bad", name="status")
+
+_BASE = record(
+    BasePin,
+    {
+        "asked": needed(TEXT, "as the definition says it, such as debian:bookworm-slim"),
+        "resolved": needed(TEXT, "the digest in the registry, or local:sha256:… for an image that only the engine has"),
+    },
+    name="base",
+)
+
+_PULL = record(
+    PullPin,
+    {
+        "number": needed(_POSITIVE, "the number of the pull request"),
+        "head": needed(_COMMIT, "its last commit when it was pinned"),
+        "sha256": needed(_SHA256, "the SHA-256 of its frozen diff, which the project keeps as a file"),
+    },
+    name="pull",
+)
+_GIT = record(
+    GitPin,
+    {
+        "git": needed(TEXT, "the address of the repository, without a login"),
+        "asked": needed(TEXT, "the branch, tag or commit that was asked for"),
+        "commit": needed(_COMMIT, "the commit that it stood for"),
+        "version": needed(TEXT, "what the repository's tags make of the commit"),
+        "date": needed(_TIME, "when the commit was made"),
+        "pulls": optional(list_of(_PULL), "the pull requests on top, in this order"),
+    },
+    name="git",
+)
+_WHEEL = record(
+    WheelPin,
+    {
+        "asked": needed(TEXT, "the requirement, such as vllm==0.32.0, and `from URL` for an index of its own"),
+        "version": needed(TEXT, "the version that it stood for"),
+        "commit": optional(TEXT_OR_NOTHING, "the commit that the wheel names, where it names one", always=True),
+    },
+    name="wheel",
+)
 
 
-def _packages(data: Data) -> tuple[LockedPackage, ...]:
-    lines: dict[str, str] = mapping(_PACKAGE_LINE)(data)
+def _read_source(data: Data) -> SourcePin:
+    kind = _GIT if isinstance(data, dict) and "git" in data else _WHEEL
+    pin: SourcePin = kind.read(data)
+    return pin
+
+
+def _write_source(pin: SourcePin) -> dict[str, Any]:
+    block: dict[str, Any] = (_GIT if isinstance(pin, GitPin) else _WHEEL).write(pin)
+    return block
+
+
+def _describe_source(definitions: dict[str, Schema]) -> Schema:
+    return {
+        "if": {"type": "object", "required": ["git"]},
+        "then": _GIT.schema(definitions),
+        "else": _WHEEL.schema(definitions),
+    }
+
+
+_SOURCE = ValueKind(_read_source, _describe_source, _write_source, name="source")
+
+_PACKAGE_LINES = mapping(
+    matching(
+        r"\S+( sha256:[0-9a-f]{64})*",
+        "a version and `sha256:` hashes of 64 hex digits",
+        name="package",
+        scalar=True,
+    )
+)
+
+
+def _read_packages(data: Data) -> tuple[LockedPackage, ...]:
+    lines: dict[str, str] = _PACKAGE_LINES.read(data)
     packages = []
     for name in sorted(lines):
         version, *hashes = lines[name].split(" sha256:")
@@ -34,127 +110,122 @@ def _packages(data: Data) -> tuple[LockedPackage, ...]:
     return tuple(packages)
 
 
-class _Numbered(NamedTuple):
-    """One number's block: its record, its sequence among what was current, and the pairings with it by model, each with
-    its sequence."""
+def _write_packages(packages: tuple[LockedPackage, ...]) -> dict[str, str]:
+    return {
+        package.name: " ".join((package.version, *(f"sha256:{digest}" for digest in package.hashes)))
+        for package in sorted(packages, key=lambda package: package.name)
+    }
+
+
+_PYTHON = record(
+    PythonPin,
+    {
+        "asked": needed(list_of(TEXT), "the requirements that were asked for"),
+        "newest": needed(TEXT, "when the newest file among them was uploaded; the date of the image"),
+        "packages": needed(
+            ValueKind(_read_packages, _PACKAGE_LINES.describe, _write_packages),
+            "by name: the version, and sha256:… of every file that suits the platform",
+        ),
+    },
+    name="python",
+)
+_PINS = record(
+    Pins,
+    {
+        "base": optional(_BASE, "the base image"),
+        "sources": optional(mapping(_SOURCE), "vLLM and FlashInfer, each from git or as a wheel"),
+        "python": optional(_PYTHON, "the Python packages in the image"),
+        "build": optional(_PYTHON, "the Python packages that it takes to build the sources from git"),
+    },
+    name="pins",
+)
+
+_VERSION = record(
+    Version,
+    {
+        "version": needed(TEXT, "the version in the image"),
+        "commit": optional(TEXT_OR_NOTHING, "its commit, where it is known", always=True),
+    },
+    name="version",
+)
+_PAIRING = record(
+    dict,
+    {
+        "sequence": needed(
+            _POSITIVE, "its place among the model's pairings: the highest serves, the one below did before"
+        ),
+        "recipe": optional(TEXT_OR_NOTHING, "the recipe of the pairing"),
+        "revision": optional(TEXT_OR_NOTHING, "the revision of the model"),
+        "status": optional(_STATUS, "how the model does on this image"),
+        "note": optional(_NOTE, "what was seen"),
+    },
+    parts=dict,
+    name="pairing",
+)
+
+
+class NumberBlock(NamedTuple):
+    """A number's block: its record, its sequence among what was current, and by model the pairing with it, as the
+    fields of a Pairing and its sequence."""
 
     image: NumberedImage
     sequence: int | None
-    models: dict[str, tuple[int, dict[str, Any]]]
+    models: dict[str, dict[str, Any]]
 
 
-class _Held(NamedTuple):
-    """One repository's block."""
-
-    next: int
-    numbers: dict[int, _Numbered]
+def _number_block(sequence: int | None = None, models: Any = None, **fields: Any) -> NumberBlock:
+    return NumberBlock(NumberedImage(**fields), sequence, models or {})
 
 
-def _numbered(sequence: int | None = None, models: Any = None, **rest: Any) -> _Numbered:
-    return _Numbered(NumberedImage(**rest), sequence, models or {})
+def _number_parts(block: NumberBlock) -> dict[str, Any]:
+    return {**vars(block.image), "sequence": block.sequence, "models": block.models}
 
 
-def _pairing(sequence: int, **rest: Any) -> tuple[int, dict[str, Any]]:
-    return sequence, rest
-
-
-def _held(next: int = 1, numbers: Any = None) -> _Held:  # noqa: A002  # the key in the file
-    return _Held(next, numbers or {})
-
-
-def _lock(definitions: Any = None, images: Any = None, **_: object) -> Lock:
-    found: dict[str, _Held] = images or {}
-    return Lock(definitions or {}, {name: _repository(held) for name, held in found.items()}, _models(found))
-
-
-def _repository(held: _Held) -> Repository:
-    """Of two numbers with the same sequence, given on two branches, the higher one came later."""
-    sequences = sorted(((n.sequence, number) for number, n in held.numbers.items() if n.sequence), reverse=True)
-    order = tuple(number for _, number in sequences)
-    numbers = {number: one.image for number, one in held.numbers.items()}
-    above = max(numbers, default=0) + 1
-    return Repository(max(held.next, above), order[0] if order else None, order[1:], numbers)
-
-
-def _models(images: dict[str, _Held]) -> dict[str, Model]:
-    found: dict[str, list[tuple[int, ImageName, Pairing]]] = {}
-    for repository, held in images.items():
-        for number, one in held.numbers.items():
-            name = ImageName(repository, number)
-            for model, (sequence, said) in one.models.items():
-                found.setdefault(model, []).append((sequence, name, Pairing(name, **said)))
-    models = {}
-    for model in sorted(found):
-        (_, _, pairing), *before = sorted(found[model], key=lambda one: one[:2], reverse=True)
-        models[model] = Model(pairing, tuple(one for _, _, one in before))
-    return models
-
-
-_TEXT_OR_NOTHING: Check = optional(text)
-_BASE = record(BasePin, required={"asked": text, "resolved": text}, others={})
-_WHEEL = record(WheelPin, required={"asked": text, "version": text}, others={"commit": _TEXT_OR_NOTHING})
-_COMMIT = matching("[0-9a-f]{40}", "a commit of 40 hex digits")
-_PULL = record(
-    PullPin,
-    required={
-        "number": whole(1),
-        "head": _COMMIT,
-        "sha256": matching("[0-9a-f]{64}", "a SHA-256 of 64 hex digits"),
-    },
-    others={},
-)
-_GIT = record(
-    GitPin,
-    required={"git": text, "asked": text, "commit": _COMMIT, "version": text, "date": _TIME},
-    others={"pulls": list_of(_PULL)},
-)
-
-
-def _source(data: Data) -> SourcePin:
-    pin: SourcePin = _GIT(data) if isinstance(data, dict) and "git" in data else _WHEEL(data)
-    return pin
-
-
-_PYTHON = record(PythonPin, required={"asked": list_of(text), "newest": text, "packages": _packages}, others={})
-_PINS = record(
-    Pins,
-    required={},
-    others={"base": _BASE, "sources": mapping(_source), "python": _PYTHON, "build": _PYTHON},
-)
-_VERSION = record(Version, required={"version": text}, others={"commit": _TEXT_OR_NOTHING})
-_SEQUENCE = whole(1)
-_PAIRING = record(
-    _pairing,
-    required={"sequence": _SEQUENCE},
-    others={"recipe": _TEXT_OR_NOTHING, "revision": _TEXT_OR_NOTHING, "status": _STATUS, "note": text},
-)
 _IMAGE = record(
-    _numbered,
-    required={
-        "built": _TIME,
-        "definition": text,
-        "platform": text,
-        "fingerprint": text,
-        "input_hash": text,
-        "size": whole(0),
+    _number_block,
+    {
+        "built": needed(_TIME, "when it was built"),
+        "sequence": optional(
+            _POSITIVE, "its place among what was current: the highest is current, the one below was before"
+        ),
+        "definition": needed(TEXT, "the image definition"),
+        "platform": needed(TEXT, "linux/arm64 or linux/amd64"),
+        "pinned": optional(FLAG, "true where `prune` keeps it"),
+        "fingerprint": needed(TEXT, "the identity of its content: the same on every engine that holds it"),
+        "input_hash": needed(TEXT, "one hash over all that went in; a build with the same one is not made again"),
+        "pruned": optional(_TIME, "when it was removed on purpose"),
+        "size": needed(whole(0), "bytes, as the engine counts them"),
+        "status": optional(_STATUS, "how the image does"),
+        "note": optional(_NOTE, "what was seen"),
+        "recipe": optional(TEXT_OR_NOTHING, "the recipe that it was built from"),
+        "digest": optional(_DIGEST, "its digest in the registry of builder.yaml, where it was pushed"),
+        "builder": optional(TEXT, "the `docker buildx` instance that built it, where not the engine itself"),
+        "versions": optional(mapping(_VERSION), "what is in it, by name"),
+        "mods": optional(mapping(TEXT), "the baked mods: by name, the hash of what each holds"),
+        "models": optional(mapping(_PAIRING), "the models that it serves, or served before, by Hugging Face id"),
     },
-    others={
-        "sequence": _SEQUENCE,
-        "status": _STATUS,
-        "note": text,
-        "pinned": flag,
-        "pruned": _TIME,
-        "recipe": _TEXT_OR_NOTHING,
-        "digest": _DIGEST,
-        "builder": text,
-        "versions": mapping(_VERSION),
-        "mods": mapping(text),
-        "models": mapping(_PAIRING),
+    parts=_number_parts,
+    name="image",
+)
+_REPOSITORY = record(
+    dict,
+    {
+        "next": optional(_POSITIVE, "the number of the next build, where it is not the one after the highest"),
+        "numbers": optional(numbered(_IMAGE), "the images, by number", always=True),
     },
+    parts=dict,
+    name="repository",
 )
-_REPOSITORY = record(_held, required={}, others={"next": whole(1), "numbers": mapping(_IMAGE, check_key=whole(1))})
-_LOCK = record(
-    _lock,
-    required={"version": matching(str(VERSION), f"`{VERSION}`")},
-    others={"definitions": mapping(mapping(_PINS)), "images": mapping(_REPOSITORY)},
+
+FILE = record(
+    dict,
+    {
+        "version": needed(constant(VERSION), "the format of the file; a newer one is refused"),
+        "definitions": optional(
+            mapping(mapping(_PINS)), "what each image definition is pinned to: by definition, then by platform"
+        ),
+        "images": optional(mapping(_REPOSITORY), "the numbered images, by repository"),
+    },
+    parts=dict,
 )
+"""The whole file. A repository, and the file itself, are dicts of what stands at their keys."""

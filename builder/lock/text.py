@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from builder.lock import blocks
 from builder.lock.file_problems import END
-from builder.lock.model import VERSION, ImageName, Lock, NumberedImage, Pairing, Repository, Version
-from builder.lock.pins import WheelPin
 from builder.lock.quoting import LONGEST_KEY, quote
 
 if TYPE_CHECKING:
-    from builder.lock.pins import LockedPackage, Pins, PythonPin, SourcePin
+    from builder.lock.model import Lock
 
 HEADER = f"""\
 # images.lock: what every numbered image was built from, and which image serves which model.
@@ -31,9 +30,6 @@ HEADER = f"""\
 """
 _AHEAD = 6  # places after the highest number, at least
 _ROUND = 10
-
-Pairings = dict[str, tuple[int, Pairing]]
-"""The pairings of one image: by model, each with its sequence."""
 
 
 class _Apart(dict[Any, Any]):
@@ -46,115 +42,16 @@ class _Numbers(dict[int, Any]):
 
 def dump(lock: Lock) -> str:
     """``lock`` as the text of images.lock. Raises UsageError for a string that is not Unicode text."""
-    serving = _pairings(lock)
-    sections = {
-        "definitions": _Apart(
-            (definition, _Apart((platform, _pins(pins)) for platform, pins in sorted(platforms.items())))
-            for definition, platforms in sorted(lock.pins.items())
-        ),
-        "images": _Apart(
-            (name, _repository(name, repository, serving)) for name, repository in sorted(lock.images.items())
-        ),
-    }
-    out = [f"{HEADER}version: {VERSION}"]
-    for name, section in sections.items():
+    data: dict[str, Any] = blocks.write(lock)
+    definitions = {name: _Apart(platforms) for name, platforms in data.get("definitions", {}).items()}
+    images = {name: {**block, "numbers": _Numbers(block["numbers"])} for name, block in data.get("images", {}).items()}
+    out = [f"{HEADER}version: {data['version']}"]
+    for name, section in {"definitions": _Apart(definitions), "images": _Apart(images)}.items():
         if section:
             out.append("")
             _emit({name: section}, "", out)
     out += ["", END, ""]
     return "\n".join(out)
-
-
-def _pairings(lock: Lock) -> dict[ImageName, Pairings]:
-    found: dict[ImageName, Pairings] = {}
-    for name, model in sorted(lock.models.items()):
-        for sequence, pairing in enumerate(reversed((model.pairing, *model.previous)), start=1):
-            found.setdefault(pairing.image, {})[name] = (sequence, pairing)
-    return found
-
-
-def _pins(pins: Pins) -> dict[str, Any]:
-    block: dict[str, Any] = {}
-    if pins.base:
-        block["base"] = {"asked": pins.base.asked, "resolved": pins.base.resolved}
-    if pins.sources:
-        block["sources"] = {name: _source(pin) for name, pin in sorted(pins.sources.items())}
-    if pins.python:
-        block["python"] = _python(pins.python)
-    if pins.build:
-        block["build"] = _python(pins.build)
-    return block
-
-
-def _source(pin: SourcePin) -> dict[str, Any]:
-    if isinstance(pin, WheelPin):
-        return {"asked": pin.asked, "version": pin.version, "commit": pin.commit}
-    block = {"git": pin.git, "asked": pin.asked, "commit": pin.commit, "version": pin.version, "date": pin.date}
-    if pin.pulls:
-        pulls = [{"number": pull.number, "head": pull.head, "sha256": pull.sha256} for pull in pin.pulls]
-        return {**block, "pulls": pulls}
-    return block
-
-
-def _python(pin: PythonPin) -> dict[str, Any]:
-    packages = sorted(pin.packages, key=lambda package: package.name)
-    lines = {package.name: _package(package) for package in packages}
-    return {"asked": list(pin.asked), "newest": pin.newest, "packages": lines}
-
-
-def _package(package: LockedPackage) -> str:
-    return " ".join((package.version, *(f"sha256:{digest}" for digest in package.hashes)))
-
-
-def _repository(name: str, repository: Repository, serving: dict[ImageName, Pairings]) -> dict[str, Any]:
-    block: dict[str, Any] = {}
-    if repository.next > max(repository.numbers, default=0) + 1:
-        block["next"] = repository.next
-    order = (*([repository.current] if repository.current else []), *repository.previous)
-    sequences = {number: sequence for sequence, number in enumerate(reversed(order), start=1)}
-    block["numbers"] = _Numbers(
-        (number, _image(image, sequences.get(number), serving.get(ImageName(name, number), {})))
-        for number, image in sorted(repository.numbers.items())
-    )
-    return block
-
-
-def _image(image: NumberedImage, sequence: int | None, pairings: Pairings) -> dict[str, Any]:
-    block: dict[str, Any] = {
-        "built": image.built,
-        "sequence": sequence,
-        "definition": image.definition,
-        "platform": image.platform,
-        "pinned": image.pinned or None,
-        "fingerprint": image.fingerprint,
-        "input_hash": image.input_hash,
-        "pruned": image.pruned,
-        "size": image.size,
-        "status": image.status,
-        "note": image.note or None,
-        "recipe": image.recipe,
-        "digest": image.digest,
-        "builder": image.builder,
-        "versions": {name: _version(version) for name, version in sorted(image.versions.items())} or None,
-        "mods": dict(sorted(image.mods.items())) or None,
-        "models": {model: _pairing(sequence, pairing) for model, (sequence, pairing) in pairings.items()} or None,
-    }
-    return {key: value for key, value in block.items() if value is not None}
-
-
-def _version(version: Version) -> dict[str, Any]:
-    return {"version": version.version, "commit": version.commit}
-
-
-def _pairing(sequence: int, pairing: Pairing) -> dict[str, Any]:
-    block: dict[str, Any] = {
-        "sequence": sequence,
-        "recipe": pairing.recipe,
-        "revision": pairing.revision,
-        "status": pairing.status,
-        "note": pairing.note or None,
-    }
-    return {key: value for key, value in block.items() if value is not None}
 
 
 def _emit(block: dict[Any, Any], indent: str, out: list[str]) -> None:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 
 from builder.commands import schemas
-from builder.lock import model, pins, records
-from builder.lock.checks import WrongError
+from builder.lock import blocks, model, pins, records, schema
 from builder.lock.model import Lock
 from builder.lock.text import dump
+from builder.lock.value_kinds import WrongError
 from builder.yaml import yaml_file
 from tests import shipped_files
 
@@ -59,7 +59,7 @@ def as_read(data: Any) -> Any:
 
 def is_read(data: Any) -> bool:
     try:
-        records.lock_of(as_read(data))
+        blocks.read(as_read(data))
     except WrongError:
         return False
     return True
@@ -75,12 +75,12 @@ def keys_of(schema: Any) -> set[str]:
     return set(own).union(*map(keys_of, schema.values()))
 
 
-def blocks(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def containers(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The paths to all values in ``data`` that hold others."""
     if isinstance(data, dict | list):
         yield path
         for key in data if isinstance(data, dict) else range(len(data)):
-            yield from blocks(data[key], (*path, key))
+            yield from containers(data[key], (*path, key))
 
 
 def at(data: Any, path: tuple[Any, ...]) -> Any:
@@ -92,7 +92,7 @@ def at(data: Any, path: tuple[Any, ...]) -> Any:
 def mutations(data: Any, keys: set[str]) -> Iterator[str]:
     """Changes one thing in ``data`` at a time, says what, and takes it back: a key gone, one that stands elsewhere put
     in, another value."""
-    for path in list(blocks(data)):
+    for path in list(containers(data)):
         block = at(data, path)
         whole = copy.copy(block)
         for key in list(block) if isinstance(block, dict) else range(len(block)):
@@ -115,6 +115,10 @@ def values(block: Any, keys: set[str]) -> Iterator[tuple[Any, Any]]:
     yield from ((key, value) for key in own for value in VALUES)
     if isinstance(block, dict):
         yield from ((key, value) for key in sorted(keys - block.keys()) for value in OF_NEW_KEYS)
+
+
+def test_the_file_is_what_the_records_make() -> None:
+    assert schemas.text("lock") == schema.text(), "`make reference` writes it anew"
 
 
 def test_the_golden_lock_and_the_shipped_one_are_valid(golden: str) -> None:
@@ -140,7 +144,7 @@ def test_whatever_is_written_is_valid(locks: st.SearchStrategy[Lock]) -> None:
 def test_every_key_is_in_the_sample(full: Lock) -> None:
     used: set[str] = set()
     data = complete(full)
-    for path in blocks(data):
+    for path in containers(data):
         used |= set(at(data, path)) if isinstance(at(data, path), dict) else set()
     assert keys_of(SCHEMA) <= used
 
