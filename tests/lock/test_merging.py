@@ -279,7 +279,7 @@ def test_what_both_sides_say_differently_is_ours_and_said(full: Lock) -> None:
     assert merging.union(full, theirs) == full
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_lock_united_with_itself_or_nothing_is_itself(locks: SearchStrategy[Lock], data: DataObject) -> None:
     lock = data.draw(locks)

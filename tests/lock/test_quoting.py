@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.errors import UsageError
@@ -48,6 +48,7 @@ def test_what_is_quoted(text: str, quoted: str) -> None:
     assert (unquote(quoted) if quoted.startswith('"') else quoted) == text
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_every_text_is_one_line_and_reads_back(texts: SearchStrategy[str], data: DataObject) -> None:
     text = data.draw(texts)
@@ -57,6 +58,7 @@ def test_every_text_is_one_line_and_reads_back(texts: SearchStrategy[str], data:
     assert load(f"- {quoted}\n- a:\n    b: {quoted}\n", "x") == [text, {"a": {"b": text}}]
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_pyyaml_sees_the_same_text_but_for_times(texts: SearchStrategy[str], data: DataObject) -> None:
     text = data.draw(texts)

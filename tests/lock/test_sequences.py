@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.lock import sequences
@@ -13,6 +13,7 @@ def test_the_latest_has_the_highest() -> None:
     assert sequences.of([]) == {}
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(), unique=True).map(tuple))
 def test_they_make_the_order_again(order: tuple[int, ...]) -> None:
     assert sequences.latest_first(sequences.of(order)) == order
