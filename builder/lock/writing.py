@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import stat
 from typing import TYPE_CHECKING
 
-from builder.errors import LockError
+from builder.errors import LockBusyError, LockError
 from builder.lock.model import Lock
 from builder.lock.reading import parse, parse_bytes, read_bytes
 from builder.lock.rules import broken_rules
 from builder.lock.text import dump
-from builder.storage.file_lock import held
+from builder.storage import atomic_file, file_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from builder.storage.file_lock import Hold
+    from builder.storage.file_lock import FileLock
 
     Read = Callable[[bytes, str], Lock]
 
@@ -32,9 +30,9 @@ if TYPE_CHECKING:
 class Transaction:
     """The right to write images.lock, from ``writing`` and until its block ends. ``lock`` is what the file says now."""
 
-    def __init__(self, path: Path, hold: Hold, read: Read) -> None:
+    def __init__(self, path: Path, writer: FileLock, read: Read) -> None:
         self._path = path
-        self._hold = hold
+        self._writer = writer
         self._content = read_bytes(path)
         self.lock = Lock() if self._content is None else read(self._content, path.name)
 
@@ -44,7 +42,7 @@ class Transaction:
         Raises LockError where it cannot be written or somebody changed it meanwhile, then the file is as it was;
         UsageError for text that is not Unicode; ValueError for a lock that could not be read back (a bug).
         """
-        if self._hold.ended:
+        if self._writer.released:
             raise ValueError("images.lock may be written only inside `with writing(…)`")
         if broken := list(broken_rules(lock)):
             raise ValueError("; ".join(broken))
@@ -76,61 +74,41 @@ def writing(
         real = path.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links
         raise LockError(f"{path} cannot be followed: {error}", hint="make it a file") from None
-    with held(real.with_name(f".{real.name}.writer"), wait_seconds=wait_seconds, on_wait=on_wait) as hold:
-        yield Transaction(real, hold, read)
+    with _writer(real.with_name(f".{real.name}.writer"), wait_seconds, on_wait) as writer:
+        yield Transaction(real, writer, read)
+
+
+@contextlib.contextmanager
+def _writer(path: Path, wait_seconds: float, on_wait: Callable[[], None] | None) -> Iterator[FileLock]:
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(file_lock.locked(path, wait_seconds=wait_seconds, on_wait=on_wait))
+        except file_lock.LockHeldError as error:
+            who = "another process" if error.holder is None else f"process {error.holder}"
+            raise LockBusyError(
+                f"{who} is writing images.lock, for more than {wait_seconds:g} s now",
+                hint="wait for it, or end it if it hangs, and run this again; no file needs to be deleted",
+            ) from None
+        except file_lock.NoFileLocksError as error:
+            message = f"{path} cannot be locked: {error.strerror}"
+            raise LockError(message, hint="keep the project on a file system that has locks") from None
+        except file_lock.LockFileError as error:
+            message = f"{path} cannot be opened: {error.strerror}"
+            raise LockError(message, hint=f"images.lock needs a folder that can be written: {path.parent}") from None
+        yield lock
 
 
 def _replace(path: Path, before: bytes | None, content: bytes) -> None:
-    beside = path.with_name(f".{path.name}.new")
     try:
-        try:
-            _write(beside, content, like=path)
-            _refuse_changed(path, before)
-            beside.replace(path)
-        finally:
-            # In its place it is no longer here; anywhere before that it is litter.
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+        atomic_file.write_alone(path, content, check=lambda: _refuse_changed(path, before))
     except OSError as error:
         raise _cannot_write(path, error) from None
-    _sync_folder(path.parent)
 
 
 def _refuse_changed(path: Path, before: bytes | None) -> None:
     if read_bytes(path) != before:
         message = f"{path.name} changed while it was being updated, by git or an editor"
         raise LockError(message, hint="nothing was written: run this again")
-
-
-def _write(path: Path, content: bytes, *, like: Path) -> None:
-    # Deleted rather than opened: what a killed writer left may belong to another user.
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    with os.fdopen(descriptor, "wb") as file:
-        with contextlib.suppress(FileNotFoundError):
-            _give_access_of(like.stat(), descriptor)
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _give_access_of(found: os.stat_result, descriptor: int) -> None:
-    for owner in (found.st_uid, -1):  # only root may give a file away, but a group of one's own anybody may set
-        with contextlib.suppress(PermissionError):
-            os.fchown(descriptor, owner, found.st_gid)
-            break
-    with contextlib.suppress(PermissionError):  # a file system without modes
-        os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
-
-
-def _sync_folder(folder: Path) -> None:
-    # The new file is in its place: from here on nothing may fail, and some file systems cannot sync a folder.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _cannot_write(path: Path, error: OSError) -> LockError:

@@ -1,4 +1,8 @@
-"""An operating system lock: one process at a time may write, and one that dies lets go, whatever killed it."""
+"""Advisory locks of the operating system on files and folders: one process at a time holds one, and a process that dies
+lets go, whatever killed it.
+
+Nothing here knows what is locked: errors are OSError and `LockHeldError`, and the callers say what they mean.
+"""
 
 from __future__ import annotations
 
@@ -8,62 +12,124 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from builder.errors import LockBusyError, LockError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_TELL_AFTER = 0.3  # seconds; a writer holds the lock for some tens of milliseconds
+_TELL_AFTER = 0.3  # seconds; most locks are held for some tens of milliseconds
 _LONGEST_PAUSE = 0.02  # seconds between two tries
+_FOR_EVER = float("inf")
+_READ_AND_WRITE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-class Hold:
-    """Proof that this process holds a lock; ``ended`` once it has let go."""
+class LockHeldError(Exception):
+    """Another process held the lock for longer than this one would wait; ``holder`` is its process id, None where it
+    did not leave any."""
 
-    ended = False
+    def __init__(self, holder: int | None) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+class LockFileError(OSError):
+    """A lock file cannot be opened; ``strerror`` says why."""
+
+
+class NoFileLocksError(LockFileError):
+    """The file system refuses to lock a file."""
+
+
+class FileLock:
+    """Proof that this process holds a lock, until ``released``."""
+
+    released = False
 
 
 @contextlib.contextmanager
-def held(path: Path, *, wait_seconds: float, on_wait: Callable[[], None] | None) -> Iterator[Hold]:
-    """Holds ``path``, a file made where it is missing and never deleted: a waiter would go on waiting for the deleted
-    one while others take the next. ``on_wait`` is called once when it takes longer than a moment. Raises LockBusyError
-    after ``wait_seconds``, and LockError where the file cannot be opened or locked."""
-    hold = Hold()
+def locked(
+    path: Path, *, wait_seconds: float = _FOR_EVER, on_wait: Callable[[], None] | None = None
+) -> Iterator[FileLock]:
+    """Holds the lock file ``path``, which is made where it is missing and holds the process id of its holder.
+
+    It is never deleted: a waiter would go on waiting for the deleted one while others take the next. ``on_wait`` is
+    called once when it takes longer than a moment. Raises LockHeldError after ``wait_seconds``, NoFileLocksError where
+    the file cannot be locked, and LockFileError where it cannot be opened, as through a symbolic link.
+    """
+    lock = FileLock()
     descriptor = _open(path)
     try:
-        _wait(descriptor, path, wait_seconds, on_wait)
+        _wait(descriptor, wait_seconds, on_wait)
         _sign(descriptor, f"{os.getpid()}\n")
         try:
-            yield hold
+            yield lock
         finally:
-            hold.ended = True
+            lock.released = True
             _sign(descriptor, "")
-            # Closing alone would leave it to a process that was just forked from this one until that has closed it too.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            _unlock(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _open(path: Path) -> int:
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+@contextlib.contextmanager
+def folder_locked(path: Path) -> Iterator[None]:
+    """Holds a folder itself, under whatever name it has meanwhile. Raises BlockingIOError at once where another process
+    holds it, and OSError where it cannot be opened."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+        _unlock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_locked(path: Path) -> int:
+    """A descriptor of the file ``path``, made where it is missing, for reading and writing: it is locked for as long as
+    it is open. Waits for other processes; a file that its holder renamed or removed meanwhile is opened anew."""
+    while (descriptor := _open_and_lock(path, fcntl.LOCK_EX)) is None:
+        continue
+    return descriptor
+
+
+def open_locked_at_once(path: Path) -> int:
+    """As `open_locked`, without waiting: raises BlockingIOError where another process holds the file, or has just
+    finished with it."""
+    descriptor = _open_and_lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if descriptor is None:
+        raise BlockingIOError
+    return descriptor
+
+
+def _open_and_lock(path: Path, operation: int) -> int | None:
+    """None where the locked file is no longer the one at ``path``."""
+    descriptor = os.open(path, _READ_AND_WRITE, 0o666)
+    is_there = False
+    try:
+        fcntl.flock(descriptor, operation)
+        is_there = _is_at(path, descriptor)
+    finally:
+        if not is_there:
+            os.close(descriptor)
+    return descriptor if is_there else None
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, _READ_AND_WRITE, 0o666)
     except OSError as error:
         if isinstance(error, PermissionError):  # made by another user, root for one: to hold it, reading is enough
             with contextlib.suppress(OSError):
-                return os.open(path, os.O_RDONLY | flags)
-        message = f"{path} cannot be opened: {error.strerror}"
-        raise LockError(message, hint=f"images.lock needs a folder that can be written: {path.parent}") from None
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        raise LockFileError(error.errno, error.strerror) from None
 
 
-def _wait(descriptor: int, path: Path, wait_seconds: float, on_wait: Callable[[], None] | None) -> None:
+def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | None) -> None:
     started = time.monotonic()
     pause = 0.001
-    while not _take(descriptor, path):
+    while not _take(descriptor):
         waited = time.monotonic() - started
         if waited >= wait_seconds:
-            raise _busy(descriptor, wait_seconds)
+            raise LockHeldError(_holder(descriptor))
         if on_wait and waited >= _TELL_AFTER:
             on_wait()
             on_wait = None
@@ -71,27 +137,34 @@ def _wait(descriptor: int, path: Path, wait_seconds: float, on_wait: Callable[[]
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-def _take(descriptor: int, path: Path) -> bool:
+def _take(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
-        message = f"{path} cannot be locked: {error.strerror}"
-        raise LockError(message, hint="keep the project on a file system that has locks") from None
+        raise NoFileLocksError(error.errno, error.strerror) from None
     return True
 
 
-def _busy(descriptor: int, wait_seconds: float) -> LockBusyError:
-    holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
-    who = f"process {holder}" if holder.isdecimal() else "another process"
-    return LockBusyError(
-        f"{who} is writing images.lock, for more than {wait_seconds:g} s now",
-        hint="wait for it, or end it if it hangs, and run this again; no file needs to be deleted",
-    )
+def _unlock(descriptor: int) -> None:
+    # Closing alone would leave it to a process that was just forked from this one until that has closed it too.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def _sign(descriptor: int, who: str) -> None:
-    with contextlib.suppress(OSError):  # a help to people only: a full disk is no reason to stop here
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _holder(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _sign(descriptor: int, text: str) -> None:
+    with contextlib.suppress(OSError):  # for messages only: a full disk is no reason to stop here
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, who.encode(), 0)
+        os.pwrite(descriptor, text.encode(), 0)

@@ -1,14 +1,15 @@
-"""Writing a large file that a person named: whole under its name, or not there."""
+"""Writing a large file that the user named: whole under its name, or not there."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 from builder.errors import TransferError, UsageError
+from builder.storage.atomic_file import put_in_place
+from builder.storage.file_lock import open_locked_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,44 +34,23 @@ def written(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
         raise UsageError(f"{path} is no file", hint="name a file: it is written in several places at once")
     if path.exists() and not replace:
         raise UsageError(f"{path} exists", hint="name another file, or replace it with --force")
-    beside = path.with_name(f".{path.name}.new")
+    temporary = path.with_name(f".{path.name}.new")
     try:
-        file = os.fdopen(os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b", buffering=0)
+        file = os.fdopen(open_locked_at_once(temporary), "r+b", buffering=0)
+    except BlockingIOError:
+        message = f"{path} is being written by another process"
+        raise UsageError(message, hint="wait for it, or name another file") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     with file:
-        _hold(file, beside, path)
         try:
             file.truncate(0)
             yield file
-            os.fsync(file.fileno())
-            beside.replace(path)
+            put_in_place(file, temporary, path)
         except OSError as error:
             hint = _HINTS.get(error.errno or 0, f"look after the disk that holds {path.parent}, and run it again")
             raise TransferError(f"{path} was not written: {error.strerror or error}", hint=hint) from None
         finally:
             # In its place it is no longer here; anywhere before that it is of no use.
             with suppress(OSError):
-                beside.unlink(missing_ok=True)
-    _sync(path.parent)
-
-
-def _hold(file: IO[bytes], beside: Path, path: Path) -> None:
-    """Keeps other processes from the file. One that has just finished made another file of the one that was opened."""
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        same = beside.exists() and beside.stat().st_ino == os.fstat(file.fileno()).st_ino
-    except BlockingIOError:
-        same = False
-    if not same:
-        raise UsageError(f"{path} is being written by another process", hint="wait for it, or name another file")
-
-
-def _sync(folder: Path) -> None:
-    # The file is in its place: some file systems cannot sync a folder, and nothing is to fail any more.
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+                temporary.unlink(missing_ok=True)

@@ -1,4 +1,5 @@
-"""Writing into the state folder: what lies there makes the next run quicker, and may vanish at any time."""
+"""Files in the state folder, which make the next run quicker and may vanish at any time: written whole, and with as
+little effort as that takes."""
 
 from __future__ import annotations
 
@@ -12,8 +13,11 @@ if TYPE_CHECKING:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Makes ``path`` hold ``content``, whole or not at all: several processes may write and read it at a time. A folder
-    that cannot be written to is no error: the work is done, only slower next time."""
+    """Makes ``path`` hold ``content``, whole or not at all: several processes may write and read it at a time.
+
+    A loss of power may empty it: readers take what they cannot read for missing. A folder that cannot be written to is
+    no error: the work is done, only slower next time.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

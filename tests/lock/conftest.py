@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import signal
-import tempfile
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +11,12 @@ from hypothesis import strategies as st
 
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
+from tests.processes import fork, public_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+__all__ = ["fork", "public_folder"]
 
 GOLDEN = Path(__file__).parent / "golden" / "full.lock"
 
@@ -199,35 +197,3 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         return Lock(draw(named(named(pins))), found, models)
 
     return whole()
-
-
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """An empty folder that every user can look into, unlike those of pytest."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.fixture
-def fork() -> Iterator[Callable[[Callable[[], object]], int]]:
-    """Starts a child process that runs a function and ends; its process id. No child outlives the test."""
-    children: list[int] = []
-
-    def start(run: Callable[[], object]) -> int:
-        child = os.fork()
-        if not child:
-            try:
-                run()
-                os._exit(0)
-            except BaseException:  # noqa: BLE001  # a child that returned would run the rest of the tests
-                traceback.print_exc()
-                os._exit(1)
-        children.append(child)
-        return child
-
-    yield start
-    for child in children:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)

@@ -19,7 +19,7 @@ from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, R
 from builder.lock.reading import read
 from builder.lock.text import dump
 from builder.lock.writing import Transaction, writing
-from builder.storage import file_lock
+from builder.storage import atomic_file, file_lock
 from tests.lock import disk
 
 if TYPE_CHECKING:
@@ -140,6 +140,32 @@ def test_text_that_is_no_text_is_refused(path: Path, full: Lock, golden: str) ->
     assert path.read_text() == golden
 
 
+def test_whoever_waits_too_long_learns_who_writes(path: Path, fork: Fork) -> None:
+    reader, ready = os.pipe()
+
+    def write_for_long() -> None:
+        with writing(path):
+            os.write(ready, b".")
+            time.sleep(30)
+
+    child = fork(write_for_long)
+    os.read(reader, 1)
+    with pytest.raises(LockBusyError) as raised, writing(path, wait_seconds=0.1):
+        pytest.fail("two writers")
+    assert raised.value.message == f"process {child} is writing images.lock, for more than 0.1 s now"
+    assert raised.value.exit_code == 4
+    assert "wait for it" in raised.value.hint
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with (
+        pytest.raises(LockError, match=r"\.images\.lock\.writer cannot be opened: No such file") as raised,
+        writing(tmp_path / "none" / "images.lock"),
+    ):
+        pytest.fail("held")
+    assert str(tmp_path / "none") in raised.value.hint
+
+
 def test_what_others_wrote_meanwhile_is_not_lost(path: Path, grown: Lock) -> None:
     with writing(path) as transaction:
         path.write_text("version: 1\n...\n")
@@ -247,7 +273,7 @@ def test_killed_at_any_moment_the_lock_is_old_or_new(path: Path, fork: Fork, ful
 
 
 def test_killed_at_each_line_the_lock_is_old_or_new(path: Path, fork: Fork, full: Lock, grown: Lock) -> None:
-    files = {module.__file__, file_lock.__file__}
+    files = {module.__file__, file_lock.__file__, atomic_file.__file__}
 
     def die_at(line: int) -> Callable[[], None]:
         left = [line]

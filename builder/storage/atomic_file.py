@@ -1,0 +1,90 @@
+"""Writing a file that other programs read: at whatever moment they look, and whenever the writer is killed, it has its
+old content or its new one.
+
+All of this outlasts a loss of power as well: the content is forced to the disk before it takes the name, and the name
+after. What may vanish at any time is written by `state_file`, which costs less.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+def write(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Makes ``path`` hold ``content``, with the permissions ``mode`` or those of any new file. Several processes may
+    write it at a time: the last one counts. Raises OSError, and the file is as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    with _new_file(temporary) as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        file.write(content)
+        put_in_place(file, temporary, path)
+
+
+def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None = None) -> None:
+    """Makes ``path`` hold ``content``, for one writer at a time: the caller holds a lock. Owner, group and permissions
+    of a file that is there stay.
+
+    A writer that is killed leaves ``.NAME.new`` beside, which the next one removes. ``check`` is called when the
+    content is on the disk, right before it takes its place; what it raises ends this. Raises OSError. The file is as it
+    was then.
+    """
+    temporary = path.with_name(f".{path.name}.new")
+    with _new_file(temporary) as file:
+        with contextlib.suppress(FileNotFoundError):
+            _give_access_of(path.stat(), file.fileno())
+        file.write(content)
+        put_in_place(file, temporary, path, check=check)
+
+
+def put_in_place(file: IO[bytes], temporary: Path, path: Path, *, check: Callable[[], None] | None = None) -> None:
+    """Gives ``file``, which was written under the name ``temporary`` in the same file system, the name ``path``."""
+    file.flush()
+    os.fsync(file.fileno())
+    if check:
+        check()
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Forces the names in ``folder`` to the disk. To be done when they have been changed: nothing may fail any more
+    then, and some file systems cannot do this."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that is gone when the block ends, but for where it got another name."""
+    try:
+        # Deleted rather than opened: what a killed writer left may belong to another user, or be a link.
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+    finally:
+        # In its place it is no longer here; anywhere before that it is litter.
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _give_access_of(status: os.stat_result, descriptor: int) -> None:
+    for owner in (status.st_uid, -1):  # only root may give a file away, but a group of one's own anybody may set
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, owner, status.st_gid)
+            break
+    with contextlib.suppress(PermissionError):  # a file system without modes
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))

@@ -1,0 +1,49 @@
+"""Putting a whole folder in its place by one rename: whoever looks, at whatever moment, sees all of it or none of it.
+
+Its files are forced to the disk first, and its name after: what is recorded of it afterwards holds whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+from builder.storage.atomic_file import sync_folder
+
+
+def put_in_place(fresh: Path, target: Path) -> None:
+    """Makes ``fresh`` the folder ``target``, which is not there yet. Raises OSError."""
+    _sync(fresh)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _rename(fresh, target)
+
+
+def replace(fresh: Path, target: Path) -> None:
+    """Makes ``fresh`` the folder ``target`` in place of the one that may be there, for one writer at a time. Whoever is
+    killed between the two renames leaves no ``target``. Raises OSError."""
+    aside = target.with_name(f".{target.name}.old")
+    shutil.rmtree(aside, ignore_errors=True)
+    _sync(fresh)
+    with contextlib.suppress(FileNotFoundError):
+        target.rename(aside)
+    _rename(fresh, target)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _rename(fresh: Path, target: Path) -> None:
+    fresh.rename(target)
+    sync_folder(target.parent)
+    sync_folder(target.parent.parent)  # which may have the parent since now
+
+
+def _sync(folder: Path) -> None:
+    """Forces all that is in ``folder`` to the disk; a link has no content of its own."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(parent, name)
+            if not path.is_symlink():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        sync_folder(Path(parent))

@@ -1,0 +1,67 @@
+"""A folder is in its place whole, or not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from builder.storage import atomic_folder
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    """A folder with a file, one further down, and a link that leads nowhere."""
+    folder = tmp_path / "fresh"
+    (folder / "below").mkdir(parents=True)
+    (folder / "a").write_text("a")
+    (folder / "below/b").write_text("b")
+    (folder / "below/link").symlink_to("none")
+    return folder
+
+
+def test_it_takes_its_place_with_the_folder_above(tmp_path: Path, fresh: Path) -> None:
+    target = tmp_path / "builds/image/7"
+    atomic_folder.put_in_place(fresh, target)
+    assert sorted(path.name for path in target.rglob("*")) == ["a", "b", "below", "link"]
+    assert not fresh.exists()
+
+
+def test_a_place_that_is_taken_stays_as_it_is(tmp_path: Path, fresh: Path) -> None:
+    (tmp_path / "target/full").mkdir(parents=True)
+    with pytest.raises(OSError):
+        atomic_folder.put_in_place(fresh, tmp_path / "target")
+    assert fresh.exists()
+    assert [path.name for path in (tmp_path / "target").iterdir()] == ["full"]
+
+
+def test_another_one_is_replaced(tmp_path: Path, fresh: Path) -> None:
+    target = tmp_path / "target"
+    for left in (target, tmp_path / ".target.old"):
+        (left / "before").mkdir(parents=True)
+    atomic_folder.replace(fresh, target)
+    assert sorted(path.name for path in target.iterdir()) == ["a", "below"]
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+def test_where_there_is_none_it_is_the_first(tmp_path: Path, fresh: Path) -> None:
+    atomic_folder.replace(fresh, tmp_path / "target")
+    assert (tmp_path / "target/below/b").read_text() == "b"
+
+
+def test_all_that_is_in_it_is_forced_to_the_disk_before_it_is_seen(
+    tmp_path: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "target"
+    synced: list[tuple[str, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((os.path.relpath(path, tmp_path), target.exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    atomic_folder.put_in_place(fresh, target)
+    before = [path for path, is_there in synced if not is_there]
+    assert sorted(before) == ["fresh", "fresh/a", "fresh/below", "fresh/below/b"]
+    assert (".", True) in synced
