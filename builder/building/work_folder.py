@@ -6,8 +6,6 @@ tag, its containers and the folder go.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
 import shutil
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
 from builder.numbered import images_lock
+from builder.storage.file_lock import folder_locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -66,7 +65,7 @@ def begin(workspace: Workspace, repository: str, files: Mapping[str, StagedFile]
     work = Work(name, workspace.project.work / name)
     fresh = workspace.project.state / f"new-{name}"
     fresh.mkdir()
-    with _held(fresh):
+    with folder_locked(fresh):
         # Held before it is seen: what nobody holds is taken for a killed build's.
         fresh.rename(work.folder)
         try:
@@ -86,21 +85,10 @@ def remove_stale(workspace: Workspace) -> None:
     """Removes what killed builds left behind. Builds that run now are left alone."""
     for folder in sorted(workspace.project.work.glob("*")):
         try:
-            with _held(folder):
+            with folder_locked(folder):
                 _discard(workspace.engine, Work(folder.name, folder))
         except (BlockingIOError, FileNotFoundError):
             continue
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """An OS lock on the folder itself, which ends with the process whatever happens to it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _write(directory: Path, files: Mapping[str, StagedFile]) -> None:

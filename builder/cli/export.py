@@ -57,12 +57,9 @@ def export(
 def _write(path: Path, text: str, *, executable: bool) -> None:
     """Puts the text in place in one step: whoever reads the file meanwhile has the old one or the new one."""
     from builder.errors import UsageError
+    from builder.storage import atomic_file
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.chmod(0o755 if executable else 0o644)
-        temporary.replace(path)
+        atomic_file.write(path, text.encode(), mode=0o755 if executable else 0o644)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UsageError(f"{path}: {error.strerror}") from None

@@ -16,6 +16,7 @@ from builder.events import Message
 from builder.lock import lost, reading, sides
 from builder.lock.model import ImageName, Lock
 from builder.numbered import images_lock, reassembly, recovery_sources
+from builder.storage import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -129,7 +130,5 @@ def _put_aside(project: Project, damaged: list[bytes]) -> str:
     if not damaged:
         return ""
     aside = project.lock.with_name("images.lock.damaged")
-    beside = aside.with_name(f".{aside.name}.new")
-    beside.write_bytes(damaged[0])
-    beside.replace(aside)
+    atomic_file.write_alone(aside, damaged[0])
     return project.relative(aside)

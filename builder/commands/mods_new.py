@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from builder import definitions
 from builder.definitions.mods import mod_reading
 from builder.errors import UsageError
+from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -35,7 +36,7 @@ def new(project: Project, asked: str) -> tuple[Path, ...]:
     for source in sorted(_SKELETON.iterdir()):
         text = source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
         (beginnings / source.name).write_text(_without_dead_end(text, beginnings), encoding="utf-8")
-    beginnings.rename(folder)
+    atomic_folder.put_in_place(beginnings, folder)
     return tuple(sorted(folder.iterdir()))
 
 

@@ -8,11 +8,11 @@ lock next can finish the change of a killed process or undo it (``builder.number
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.lock.model import ImageName
+from builder.storage import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,13 +36,7 @@ def write(project: Project, name: ImageName, engine_id: str) -> None:
     folder = project.journal
     folder.mkdir(parents=True, exist_ok=True)
     content = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})
-    stem = name.repository.replace("/", "_")
-    temporary = folder / f"{stem}.new"
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / f"{stem}.json")
+    atomic_file.write_alone(folder / f"{name.repository.replace('/', '_')}.json", content.encode())
 
 
 def is_empty(project: Project) -> bool:

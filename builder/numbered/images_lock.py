@@ -76,12 +76,13 @@ class Transaction:
     def place(self, name: ImageName, candidate: Candidate) -> None:
         """Gives an image its tag, and its build directory the place of one; it counts once images.lock says so. What is
         there already, of a number that another machine gave, stays."""
+        from builder.storage import atomic_folder
+
         directory = self._workspace.project.build_directory(name.repository, name.number)
         is_new = not directory.exists() and images.inspect(self._workspace.engine, str(name)) is None
         self.announce(name, candidate.engine_id if is_new else "")
         if not directory.exists() and any(candidate.directory.glob("*")):
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            candidate.directory.rename(directory)
+            atomic_folder.put_in_place(candidate.directory, directory)
         images.tag(self._workspace.engine, candidate.tag, str(name))
 
     def commit(self, lock: Lock) -> bool:

@@ -11,6 +11,7 @@ from builder.lock import merging, reading, text
 from builder.numbered import images_lock, plan_file
 from builder.plan.model import input_hash
 from builder.sources.git import project_history
+from builder.storage import atomic_file, atomic_folder
 
 if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock, NumberedImage
@@ -70,8 +71,7 @@ def _place(project: Project, source: Path, name: ImageName) -> None:
     beside = target.with_name(f".{target.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     shutil.copytree(source, beside)
-    shutil.rmtree(target, ignore_errors=True)
-    beside.rename(target)
+    atomic_folder.replace(beside, target)
 
 
 def _rename_record(project: Project, origin: ImageName, to: ImageName) -> None:
@@ -80,7 +80,7 @@ def _rename_record(project: Project, origin: ImageName, to: ImageName) -> None:
         return
     kept = reading.read(file)
     if kept.image(origin):
-        file.write_text(text.dump(merging.renamed(kept, origin, to.number)), encoding="utf-8")
+        atomic_file.write_alone(file, text.dump(merging.renamed(kept, origin, to.number)).encode())
 
 
 def _folder(path: Path) -> Path:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import LockError
 from builder.lock.pins import GitPin, Pins, PullPin
+from builder.storage import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,9 +42,7 @@ def keep(project: Project, definition: str, pins: Pins, diffs: Mapping[str, byte
         if path.is_file() and _sha256(path.read_bytes()) == pull.sha256:
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.write_bytes(diffs[pull.sha256])
-        temporary.replace(path)
+        atomic_file.write(path, diffs[pull.sha256])
 
 
 def _files(project: Project, definition: str, pins: Pins) -> Iterator[tuple[Path, PullPin]]:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TELL_AFTER = 0.3  # seconds
-_PAUSE = 0.05  # seconds between two looks at a lock that another process holds
-
 
 def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
     """What ``do`` returns for the mirror of ``url`` in the folder ``mirrors``, made where it is missing.
@@ -60,24 +57,10 @@ def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
 
 @contextlib.contextmanager
 def _locked(repository: GitRepository) -> Iterator[None]:
-    """Holds the mirror for this thread alone; whoever dies lets go. The lock's file is never deleted: a waiter would go
-    on waiting for the deleted one while others take the next."""
-    import fcntl
-    import os
-    import time
+    """Holds the mirror for this thread alone."""
+    from builder.storage import file_lock
 
     repository.path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(repository.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    started, told = time.monotonic(), False
-    try:
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if not told and time.monotonic() - started > _TELL_AFTER:
-                repository.notify(f"waiting for the mirror of {repository.address.url}, which is in use")
-                told = True
-            time.sleep(_PAUSE)
+    message = f"waiting for the mirror of {repository.address.url}, which is in use"
+    with file_lock.locked(repository.path.with_suffix(".lock"), on_wait=lambda: repository.notify(message)):
         yield
-    finally:
-        os.close(descriptor)

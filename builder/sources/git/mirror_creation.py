@@ -15,6 +15,7 @@ from builder.sources.git import git_environment
 from builder.sources.git.errors import MissingError
 from builder.sources.git.git_command import GitRepository, run_local
 from builder.sources.git.mirror import ALL_TAGS, fetch
+from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,7 +51,7 @@ _CONFIGURATION = """\
 def ensure(repository: GitRepository) -> None:
     """Makes the mirror where there is none, and sweeps up after a process that was killed."""
     if not repository.path.exists():
-        _init(repository).rename(repository.path)
+        atomic_folder.put_in_place(_init(repository), repository.path)
         return
     for leftover in _stale_files(repository.path):
         with contextlib.suppress(FileNotFoundError):
@@ -61,8 +62,6 @@ def rebuild(repository: GitRepository) -> None:
     """Puts a fresh mirror in the place of a damaged one. The commits that had a ref of ours come from the damaged one
     where it can still give them, and from upstream otherwise; one that neither has is lost, and said to be. Where
     upstream does not answer, the damaged one stays for the next time (SourceError)."""
-    from shutil import rmtree
-
     fresh = replace(repository, path=_init(repository))
     kept = _pinned_refs(repository.path)
     _repair(repository, kept)
@@ -76,8 +75,7 @@ def rebuild(repository: GitRepository) -> None:
             repository.notify(
                 f"{commit} is lost: {repository.address.url} no longer has it, and the mirror of it was damaged"
             )
-    rmtree(repository.path)
-    fresh.path.rename(repository.path)
+    atomic_folder.replace(fresh.path, repository.path)
 
 
 def _init(repository: GitRepository) -> Path:

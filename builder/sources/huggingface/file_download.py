@@ -6,7 +6,6 @@ SHA-256 of what Git LFS holds, and of any other file the id that git gives it, a
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from builder.errors import SourceError
+from builder.storage.atomic_file import put_in_place
+from builder.storage.file_lock import open_locked
 from builder.storage.huggingface_cache import INCOMPLETE
 
 if TYPE_CHECKING:
@@ -74,13 +75,14 @@ def download(wanted: RemoteFile, blobs: Path, link: Path, amount: CountBytes) ->
     blobs.mkdir(parents=True, exist_ok=True)
     if not blob.exists():
         partial = blob.with_name(f"{blob.name}{INCOMPLETE}")
-        with partial.open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if not blob.exists():
+        with os.fdopen(open_locked(partial), "ab") as file:
+            if blob.exists():  # by another process meanwhile
+                partial.unlink()
+            else:
                 _receive(wanted, file, amount)
                 file.flush()
                 _require_whole(wanted, partial)
-                partial.replace(blob)
+                put_in_place(file, partial, blob)
     link.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         link.symlink_to(os.path.relpath(blob, link.parent))

@@ -19,6 +19,7 @@ from builder.errors import SourceError
 from builder.sources.huggingface import file_download
 from builder.sources.huggingface.errors import hub_address, translated_errors
 from builder.storage import huggingface_cache
+from builder.storage.atomic_file import put_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -175,8 +176,10 @@ def _write_ref(folder: Path, snapshot: Snapshot) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{path.name}.{threading.get_native_id()}"
-    temporary.write_text(snapshot.commit, encoding="ascii")
-    temporary.replace(path)
+    # Not beside it: other programs take every file there for a name.
+    with temporary.open("wb") as file:
+        file.write(snapshot.commit.encode())
+        put_in_place(file, temporary, path)
 
 
 def _cached(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
