@@ -35,8 +35,8 @@ def resolve(vllm: Vllm, ref: str = "main") -> GitPin:
 
 def resolver(vllm: Vllm, ref: str = "main") -> subprocess.Popen[bytes]:
     """The same in a process of its own."""
-    program = "import sys, pathlib; from builder.sources import git; "
-    program += "print(git.resolve(pathlib.Path(sys.argv[1]), *sys.argv[2:]).commit)"
+    program = "import sys, pathlib; from builder.sources.git import ref_resolution; "
+    program += "print(ref_resolution.resolve(pathlib.Path(sys.argv[1]), *sys.argv[2:]).commit)"
     command = [sys.executable, "-c", program, str(vllm.mirrors), vllm.url, ref]
     return subprocess.Popen(command, cwd=REPOSITORY_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
