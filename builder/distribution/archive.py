@@ -1,9 +1,9 @@
-"""A numbered image as a file: an OCI archive with all that this project knows of the number beside it.
+"""A numbered image as a file: an OCI archive that also carries everything the project records of the number.
 
 The archive is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``),
-its part of images.lock, and, written last, ``archive.json`` with its sha256: what the image is, which other one it
-needs, and the sha256 of the other files in the folder. Where it needs another image, it lacks the layers of that one
-and the two files by which other programs load an archive: they would make half an image of it.
+its excerpt of images.lock, and, written last, ``archive.json`` with its sha256: the image, the image it requires, and
+the sha256 of the other files in the folder. An archive that requires another image omits that image's layers, and the
+two files by which other programs load an archive, because they would load an incomplete image.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class RequiredImage:
 
 @dataclass(frozen=True)
 class Archive:
-    """What a file holds: the number and its part of images.lock, its build directory (empty where that was lost), the
-    blobs by digest, and what of the image is left out."""
+    """The contents of an archive: the number and its excerpt of images.lock (``part``), its build directory (empty if
+    that was lost), the image that it requires, if any, and its blobs by digest."""
 
     name: ImageName
     part: Lock
@@ -62,17 +62,17 @@ class Archive:
 
     @property
     def layers(self) -> tuple[Descriptor, ...]:
-        """The layers that are in it."""
+        """The layers that the archive contains."""
         return tuple(layer for layer in self.image.layers if layer.digest in self.blobs)
 
 
 def lock_excerpt(lock: Lock, name: ImageName) -> Lock:
-    """What an archive says of a number: its record, and the models that it serves. ``next`` is that of the whole, since
-    the numbers below it are given."""
-    held = lock.images[name.repository]
-    image = replace(held.numbers[name.number], pruned=None)
+    """The excerpt of images.lock for a number: its record, and the models paired with it. ``next`` stays that of the
+    repository, since all smaller numbers are taken."""
+    repository = lock.images[name.repository]
+    image = replace(repository.numbers[name.number], pruned=None)
     models = {model: Model(lock.models[model].pairing) for model in lock.models_on(name)}
-    return Lock(images={name.repository: Repository(held.next, numbers={name.number: image})}, models=models)
+    return Lock(images={name.repository: Repository(repository.next, numbers={name.number: image})}, models=models)
 
 
 def write_metadata(
@@ -100,23 +100,23 @@ def write_metadata(
 
 
 def seal(content: bytes) -> bytes:
-    """The sha256 of archive.json, as `sha256sum` writes it: the last file of an archive."""
+    """The content of an archive's last file: the sha256 of archive.json, in the format of `sha256sum`."""
     return f"{sha256(content).hexdigest()}  {ABOUT.removeprefix(FOLDER)}\n".encode()
 
 
 def damaged(path: Path, why: str) -> TransferError:
-    """The file is not what was written."""
+    """The error for a file that differs from what was written."""
     return TransferError(f"{path} is damaged: {why}", hint="copy the file again, or export the image again")
 
 
 def unreadable(path: Path, error: OSError) -> TransferError:
-    """The disk does not give the file."""
-    return TransferError(f"{path} cannot be read: {error.strerror}", hint="look after the disk that it is on")
+    """The error for a file that the disk fails to read."""
+    return TransferError(f"{path} cannot be read: {error.strerror}", hint="check the disk that it is on")
 
 
 def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
-    """The size in bytes of an archive that makes the engine call the image ``tag``, and its content. Every blob is
-    compared with its digest while it is read: TransferError in the middle of it where one is another."""
+    """The size in bytes and the content of an archive that the engine loads as ``tag``. Every blob is compared with its
+    digest as it is read; the iterator raises TransferError where they differ."""
     small = {oci_layout.LAYOUT: oci_layout.LAYOUT_CONTENT, **oci_layout.tagged(archive.top, archive.image, tag)}
     sizes = {name: len(content) for name, content in small.items()}
     sizes |= {oci_layout.blob_name(digest): member.size for digest, member in archive.blobs.items()}
@@ -125,20 +125,20 @@ def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tupl
     def content() -> Iterator[bytes]:
         for digest, member in archive.blobs.items():
             yield tar_stream.head(oci_layout.blob_name(digest), member.size)
-            found = sha256()
+            digest_of_content = sha256()
             try:
                 for piece in tar_stream.pieces(file, member):
-                    found.update(piece)
+                    digest_of_content.update(piece)
                     yield piece
             except ValueError as error:
                 raise damaged(path, str(error)) from None
             except OSError as error:
                 raise unreadable(path, error) from None
-            if f"sha256:{found.hexdigest()}" != digest:
-                raise damaged(path, f"the content of {digest} is another")
+            if f"sha256:{digest_of_content.hexdigest()}" != digest:
+                raise damaged(path, f"the content of {digest} does not match")
             yield tar_stream.padding(member.size)
-        for name, one in small.items():
-            yield tar_stream.head(name, len(one)) + one + tar_stream.padding(len(one))
+        for name, file_content in small.items():
+            yield tar_stream.head(name, len(file_content)) + file_content + tar_stream.padding(len(file_content))
         yield tar_stream.END
 
     return sum(parts) + len(tar_stream.END), content()

@@ -1,4 +1,4 @@
-"""Reading an archive of `builder export-image`, which may have been damaged on its way, or made by anybody."""
+"""Reading an archive of `builder export-image`, which may be damaged, or crafted by anyone."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ if TYPE_CHECKING:
     from builder.storage.tar_stream import Member
 
 _OUTSIDE = (oci_layout.LAYOUT, oci_layout.INDEX, oci_layout.DOCKER_INDEX)
-# Text that people review; a frozen pull request is the largest of it.
+# Text that users review; a vendored pull request is the largest of it.
 _LARGEST = 256 << 20
 _LARGEST_MANIFEST = 16 << 20
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
-    """What is in the file, and the file itself, from which its blobs are still to be read.
+    """Opens an archive: its contents, and the file to read the blobs from.
 
-    Raises UsageError where there is no such file, TransferError where it is not an archive of this
-    program, or not whole.
+    Raises UsageError where there is no such file, TransferError where it is not a complete archive of this program.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no file", hint="an archive is read by its places: copy it into a file")
+        raise UsageError(f"{path} is no file", hint="an archive is not read in order: copy it into a file")
     try:
         file = path.open("rb")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     with file:
         try:
-            found = _read(path, file)
+            archive_contents = _read(path, file)
         except OSError as error:
             raise archive.unreadable(path, error) from None
-        yield found, file
+        yield archive_contents, file
 
 
 def _read(path: Path, file: IO[bytes]) -> Archive:
@@ -54,12 +53,12 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
         members = tar_stream.members(file)
         if archive.SEAL not in members or archive.ABOUT not in members:
             raise _foreign(path, members)
-        return _understood(file, members)
+        return _parse(file, members)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LockError) as error:
-        raise archive.damaged(path, _said(error)) from None
+        raise archive.damaged(path, _reason(error)) from None
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, LockError):
         return error.message
     plain = isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
@@ -75,7 +74,7 @@ def _foreign(path: Path, members: Mapping[str, Member]) -> TransferError:
     )
 
 
-def _understood(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
+def _parse(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
     about = _about(file, members)
     blobs: dict[str, Member] = {}
     for path, member in members.items():
@@ -88,8 +87,8 @@ def _understood(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
     name: ImageName = _name(about["image"])
     if [*part.images] != [name.repository] or [*part.images[name.repository].numbers] != [name.number]:
         raise ValueError(f"its {archive.LOCK} is not about {name}")
-    said = about["needs"]
-    needs = RequiredImage(_name(said["image"]), str(said["fingerprint"])) if said else None
+    required = about["needs"]
+    needs = RequiredImage(_name(required["image"]), str(required["fingerprint"])) if required else None
     if needs and (needs.image.repository != name.repository or needs.image == name):
         raise ValueError(f"it needs {needs.image}, which is no other number of {name.repository}")
     top = oci_layout.descriptor(about["manifest"])
@@ -99,7 +98,7 @@ def _understood(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
             raise ValueError(f"it lacks {digest}")
         content = _content(file, blobs[digest], _LARGEST_MANIFEST)
         if f"sha256:{sha256(content).hexdigest()}" != digest:
-            raise ValueError(f"the content of {digest} is another")
+            raise ValueError(f"the content of {digest} does not match")
         return content
 
     image = oci_layout.image_of(top, get)
@@ -111,7 +110,7 @@ def _understood(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
 def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
     content = _content(file, members[archive.ABOUT], _LARGEST)
     if _content(file, members[archive.SEAL], _LARGEST) != archive.seal(content):
-        raise ValueError(f"the content of {archive.ABOUT} is another")
+        raise ValueError(f"the content of {archive.ABOUT} does not match its checksum")
     about: dict[str, Any] = json.loads(content)
     if about["version"] != archive.VERSION:
         raise ValueError(
@@ -126,24 +125,24 @@ def _content(file: IO[bytes], member: Member, largest: int) -> bytes:
     return b"".join(tar_stream.pieces(file, member))
 
 
-def _name(said: Any) -> ImageName:
-    repository, _, number = said.rpartition(":")
+def _name(text: Any) -> ImageName:
+    repository, _, number = text.rpartition(":")
     if not repository or tar_stream.is_unsafe(repository) or not number.isdecimal() or not 0 < int(number) < 10**18:
-        raise ValueError("the number in it is none")
+        raise ValueError("it does not name a numbered image")
     return ImageName(repository, int(number))
 
 
-def _files(file: IO[bytes], members: Mapping[str, Member], wanted: Mapping[str, str]) -> dict[str, StagedFile]:
-    """The files of the folder ``builder/``, as their checksums say."""
-    found = {}
-    for name, digest in wanted.items():
+def _files(file: IO[bytes], members: Mapping[str, Member], checksums: Mapping[str, str]) -> dict[str, StagedFile]:
+    """The files of the folder ``builder/``, verified against ``checksums``."""
+    files = {}
+    for name, digest in checksums.items():
         if name != archive.LOCK and not name.startswith(archive.BUILD):
             raise ValueError(f"`{tar_stream.printable(name)}` does not belong there")
         content = _content(file, members[name], _LARGEST)
         if sha256(content).hexdigest() != digest:
-            raise ValueError(f"the content of {tar_stream.printable(name)} is another")
-        found[name] = StagedFile(content, members[name].executable)
-    return found
+            raise ValueError(f"the content of {tar_stream.printable(name)} does not match its checksum")
+        files[name] = StagedFile(content, members[name].executable)
+    return files
 
 
 def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int], may_lack: set[str]) -> None:
@@ -153,4 +152,4 @@ def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int], may_la
         if digest not in blobs and digest not in may_lack:
             raise ValueError(f"it lacks {digest}")
         if digest in blobs and blobs[digest].size != size:
-            raise ValueError(f"{digest} is not of the size that was said")
+            raise ValueError(f"{digest} does not have the size in the manifest")

@@ -1,4 +1,4 @@
-"""The nodes of builder.yaml, worked on side by side."""
+"""The nodes of builder.yaml, and work on all of them in parallel."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ T = TypeVar("T")
 
 
 def engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint]:
-    """The engines of the nodes called so, of all nodes where none is named.
+    """The engines of the nodes with these names, or of all nodes if none is named.
 
     Raises UsageError for a node that builder.yaml does not have, EngineError for a docker context that does not exist.
     """
     config = configuration.load(project)
-    wanted = [config.node(name) for name in dict.fromkeys(names)] if names else config.nodes
-    return {node.name: endpoints.of_node(environ, node.name, node.engine) for node in wanted}
+    nodes = [config.node(name) for name in dict.fromkeys(names)] if names else config.nodes
+    return {node.name: endpoints.of_node(environ, node.name, node.engine) for node in nodes}
 
 
 def in_parallel(machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]) -> dict[str, T]:
-    """What ``work`` returns for each node, all at once. What it raises ends this at once: let it return errors.
+    """Runs ``work`` for all nodes in parallel and returns its results by node. The first exception is raised at once,
+    so errors of a single node should be returned.
 
-    The threads are daemons: after ^C nobody waits for a node that hangs, and its connection ends with the process.
+    The threads are daemons: after ^C nothing waits for a node that hangs, and its connection ends with the process.
     """
     results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
 
-    def one(node: str, engine: Endpoint) -> None:
+    def run(node: str, engine: Endpoint) -> None:
         try:
             results.put((node, work(node, engine)))
         except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
             results.put((node, error))
 
     for node, engine in machines.items():
-        threading.Thread(target=one, args=(node, engine), daemon=True).start()
-    found: dict[str, T] = {}
+        threading.Thread(target=run, args=(node, engine), daemon=True).start()
+    collected: dict[str, T] = {}
     for _ in machines:
         node, result = results.get()
         if isinstance(result, BaseException):
             raise result
-        found[node] = result
-    return {node: found[node] for node in machines}
+        collected[node] = result
+    return {node: collected[node] for node in machines}

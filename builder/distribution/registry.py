@@ -1,5 +1,5 @@
-"""Numbered images in the registry of builder.yaml: where one is called what, whether it is there, getting it there and
-back. The tag of a number is given once, and never to other content."""
+"""Numbered images in the registry of builder.yaml: their names and states there, pushing and pulling them. The tag of a
+number is set once, and never moved to other content."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from builder.engine import images
-from builder.engine.registry import credentials, transfer
-from builder.engine.registry import manifests as engine_registry
+from builder.engine.registry import credentials, manifests, transfer
 from builder.errors import BuilderError, ImageStateError, TransferError
 
 if TYPE_CHECKING:
@@ -21,144 +20,145 @@ if TYPE_CHECKING:
 
 RegistryState = Literal["present", "missing", "moved"]
 
-# What moves to a registry takes minutes, and has this tag when it is there; a number's own is then given at once.
+# Pushing layers takes minutes. They are pushed under this tag; setting the number's own tag is then instant.
 _ARRIVING = "arriving"
 
 
 @dataclass(frozen=True)
 class Registry:
-    """A registry: ``address`` is HOST[:PORT][/PATH]; a ``private`` one was started for a copy and has no logins."""
+    """A registry at ``address`` (HOST[:PORT][/PATH]); a ``private`` one was started for a copy and needs no login."""
 
     address: str
     private: bool = False
 
     def repository(self, name: ImageName) -> str:
-        """What the image's repository is called there."""
+        """The full name of the image's repository."""
         return f"{self.address}/{name.repository}"
 
     def login(self, name: ImageName) -> Mapping[str, str]:
-        """The person's login for it, as a header for the engine."""
+        """The user's login for it, as a header for the engine."""
         return {} if self.private else credentials.headers(self.repository(name))
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """``digest`` is that of the manifest in the registry; ``already`` where it was there and nothing moved."""
+    """The result of a push: the ``digest`` of the manifest in the registry; ``already`` if nothing had to be pushed."""
 
     digest: str
     already: bool
 
 
-def state(endpoint: Endpoint, place: Registry, name: ImageName, recorded: NumberedImage) -> RegistryState:
-    """How a number stands in the registry: ``moved`` where its tag has other content than images.lock records.
+def state(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> RegistryState:
+    """The state of a number in the registry: ``moved`` if its tag has other content than images.lock records.
 
-    The manifest is asked for by its digest; only where that is another one than recorded, the configuration is read
-    too, since layers that are packed differently give another digest for the same content. Raises TransferError where
-    the registry does not answer.
+    The digest of the manifest usually tells. Only where it differs from the recorded one is the configuration read,
+    too, because the same content has another digest if its layers are compressed differently. Raises TransferError
+    where the registry does not answer.
     """
-    reference = f"{place.repository(name)}:{name.number}"
-    found = engine_registry.digest(endpoint, reference)
-    if found is None:
+    reference = f"{registry.repository(name)}:{name.number}"
+    digest = manifests.digest(endpoint, reference)
+    if digest is None:
         return "missing"
-    if found == recorded.digest:
+    if digest == recorded.digest:
         return "present"
-    content = engine_registry.fingerprint(endpoint, reference, recorded.platform)
+    content = manifests.fingerprint(endpoint, reference, recorded.platform)
     return "present" if content == recorded.fingerprint else "moved"
 
 
 def push(
-    endpoint: Endpoint, place: Registry, name: ImageName, recorded: NumberedImage, on_progress: OnLayerProgress
+    endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage, on_progress: OnLayerProgress
 ) -> Pushed:
-    """Brings a number into the registry, where it is not there yet.
+    """Pushes a number to the registry unless it is there already.
 
     Raises ImageStateError where the engine lacks the image or has other content under its tag, TransferError where the
-    registry has other content under it, or did not take it.
+    registry has other content under it, or refused it.
     """
-    if digest := existing_digest(endpoint, place, name, recorded):
+    if digest := existing_digest(endpoint, registry, name, recorded):
         return Pushed(digest, already=True)
     require_present(endpoint, name, recorded)
-    return Pushed(upload(endpoint, place, name, recorded, str(name), on_progress), already=False)
+    return Pushed(upload(endpoint, registry, name, recorded, str(name), on_progress), already=False)
 
 
-def existing_digest(endpoint: Endpoint, place: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
-    """The digest under which the registry has a number; None where it does not have it. Raises TransferError where its
-    tag holds other content."""
-    reference = f"{place.repository(name)}:{name.number}"
-    found = state(endpoint, place, name, recorded)
-    if found == "moved":
+def existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
+    """The digest of a number in the registry, or None where it is missing. Raises TransferError where its tag has other
+    content."""
+    reference = f"{registry.repository(name)}:{name.number}"
+    registry_state = state(endpoint, registry, name, recorded)
+    if registry_state == "moved":
         raise TransferError(
             f"{reference} holds other content than images.lock records for {name}: not overwritten",
             hint="another project pushed that number? Give this one a path of its own in `registry:` of builder.yaml",
         )
-    return engine_registry.digest(endpoint, reference) if found == "present" else None
+    return manifests.digest(endpoint, reference) if registry_state == "present" else None
 
 
 def upload(
     endpoint: Endpoint,
-    place: Registry,
+    registry: Registry,
     name: ImageName,
     recorded: NumberedImage,
     source: str,
     on_progress: OnLayerProgress,
 ) -> str:
-    """Pushes the engine's image ``source``, which has the content of a number, and gives it the number's tag; returns
-    its digest there.
+    """Pushes the engine's image ``source``, which has the content of a number, under the number's tag; returns its
+    digest in the registry.
 
-    A registry knows no "put this tag where there is none". So all layers move first, under another tag; the number's is
-    looked at again right before it is set, and right after. Raises TransferError where somebody else was faster.
+    Registries cannot create a tag only if it does not exist. So the layers are pushed first, under another tag, and the
+    number's tag is read right before it is set, and again right after. Raises TransferError where it was set from
+    elsewhere meanwhile.
     """
-    _push_layers(endpoint, place, name, source, on_progress)
-    existing_digest(endpoint, place, name, recorded)
-    reference = f"{place.repository(name)}:{name.number}"
-    digest = push_under_name(endpoint, place, name, source, reference, on_progress)
-    there = engine_registry.digest(endpoint, reference)
-    if there is None:
+    _push_layers(endpoint, registry, name, source, on_progress)
+    existing_digest(endpoint, registry, name, recorded)
+    reference = f"{registry.repository(name)}:{name.number}"
+    digest = push_under_name(endpoint, registry, name, source, reference, on_progress)
+    actual = manifests.digest(endpoint, reference)
+    if actual is None:
         raise TransferError(f"{reference} was pushed, and the registry does not have it")
-    if there != digest:
+    if actual != digest:
         raise TransferError(
-            f"somebody else pushed {reference} at the same moment: it stands for {there} now, and not for {digest}",
+            f"{reference} was pushed from elsewhere at the same time: it is {actual} now, not {digest}",
             hint=f"`builder push {name}` again says whether that is the same content",
         )
     return digest
 
 
 def _push_layers(
-    endpoint: Endpoint, place: Registry, name: ImageName, source: str, on_progress: OnLayerProgress
+    endpoint: Endpoint, registry: Registry, name: ImageName, source: str, on_progress: OnLayerProgress
 ) -> None:
     try:
-        push_under_name(endpoint, place, name, source, f"{place.repository(name)}:{_ARRIVING}", on_progress)
+        push_under_name(endpoint, registry, name, source, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
     except TransferError as error:
-        # A registry that lets no tag be moved refuses the second image under this one, and guards the numbers itself.
+        # A registry with immutable tags refuses the second image under this tag, and protects the numbers itself.
         if "immutable" not in error.message.lower():
             raise
 
 
 def set_latest(
-    endpoint: Endpoint, place: Registry, name: ImageName, source: str, digest: str, on_progress: OnLayerProgress
+    endpoint: Endpoint, registry: Registry, name: ImageName, source: str, digest: str, on_progress: OnLayerProgress
 ) -> bool:
-    """Makes the registry's ``latest`` mean a number that is there as ``digest``, by pushing the engine's image
-    ``source`` of the same content; False where it does, or where this engine has no such image."""
-    reference = f"{place.repository(name)}:latest"
-    before = engine_registry.digest(endpoint, reference)
+    """Points the registry's ``latest`` at a number that it has as ``digest``, by pushing the engine's image ``source``
+    with the same content; False if it did so already, or if this engine has no such image."""
+    reference = f"{registry.repository(name)}:latest"
+    before = manifests.digest(endpoint, reference)
     if before == digest or images.inspect(endpoint, source) is None:
         return False
-    return push_under_name(endpoint, place, name, source, reference, on_progress) != before
+    return push_under_name(endpoint, registry, name, source, reference, on_progress) != before
 
 
 def pull(
     endpoint: Endpoint,
-    place: Registry,
+    registry: Registry,
     name: ImageName,
     recorded: NumberedImage,
     version: str,
     on_progress: OnLayerProgress,
 ) -> PulledLayers:
-    """Gets a number into an engine from the registry, where it is called ``version`` (a digest, or the number); returns
-    what the engine lacked. The number's tag is set last, when the content is what images.lock records.
+    """Pulls a number from the registry into an engine by its ``version`` (a digest, or the number); returns the layers
+    that the engine lacked. The number's tag is set last, once the content is known to be what images.lock records.
 
-    Raises TransferError where it did not come, ImageStateError where something else came.
+    Raises TransferError where the pull failed, ImageStateError where it brought other content.
     """
-    with _pulled(endpoint, place.repository(name), version, place.login(name), on_progress) as (pulled, moved):
+    with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
             raise ImageStateError(
@@ -166,13 +166,13 @@ def pull(
                 hint="`builder rebuild` makes a number again from its build directory",
             )
         images.tag(endpoint, pulled, str(name))
-    return moved
+    return layers
 
 
 def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:
-    """Gets what a builder pushed to ``repository`` (``HOST/NAME``) by its digest into an engine, as ``tag``.
+    """Pulls an image that a builder pushed to ``repository`` (``HOST/NAME``) into an engine, and tags it ``tag``.
 
-    Raises TransferError where it did not come.
+    Raises TransferError where the pull failed.
     """
     with _pulled(endpoint, repository, digest, credentials.headers(repository), on_progress) as (pulled, _):
         images.tag(endpoint, pulled, tag)
@@ -182,19 +182,19 @@ def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, o
 def _pulled(
     endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_progress: OnLayerProgress
 ) -> Iterator[tuple[str, PulledLayers]]:
-    """What the engine calls it while the block runs, and what it lacked."""
-    moved = transfer.pull(endpoint, repository, version, login, on_progress)
+    """Pulls an image; its name in the engine while the block runs, and the layers that were missing."""
+    layers = transfer.pull(endpoint, repository, version, login, on_progress)
     pulled = f"{repository}{'@' if version.startswith('sha256:') else ':'}{version}"
     try:
-        yield pulled, moved
+        yield pulled, layers
     finally:
-        # Only a second name by now, or something that nobody wants.
+        # By now this is only a second name, or an image that is not wanted.
         with suppress(BuilderError):
             images.remove(endpoint, pulled)
 
 
 def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
-    """Raises ImageStateError where the engine does not have what images.lock records under this number."""
+    """Raises ImageStateError where the engine lacks the image that images.lock records for this number."""
     details = images.inspect(endpoint, str(name))
     if details is None:
         raise ImageStateError(
@@ -208,12 +208,12 @@ def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage
 
 
 def push_under_name(
-    endpoint: Endpoint, place: Registry, name: ImageName, source: str, reference: str, on_progress: OnLayerProgress
+    endpoint: Endpoint, registry: Registry, name: ImageName, source: str, reference: str, on_progress: OnLayerProgress
 ) -> str:
-    """Pushes under a name that the image has for so long only: `docker image ls` is not to show every image twice."""
+    """Pushes an image under ``reference``, a name that it has only meanwhile, lest `docker image ls` list it twice."""
     images.tag(endpoint, source, reference)
     try:
-        return transfer.push(endpoint, reference, place.login(name), on_progress)
+        return transfer.push(endpoint, reference, registry.login(name), on_progress)
     finally:
         with suppress(BuilderError):
             images.remove_extra_tag(endpoint, reference)

@@ -1,4 +1,4 @@
-"""Building elsewhere than in the engine: which buildx instance, and the build cache that machines share."""
+"""Builds outside the engine: the buildx instance that runs them, and the build cache that machines share."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _CACHE_TAG = "buildcache"
 
 
 def with_instance(workspace: Workspace, name: str | None) -> Endpoint:
-    """The engine with the buildx instance that builds for it: ``name``, or that of builder.yaml, or its own."""
-    found = name or configuration.load(workspace.project).builder
-    return replace(workspace.engine, instance=found) if found else workspace.engine
+    """The engine with the buildx instance that builds for it: ``name``, that of builder.yaml, or its own."""
+    instance = name or configuration.load(workspace.project).builder
+    return replace(workspace.engine, instance=instance) if instance else workspace.engine
 
 
 def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:
-    """Raises UsageError where another BuildKit is to build on a base image that only this engine has."""
+    """Raises UsageError where a BuildKit outside this engine needs a base image that only this engine has."""
     if not endpoint.builds_elsewhere:
         return
     for plan in plans:
@@ -39,12 +39,12 @@ def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:
 
 
 def cache_options(project: Project, definition: str) -> dict[str, str]:
-    """Where the build cache of a definition's images comes from and goes to; empty unless builder.yaml asks for it.
+    """The options that import and export the build cache of a definition; empty unless builder.yaml enables it.
 
-    A registry that does not answer is no reason for a build to fail.
+    A build does not fail because the registry does not answer.
     """
     config = configuration.load(project)
     if not config.cache:
         return {}
-    place = f"type=registry,ref={config.required_registry()}/{definition}:{_CACHE_TAG}"
-    return {"from": place, "to": f"{place},mode=max,ignore-error=true"}
+    cache = f"type=registry,ref={config.required_registry()}/{definition}:{_CACHE_TAG}"
+    return {"from": cache, "to": f"{cache},mode=max,ignore-error=true"}

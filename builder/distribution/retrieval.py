@@ -1,4 +1,4 @@
-"""Getting a numbered image back from the registry into this engine."""
+"""Retrieval of a numbered image from the registry into this engine."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 
 def is_present(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
-    """Whether the engine has what images.lock records under this number."""
+    """True if the engine has the image that images.lock records for this number."""
     details = images.inspect(endpoint, str(name))
     recorded = lock.image(name)
     return details is not None and recorded is not None and images.fingerprint(details) == recorded.fingerprint
 
 
 def pull(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> PulledLayers:
-    """Gets it by its digest, or by its number where it was pushed by somebody whose images.lock this is not; returns
-    what this engine lacked. It is no longer pruned then, and ``latest`` follows where it is the current number.
+    """Pulls a number by its digest, or by its tag where it was pushed with another images.lock; returns the layers that
+    this engine lacked. The number is no longer pruned then, and ``latest`` follows if it is the current one.
 
-    Raises TransferError where it did not come, ImageStateError where something else came.
+    Raises TransferError where the pull failed, ImageStateError where it brought other content.
     """
-    held = lock.images[name.repository]
-    recorded = held.numbers[name.number]
+    repository = lock.images[name.repository]
+    recorded = repository.numbers[name.number]
     version = recorded.digest or str(name.number)
-    place = registry.Registry(address)
-    workspace.report(Message(f"{name}: pulling from {place.repository(name)}"))
-    moved = registry.pull(workspace.engine, place, name, recorded, version, workspace.report)
+    source = registry.Registry(address)
+    workspace.report(Message(f"{name}: pulling from {source.repository(name)}"))
+    layers = registry.pull(workspace.engine, source, name, recorded, version, workspace.report)
     if recorded.pruned:
         images_lock.restore(workspace, name, str(name))
-    if held.current == name.number:
+    if repository.current == name.number:
         images_lock.point_latest(workspace.engine, name.repository, name.number)
-    return moved
+    return layers

@@ -75,27 +75,27 @@ def image(attested: bool = False) -> Written:
 
 
 def write(path: Path, needs: RequiredImage | None = None, attested: bool = False) -> Written:
-    """An archive; of one that needs another image the first two layers are left out."""
+    """Writes an archive; one that requires another image omits its first two layers."""
     written = image(attested)
     left_out = {digest(layer) for layer in LAYERS[:2]} if needs else set()
     with path.open("w+b") as file:
         writer = tar_stream.Writer(file)
-        for one, content in written.blobs.items():
-            if one not in left_out:
-                writer.add(oci_layout.blob_name(one), content)
+        for blob, content in written.blobs.items():
+            if blob not in left_out:
+                writer.add(oci_layout.blob_name(blob), content)
         archive.write_metadata(writer, NAME, archive.lock_excerpt(LOCK, NAME), BUILD, needs, written.top)
         writer.finish()
     return written
 
 
 def read(path: Path) -> tuple[Archive, dict[str, bytes]]:
-    """What is in it, and the files of what an engine would get."""
-    with archive_reading.opened(path) as (found, file):
-        size, pieces = archive.load_stream(found, file, path, "builder-work:x")
+    """Its contents, and the files that an engine would get."""
+    with archive_reading.opened(path) as (contents, file):
+        size, pieces = archive.load_stream(contents, file, path, "builder-work:x")
         content = b"".join(pieces)
     assert len(content) == size
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-        return found, {info.name: b"".join(tar.extractfile(info) or ()) for info in tar}
+        return contents, {info.name: b"".join(tar.extractfile(info) or ()) for info in tar}
 
 
 def rewritten(path: Path, change: Change) -> None:
@@ -118,14 +118,14 @@ def rewritten(path: Path, change: Change) -> None:
 def test_what_is_written_is_read(tmp_path: Path, needs: RequiredImage | None, attested: bool) -> None:
     path = tmp_path / "a.tar"
     written = write(path, needs, attested)
-    found, loaded = read(path)
-    assert (found.name, found.needs, found.top) == (NAME, needs, written.top)
-    assert found.build == BUILD
-    assert found.fingerprint == LOCK.images["small"].numbers[2].fingerprint
-    assert [layer.digest for layer in found.layers] == [digest(layer) for layer in LAYERS[2 if needs else 0 :]]
+    contents, loaded = read(path)
+    assert (contents.name, contents.needs, contents.top) == (NAME, needs, written.top)
+    assert contents.build == BUILD
+    assert contents.fingerprint == LOCK.images["small"].numbers[2].fingerprint
+    assert [layer.digest for layer in contents.layers] == [digest(layer) for layer in LAYERS[2 if needs else 0 :]]
     # The models that it serves come along, the ones before and the other numbers do not.
-    assert found.part.images["small"] == Repository(4, numbers={2: LOCK.images["small"].numbers[2]})
-    assert found.part.models == {"Org/M": Model(Pairing(NAME, "recipes/m.yaml"))}
+    assert contents.part.images["small"] == Repository(4, numbers={2: LOCK.images["small"].numbers[2]})
+    assert contents.part.models == {"Org/M": Model(Pairing(NAME, "recipes/m.yaml"))}
     # The engine gets the image alone, under the name that it is to have meanwhile.
     blobs = {name: content for name, content in loaded.items() if oci_layout.digest_of(name)}
     assert set(loaded) - set(blobs) == {"oci-layout", "index.json", "manifest.json"}
@@ -150,20 +150,20 @@ def test_a_cut_or_a_flipped_bit_is_found_wherever_it_is(tmp_path: Path) -> None:
     for damaged in damages:
         path.write_bytes(damaged)
         try:
-            found = read(path)
+            contents = read(path)
         except TransferError as error:
             assert str(path) in error.message
             refused += 1
         else:
             # Only where nothing is kept: between two files.
-            assert replace(found[0], blobs={}) == replace(expected[0], blobs={})
-            assert found[1] == expected[1]
+            assert replace(contents[0], blobs={}) == replace(expected[0], blobs={})
+            assert contents[1] == expected[1]
     assert refused > len(damages) // 2
 
 
-def _about(**said: Any) -> Change:
+def _about(**values: Any) -> Change:
     def change(files: dict[str, bytes]) -> None:
-        files[archive.ABOUT] = json.dumps({**json.loads(files[archive.ABOUT]), **said}).encode()
+        files[archive.ABOUT] = json.dumps({**json.loads(files[archive.ABOUT]), **values}).encode()
 
     return change
 
@@ -180,7 +180,7 @@ def _add(name: str, content: bytes = b"more") -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (_add("notes.txt"), "does not belong there"),
         (_add("builder/build/more"), "does not belong there"),
@@ -191,13 +191,13 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_drop("builder/images.lock"), "is not what this program writes"),
         (_drop("builder/archive.json"), "it is cut off"),
         (_add("builder/archive.json", b"[" * 100_000), "is not what this program writes"),
-        (_add(oci_layout.blob_name(digest(LAYERS[2])), bytes(2999)), "not of the size"),
-        (_add(oci_layout.blob_name(digest(LAYERS[2])), bytes(3000)), "is another"),
-        (_add("builder/build/Dockerfile", b"FROM other\n"), "is another"),
+        (_add(oci_layout.blob_name(digest(LAYERS[2])), bytes(2999)), "does not have the size in the manifest"),
+        (_add(oci_layout.blob_name(digest(LAYERS[2])), bytes(3000)), "does not match"),
+        (_add("builder/build/Dockerfile", b"FROM other\n"), "does not match"),
         (_about(version=2), "is of version 2"),
         (_about(image="small:3"), "is not about small:3"),
-        (_about(image="../small:2"), "the number in it is none"),
-        (_about(image="small:0"), "the number in it is none"),
+        (_about(image="../small:2"), "it does not name a numbered image"),
+        (_about(image="small:0"), "it does not name a numbered image"),
         (_about(needs={"image": "small:2", "fingerprint": "x"}), "no other number"),
         (_about(needs={"image": "large:1", "fingerprint": "x"}), "no other number"),
         (_about(manifest={"mediaType": _TYPE, "digest": "sha256:../../x", "size": 1}), "not named by its digest"),
@@ -208,11 +208,11 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_add("builder/archive.json", b"{"), "is not what this program writes"),
     ],
 )
-def test_what_this_program_does_not_write_is_refused(tmp_path: Path, change: Change, said: str) -> None:
+def test_what_this_program_does_not_write_is_refused(tmp_path: Path, change: Change, message: str) -> None:
     path = tmp_path / "a.tar"
     write(path)
     rewritten(path, change)
-    with pytest.raises(TransferError, match=said):
+    with pytest.raises(TransferError, match=message):
         read(path)
 
 
@@ -234,8 +234,8 @@ def test_layers_may_be_lacking_only_where_it_says_so(tmp_path: Path) -> None:
 
 
 def test_several_platforms_are_refused(tmp_path: Path) -> None:
-    one = image().top
-    index = json.dumps({"manifests": [one.json, one.json]}).encode()
+    blob = image().top
+    index = json.dumps({"manifests": [blob.json, blob.json]}).encode()
     with pytest.raises(ValueError, match="several platforms"):
         oci_layout.image_of(
             described(index, "application/vnd.oci.image.index.v1+json"),
