@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from builder.building import step_times
 from builder.distribution import remote_builder
 from builder.engine.buildkit import bake as engine_bake
 from builder.errors import BuildFailedError, SourceError, TreeGoneError
@@ -47,6 +48,7 @@ def bake(
 
     A source tree that its repository no longer gives comes from the mirror. Raises BuildFailedError where a step fails.
     """
+    workspace.report(step_times.load(workspace.project))
     settings = environment.read(workspace.environment)
     first = jobs[0].work
     log = _log_file(workspace.project, first)

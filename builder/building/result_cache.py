@@ -1,4 +1,4 @@
-"""What a build with nothing to do said, remembered: the same question about the same files needs no thought.
+"""The results of builds that had nothing to do, by what was typed and the state of all files.
 
 As git does with its index, files are known by their time of change, size and inode: whoever writes to a file, or puts
 another in its place, changes the first, and cannot set it. What the engine has is asked each time. The memory lies in
@@ -12,17 +12,19 @@ import json
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.building.request import AlreadyBuilt, ModelOutcome
 from builder.numbered import contents
 from builder.storage import state_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from builder.building.prepare import Prepared
+    from builder.building.planning import PlannedImage
+    from builder.building.request import BuildRequest
     from builder.project import Project
     from builder.workspace import Workspace
 
@@ -37,79 +39,87 @@ _PROGRAM = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True)
-class Question:
-    """A build that was asked for, of files as they are: ``path`` is where its answer is kept, ``files`` a digest of
-    their states. It is ``settled`` where no later change of theirs can look like this."""
+class CacheKey:
+    """A request about files as they are: ``path`` is where its results are stored, ``files`` a digest of the files'
+    states. It is ``settled`` where no later change of theirs can look like this."""
 
     path: Path
     files: str
     settled: bool
 
 
-def ask(workspace: Workspace, words: Sequence[object]) -> Question | None:
-    """The question that ``words`` (what was typed, of types that print what they hold) ask of the project as it is now.
+def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
+    """The key of ``request`` in the project as it is now.
 
-    None where it has too many files, or one that cannot be looked at, and where somebody builds or was killed building.
+    None for a request that has to be thought through (it updates, forces or pushes), where the project has too many
+    files or one that cannot be looked at, and where a build runs or was killed.
     """
-    if workspace.project.unfinished:
+    if request.update or request.force or request.push or workspace.project.unfinished:
         return None
     states = hashlib.sha256()
     newest = 0
     try:
-        asked = hashlib.sha256(repr((workspace.engine.host, Path.cwd(), *words)).encode()).hexdigest()
+        typed = (request.targets, request.models, request.mods, request.platform, sorted(request.settings.items()))
+        parts = (workspace.engine.host, Path.cwd(), *typed, request.locked, request.promote)
+        name = hashlib.sha256(repr(parts).encode()).hexdigest()
         for number, path in enumerate(_files(workspace.project)):
             if number > _MOST_FILES:
                 return None
-            found = _state(path)
-            newest = max(newest, found.st_ctime_ns)
+            state = _state(path)
+            newest = max(newest, state.st_ctime_ns)
             states.update(os.fsencode(path))
-            states.update(f"\0{found.st_ctime_ns} {found.st_size} {found.st_ino} {found.st_dev}\0".encode())
+            states.update(f"\0{state.st_ctime_ns} {state.st_size} {state.st_ino} {state.st_dev}\0".encode())
     except OSError:
         return None
     tick = _TICK if newest % 1_000_000_000 else _COARSE_TICK
-    return Question(workspace.project.state / "unchanged" / asked, states.hexdigest(), newest < time.time_ns() - tick)
+    return CacheKey(workspace.project.state / "unchanged" / name, states.hexdigest(), newest < time.time_ns() - tick)
 
 
-def recall(workspace: Workspace, question: Question) -> tuple[str, ...] | None:
-    """What was said the last time; None where it was never asked, or where the files or the images in the engine are no
-    longer those of then."""
+def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | None:
+    """The results that are stored under ``key``; None where there are none, or where the files or the images in the
+    engine are no longer those of then."""
     try:
-        kept = json.loads(question.path.read_bytes())
+        stored = json.loads(key.path.read_bytes())
     except (OSError, ValueError):
         return None
-    if not isinstance(kept, dict) or kept.get("files") != question.files:
+    if not isinstance(stored, dict) or stored.get("files") != key.files:
         return None
-    found = contents.look(workspace, kept["repositories"], kept["images"])
-    return tuple(kept["said"]) if found.fingerprints == kept["images"] else None
+    in_engine = contents.look(workspace, stored["repositories"], stored["images"])
+    if in_engine.fingerprints != stored["images"]:
+        return None
+    return tuple(
+        AlreadyBuilt(**{**result, "models": tuple(ModelOutcome(**outcome) for outcome in result["models"])})
+        for result in stored["results"]
+    )
 
 
-def keep(question: Question, wanted: Sequence[Prepared], said: Iterable[str]) -> None:
-    """Remembers what was ``said`` of plans that are all built already, where it will hold as long as nothing changes.
+def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[AlreadyBuilt]) -> None:
+    """Stores the ``results`` of plans that are all built already, where they will hold as long as nothing changes.
 
-    That is not so where a later number of the same inputs may come back into the engine, and for a recipe that lies
-    outside of the project's own folder of them.
+    That is not so where something was just recorded, where a later number of the same inputs may come back into the
+    engine, and for a recipe that lies outside of the project's own folder of them.
     """
     images: dict[str, str] = {}
-    for prepared in wanted:
-        name = prepared.compared.already
-        if name is None or (prepared.recipe and not prepared.recipe.file.startswith("recipes/")):
+    for image in planned:
+        name = image.comparison.existing
+        if name is None or not image.is_recorded or (image.recipe and not image.recipe.file.startswith("recipes/")):
             return
-        numbers = prepared.lock.images[name.repository].numbers
-        if name.number != max(n for n, one in numbers.items() if one.input_hash == prepared.plan.input_hash):
+        numbers = image.lock.images[name.repository].numbers
+        if name.number != max(n for n, record in numbers.items() if record.input_hash == image.plan.input_hash):
             return
         images[str(name)] = numbers[name.number].fingerprint
-    if not question.settled or not wanted:
+    if not key.settled or not planned:
         return
-    answer: Mapping[str, object] = {
-        "files": question.files,
-        "repositories": list(wanted[0].lock.images),
+    content: Mapping[str, object] = {
+        "files": key.files,
+        "repositories": list(planned[0].lock.images),
         "images": images,
-        "said": list(said),
+        "results": [asdict(result) for result in results],
     }
-    state_file.write(question.path, json.dumps(answer).encode())
+    state_file.write(key.path, json.dumps(content).encode())
     # Another process may be doing the same.
     with suppress(OSError):
-        oldest_first = sorted(question.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)
+        oldest_first = sorted(key.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)
         for path in oldest_first[:-_KEPT]:
             path.unlink()
 

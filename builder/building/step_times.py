@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.engine import cache_file
@@ -19,16 +20,24 @@ _REMEMBERED = 2000
 _SHORTEST = 1.0
 
 
-def load(project: Project) -> dict[str, float]:
-    """The seconds of each step by its label, as they were when it last ran."""
-    return {name: float(took) for name, took in cache_file.load(_file(project)).get(_SECTION, {}).items()}
+@dataclass(frozen=True)
+class StepTimes:
+    """The seconds of each step by its label, as they were when it last ran. Reported before a build begins."""
+
+    seconds: Mapping[str, float]
+
+
+def load(project: Project) -> StepTimes:
+    """The times of the steps that ran in this project."""
+    stored = cache_file.load(_file(project)).get(_SECTION, {})
+    return StepTimes({name: float(seconds) for name, seconds in stored.items()})
 
 
 def keep(project: Project, steps: Iterable[BuildStep]) -> None:
     """Remembers the steps that ran for a second or more and came to their end."""
     fresh = {label(s.name): s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
     if fresh:
-        known: Mapping[str, float] = load(project)
+        known = load(project).seconds
         # The latest come last, and the oldest go first.
         older = {name: took for name, took in known.items() if name not in fresh}
         cache_file.store(_file(project), _SECTION, dict([*older.items(), *fresh.items()][-_REMEMBERED:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from builder.cli import output, verbosity
@@ -35,6 +35,27 @@ def shown(live: Live, plain: Report) -> Iterator[Report]:
             yield _with_lines(lambda text: output.on_console(console, text), show)
     else:
         yield _with_lines(output.note, plain)
+
+
+@contextmanager
+def shown_from(first: type, live: Live, plain: Report) -> Iterator[Report]:
+    """As `shown`, but what moves begins with the first event of the type ``first``: rich takes 50 ms to import, and
+    much that a command does needs no clock."""
+    if verbosity.level() != "normal" or not sys.stderr.isatty():
+        with shown(live, plain) as report:
+            yield report
+        return
+    with ExitStack() as stack:
+        current = _with_lines(output.note, lambda _: None)
+
+        def report_late(event: object) -> None:
+            nonlocal current, first
+            if isinstance(event, first):
+                first = type(None)
+                current = stack.enter_context(shown(live, plain))
+            current(event)
+
+        yield report_late
 
 
 def _with_lines(line: Callable[[str], None], other: Report) -> Report:

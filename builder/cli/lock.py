@@ -8,12 +8,11 @@ import click
 
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.options import parse_overrides, parse_update, platform_option, update_option
+from builder.cli.options import parse_update, platform_option, update_option
 from builder.cli.output import document, put
 
 if TYPE_CHECKING:
     from builder.commands.lock_update import Moved
-    from builder.definitions.image_chain import Overrides
     from builder.pinning.chain import Update
 
 STALE = 4
@@ -52,16 +51,15 @@ def lock(
         from builder.cli import lock_repair
 
         return (lock_repair.recover if recover else lock_repair.renumber)(context, as_json)
-    overrides = parse_overrides(platform, ())
     if check:
-        return _check(context, definitions, overrides, as_json)
-    return _resolve(context, definitions, parse_update(update), overrides, as_json)
+        return _check(context, definitions, platform, as_json)
+    return _resolve(context, definitions, parse_update(update), platform, as_json)
 
 
-def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides, as_json: bool) -> int:
+def _check(context: Context, definitions: tuple[str, ...], platform: str | None, as_json: bool) -> int:
     from builder.commands import lock_update
 
-    missing = lock_update.check(context.workspace(), definitions, overrides)
+    missing = lock_update.check(context.workspace(), definitions, platform)
     if as_json:
         document({"missing": list(missing)})
     else:
@@ -71,12 +69,11 @@ def _check(context: Context, definitions: tuple[str, ...], overrides: Overrides,
 
 
 def _resolve(
-    context: Context, definitions: tuple[str, ...], update: Update, overrides: Overrides, as_json: bool
+    context: Context, definitions: tuple[str, ...], update: Update, platform: str | None, as_json: bool
 ) -> int:
     from builder.commands import lock_update
-    from builder.pinning import definition_pins
 
-    done = lock_update.run(context.workspace(), definitions, update, overrides)
+    done = lock_update.run(context.workspace(), definitions, update, platform)
     if as_json:
         document({"moved": [_document(one) for one in done.moved]})
     else:
@@ -84,8 +81,8 @@ def _resolve(
             _print(one)
         if not (done.moved or done.faults):
             put("nothing moved")
-    if done.faults:
-        raise definition_pins.error_of(done.faults)
+    if done.error:
+        raise done.error
     return 0
 
 

@@ -16,10 +16,8 @@ from builder.cli.context import Context, pass_context
 @pass_context
 def logs(context: Context, what: str | None, follow: bool, tail: int | None, node: str | None) -> None:
     """Show what a server prints. Without a name: the only one there is."""
-    from builder.commands import logs as verb
-    from builder.serving import lookup
+    from builder.commands import logs as command
 
-    found = lookup.find(context.workspace(), what)
-    show = verb.following if follow else verb.last
-    for line in show(found, node, tail):
+    lines = command.following if follow else command.last
+    for line in lines(context.workspace(), what, node, tail):
         click.echo(line)

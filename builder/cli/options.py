@@ -4,14 +4,10 @@ kinds of values that options and arguments take."""
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import click
 
 from builder.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from builder.definitions.image_chain import Overrides
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 PLATFORMS = ("linux/arm64", "linux/amd64")
@@ -57,12 +53,10 @@ def parse_update(texts: tuple[str, ...]) -> dict[str, str | None]:
     return {name: ref or None for name, _, ref in parts}
 
 
-def parse_overrides(platform: str | None, texts: tuple[str, ...]) -> Overrides:
-    """``--platform`` and ``--set KEY=VALUE`` as typed. Raises click's error for one without a `=`."""
-    from builder.definitions.image_chain import Overrides
-
+def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
+    """``--set KEY=VALUE`` as typed, by key. Raises click's error for one without a `=`."""
     parts = [text.partition("=") for text in texts]
     for key, sign, _ in parts:
         if not key or not sign:
             raise click.BadParameter(f"`{key}`: KEY=VALUE is wanted", param_hint="--set")
-    return Overrides(platform, {key: value for key, _, value in parts})
+    return {key: value for key, _, value in parts}

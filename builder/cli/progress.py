@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from builder import quantity
+from builder.building.step_times import StepTimes
 from builder.cli import display, verbosity, wording
 from builder.engine.buildkit.progress import StepFinished, StepOutput, StepProgress, StepStarted, label, title
 from builder.engine.registry.transfer import LayerProgress
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 _REGISTRY = "registry"
 
 
-def shown(expected: Mapping[str, float]) -> AbstractContextManager[Report]:
-    """The progress display that suits where standard error goes, and how much the person wants to see. ``expected`` is
-    what the steps took the last time, in seconds by their labels."""
-    return display.shown(partial(_live, expected), _plain())
+def shown() -> AbstractContextManager[Report]:
+    """Shows a build as it suits where standard error goes, and how much the user wants to see."""
+    return display.shown_from(StepTimes, _live, _plain())
 
 
 def _plain() -> Report:
@@ -45,7 +44,7 @@ def _plain() -> Report:
 
 
 @contextmanager
-def _live(expected: Mapping[str, float], console: Console) -> Iterator[Report]:
+def _live(console: Console) -> Iterator[Report]:
     """Lines for the steps that ended and, below them, one with a clock for each that runs, and its time before; another
     for what moves to or from the registry."""
     from rich.markup import escape
@@ -57,10 +56,14 @@ def _live(expected: Mapping[str, float], console: Console) -> Iterator[Report]:
     amounts = TextColumn("{task.fields[amount]}", table_column=Column(min_width=1))
     columns = (SpinnerColumn(), TimeElapsedColumn(), text, amounts)
     running: dict[str, TaskID] = {}
+    expected: Mapping[str, float] = {}
     with Progress(*columns, console=console, transient=True, expand=True) as progress:
 
         def report(event: object) -> None:
-            if isinstance(event, StepStarted) and not event.internal:
+            nonlocal expected
+            if isinstance(event, StepTimes):
+                expected = event.seconds
+            elif isinstance(event, StepStarted) and not event.internal:
                 last = expected.get(label(event.name))
                 amount = f"took {wording.duration(last)} before" if last else ""
                 running[event.step] = progress.add_task(escape(title(event.name)), total=None, amount=amount)

@@ -12,7 +12,7 @@ from builder.cli.output import put
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
-    from builder.commands.push import Done
+    from builder.commands.push import PushedImage
     from builder.engine.buildkit.attestations import Kind
 
 
@@ -39,10 +39,9 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
     if provenance:
         kinds.add("provenance")
     if kinds:
-        from builder.building import step_times
         from builder.cli import progress
 
-        with progress.shown(step_times.load(context.project)) as build_report:
+        with progress.shown() as build_report:
             done = verb.run_attested(context.workspace(build_report), images, kinds)
     else:
         from builder.cli import image_progress
@@ -50,10 +49,10 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
         with image_progress.shown() as report:
             done = verb.run(context.workspace(report), images)
     for one in done:
-        print_done(one)
+        print_pushed(one)
 
 
-def print_done(one: Done) -> None:
+def print_pushed(one: PushedImage) -> None:
     """Says what came of one push."""
     said = "is there already" if one.already else "pushed"
     put(f"{one.image} {said}{', now latest' if one.latest else ''}: {one.reference}@{one.digest}")

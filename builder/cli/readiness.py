@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from builder.cli import display, wording
-from builder.cli.output import note, put, say
-from builder.events import Message
+from builder.cli.output import note, put
+from builder.commands.run import WaitingStarted
 from builder.serving.phases import Phase
 
 if TYPE_CHECKING:
@@ -19,40 +18,26 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from builder.cli.context import Context
-    from builder.commands.run import Started
+    from builder.commands.run import ServeResult
     from builder.events import Report
-    from builder.serving.image_selection import SelectedImage
 
 
-def say_image(context: Context, found: SelectedImage) -> None:
-    """Says so where the image is not the model's own, or the model is at another revision than it was."""
-    from builder.serving import image_selection, model_revision
-
-    for remark in (image_selection.warning(found), model_revision.warning(context.project, os.environ, found.recipe)):
-        if remark:
-            say(Message(remark))
+def shown() -> AbstractContextManager[Report]:
+    """Shows how a server starts: its phase and a clock on a terminal, a line for each phase elsewhere."""
+    return display.shown_from(WaitingStarted, _live, _plain())
 
 
-def finish(context: Context, started: Started, *, detach: bool) -> None:
-    """Waits until it answers, unless told not to, and says where."""
-    from builder.commands import readiness
-    from builder.serving import model_revision
-    from builder.serving.running import answers
-
-    running = started.running
-    where = f"{click.style(running.name, bold=True)} serves from {running.image}"
-    if started.already and answers(running):
-        put(f"{where} already: {running.address}")
-    elif detach:
-        how = "is starting already" if started.already else "starts"
-        put(f"{running.name} {how} from {running.image}; `builder status` says how far it is")
+def print_result(result: ServeResult) -> None:
+    """Prints where it serves."""
+    server = result.server
+    where = f"{click.style(server.name, bold=True)} serves from {server.image}"
+    if result.seconds is None:
+        how = "is starting already" if result.already else "starts"
+        put(f"{server.name} {how} from {server.image}; `builder status` says how far it is")
+    elif result.already:
+        put(f"{where} already: {server.address}")
     else:
-        with display.shown(_live, _plain()) as report:
-            seconds = readiness.wait(context.project, started, report)
-        if model := started.selection.recipe.model:
-            model_revision.record(context.workspace(), model)
-        put(f"{where}, ready after {wording.duration(seconds)}: {running.address}")
+        put(f"{where}, ready after {wording.duration(result.seconds)}: {server.address}")
 
 
 def _plain() -> Report:
@@ -60,8 +45,10 @@ def _plain() -> Report:
     began, last = time.monotonic(), ""
 
     def report(event: object) -> None:
-        nonlocal last
-        if isinstance(event, Phase) and event.name != last:
+        nonlocal began, last
+        if isinstance(event, WaitingStarted):
+            began = time.monotonic()
+        elif isinstance(event, Phase) and event.name != last:
             last = event.name
             note(f"{wording.duration(time.monotonic() - began):>12}  {last}")
 

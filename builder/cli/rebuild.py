@@ -21,11 +21,10 @@ def rebuild(context: Context, image: str) -> int:
     Ends with 1 where other content comes out. A number that is missing from the engine gets its tag back where the
     content is the same.
     """
-    from builder.building import step_times
     from builder.cli import progress
     from builder.commands import rebuild as verb
 
-    with progress.shown(step_times.load(context.project)) as report:
+    with progress.shown() as report:
         done = verb.run(context.workspace(report), image)
     took = f"in {wording.duration(done.seconds)}"
     if done.same:

@@ -22,10 +22,10 @@ def restart(
     place of them.
     """
     from builder.cli import readiness
-    from builder.commands import restart as verb
+    from builder.commands import restart as command
     from builder.serving.preparation import ServeRequest
 
     request = ServeRequest(what, overrides(given), extra, nodes)
-    started = verb.restart(context.workspace(), request)
-    readiness.say_image(context, started.selection)
-    readiness.finish(context, started, detach=detach)
+    with readiness.shown() as report:
+        result = command.restart(context.workspace(report), request, detach=detach)
+    readiness.print_result(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -23,10 +22,10 @@ def run(
     when the machine starts. Several --node serve it together, the first one answers.
     """
     from builder.cli import readiness
-    from builder.commands import run as verb
-    from builder.serving import preparation
+    from builder.commands import run as command
+    from builder.serving.preparation import ServeRequest
 
-    request = preparation.ServeRequest(what, overrides(given), extra, nodes)
-    prepared = preparation.prepare(context.workspace(), request)
-    readiness.say_image(context, prepared.selection)
-    readiness.finish(context, verb.start(prepared, os.environ), detach=detach)
+    request = ServeRequest(what, overrides(given), extra, nodes)
+    with readiness.shown() as report:
+        result = command.run(context.workspace(report), request, detach=detach)
+    readiness.print_result(result)

@@ -21,11 +21,9 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
 
     It may finish what it is at, and is killed when its time is over. Without a name: the only one there is.
     """
-    from builder.commands import stop as verb
-    from builder.serving import lookup
+    from builder.commands import stop as command
 
-    found = lookup.find(context.workspace(), what)
-    done = verb.run(found, seconds)
+    done = command.run(context.workspace(), what, seconds)
     for name in done.killed:
         note(f"{name} was killed: it had not ended in {seconds} seconds")
-    put(f"{found.name} stopped after {wording.duration(done.seconds)}; it served from {found.image}")
+    put(f"{done.server.name} stopped after {wording.duration(done.seconds)}; it served from {done.server.image}")

@@ -41,17 +41,20 @@ class Repinned:
     moved: tuple[Moved, ...]
     faults: tuple[definition_pins.Fault, ...]
 
+    @property
+    def error(self) -> SourceError | None:
+        """All that could not be resolved, as one error."""
+        return definition_pins.error_of(self.faults) if self.faults else None
 
-def run(
-    workspace: Workspace, names: tuple[str, ...], update: chains.Update, overrides: image_chain.Overrides
-) -> Repinned:
+
+def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None) -> Repinned:
     """Completes the pins of the definitions ``names`` (all where there are none) and of those below them.
 
     What resolves is written, whatever else does not. Raises what ``pinned.complete`` does; images.lock is then as it
     was.
     """
     lock = reading.of(workspace.project)
-    wanted = _chains(workspace, names, overrides)
+    wanted = _chains(workspace, names, platform)
     completed = chains.complete(workspace, lock, wanted, update)
     after: dict[tuple[str, str], Pins] = {}
     moved: list[Moved] = []
@@ -72,20 +75,21 @@ def run(
     return Repinned(tuple(moved), tuple(fault for one in completed.values() for fault in one.faults))
 
 
-def check(workspace: Workspace, names: tuple[str, ...], overrides: image_chain.Overrides) -> tuple[str, ...]:
+def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
     """What images.lock does not cover of the definitions ``names`` (all where there are none): ``cpu: base``."""
     lock = reading.of(workspace.project)
     found = [
         f"{name} on {chain[-1].platform}: {missing}"
-        for chain in _chains(workspace, names, overrides)
+        for chain in _chains(workspace, names, platform)
         for name, all_missing in chains.uncovered(lock, chain).items()
         for missing in all_missing
     ]
     return tuple(dict.fromkeys(found))
 
 
-def _chains(workspace: Workspace, names: tuple[str, ...], overrides: image_chain.Overrides) -> list[chains.Chain]:
+def _chains(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
     host = versions.platform(workspace.engine)
+    overrides = image_chain.Overrides(platform)
     return [
         image_chain.load(workspace.project, name, host, overrides) for name in names or image.names(workspace.project)
     ]

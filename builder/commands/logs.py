@@ -1,4 +1,4 @@
-"""The logs verb: what a server prints."""
+"""The logs command: the lines that a server prints."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING
 
 from builder.engine import services
 from builder.errors import UsageError
+from builder.serving import lookup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.serving.running import RunningServer, ServerMember
+    from builder.workspace import Workspace
 
 
-def last(running: RunningServer, node: str | None, tail: int | None) -> Iterator[str]:
-    """The lines so far, the last ``tail`` where a number is given, of one ``node``, or of the one that answers."""
-    member = _member(running, node)
+def last(workspace: Workspace, text: str | None, node: str | None, tail: int | None) -> Iterator[str]:
+    """Gives the lines so far of the server called ``text`` (None: the only one): the last ``tail`` where a
+    number is given, of one ``node``, or of the one that answers. Raises UsageError where none is meant."""
+    member = _member(lookup.find(workspace, text), node)
     return (line.text for line in services.log(member.engine.endpoint, member.service.id, tail=tail))
 
 
-def following(running: RunningServer, node: str | None, tail: int | None) -> Iterator[str]:
-    """The same lines, and then each as it is written, until the server is stopped."""
-    member = _member(running, node)
+def following(workspace: Workspace, text: str | None, node: str | None, tail: int | None) -> Iterator[str]:
+    """Gives the same lines as `last`, and then each as it is written, until the server is stopped."""
+    member = _member(lookup.find(workspace, text), node)
     return (line.text for line in services.follow(member.engine.endpoint, member.service.id, tail=tail))
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Done:
+class PushedImage:
     """One image in the registry, as ``reference`` and by ``digest``; ``latest`` where that tag was set to it too."""
 
     image: ImageName
@@ -36,7 +36,7 @@ class Done:
     latest: bool
 
 
-def run(workspace: Workspace, texts: tuple[str, ...]) -> tuple[Done, ...]:
+def run(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
     """Pushes the images called so, one after the other. What was pushed before one failed is recorded.
 
     Raises UsageError for an unknown image or where no registry is set, TransferError and ImageStateError as
@@ -46,7 +46,7 @@ def run(workspace: Workspace, texts: tuple[str, ...]) -> tuple[Done, ...]:
     return tuple(one(workspace, place, lock, name) for name in wanted)
 
 
-def run_attested(workspace: Workspace, texts: tuple[str, ...], kinds: AbstractSet[Kind]) -> tuple[Done, ...]:
+def run_attested(workspace: Workspace, texts: tuple[str, ...], kinds: AbstractSet[Kind]) -> tuple[PushedImage, ...]:
     """As `run`, with what BuildKit attests of each image beside it in the registry.
 
     Raises EngineError where the engine's image store cannot hold that, BuildFailedError where it cannot be made, and
@@ -61,7 +61,7 @@ def run_attested(workspace: Workspace, texts: tuple[str, ...], kinds: AbstractSe
     return tuple(_attested(workspace, place, lock, name, kinds) for name in wanted)
 
 
-def one(workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName) -> Done:
+def one(workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
     """Pushes one image, sets ``latest`` in the registry where it is the current number, and records the digest."""
     pushed = registry.push(
         workspace.engine, place, name, lock.images[name.repository].numbers[name.number], workspace.report
@@ -71,7 +71,7 @@ def one(workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageN
 
 def _attested(
     workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName, kinds: AbstractSet[Kind]
-) -> Done:
+) -> PushedImage:
     recorded = lock.images[name.repository].numbers[name.number]
     digest = registry.existing_digest(workspace.engine, place, name, recorded)
     has = attestations.attached(workspace.engine, f"{place.repository(name)}@{digest}") if digest else frozenset()
@@ -108,7 +108,7 @@ def _wanted(project: Project, texts: tuple[str, ...]) -> tuple[Lock, registry.Re
 
 def _finished(
     workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName, source: str, pushed: registry.Pushed
-) -> Done:
+) -> PushedImage:
     """Records the digest and sets ``latest``; ``source`` is what the engine calls the image that was pushed."""
     held = lock.images[name.repository]
     if held.numbers[name.number].digest != pushed.digest:
@@ -116,7 +116,7 @@ def _finished(
     latest = held.current == name.number and registry.set_latest(
         workspace.engine, place, name, source, pushed.digest, workspace.report
     )
-    return Done(name, f"{place.repository(name)}:{name.number}", pushed.digest, pushed.already, latest)
+    return PushedImage(name, f"{place.repository(name)}:{name.number}", pushed.digest, pushed.already, latest)
 
 
 def _record(workspace: Workspace, name: ImageName, digest: str) -> None:

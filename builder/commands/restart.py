@@ -1,4 +1,4 @@
-"""The restart verb: starts what serves once more, as it was asked for, from the image that is paired with it now."""
+"""The restart command: starts a server once more, as it was asked for, from the image that is paired with it now."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import TYPE_CHECKING
 from builder.commands import run, stop
 from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
 from builder.events import Message
-from builder.serving import lookup, preparation
+from builder.serving import lookup, preparation, starting
 from builder.serving.running import REQUEST
 
 if TYPE_CHECKING:
-    from builder.commands.run import Started
+    from builder.commands.run import ServeResult
     from builder.serving.preparation import ServeRequest
     from builder.serving.running import RunningServer
     from builder.workspace import Workspace
 
 
-def restart(workspace: Workspace, request: ServeRequest) -> Started:
-    """Ends what is called ``request.text`` and starts it anew, as it was asked for then and as ``request`` says beyond
-    that. What is not being served is started.
+def restart(workspace: Workspace, request: ServeRequest, *, detach: bool) -> ServeResult:
+    """Ends the server called ``request.text`` and starts it anew, as it was asked for then and as ``request`` says
+    beyond that. One that does not run is started.
 
-    All that can be wrong is found before anything is ended. Raises as `wanted.prepare` and `run.start` do.
+    All that can be wrong is found before anything is ended. Raises what `commands.run.run` does.
     """
-    now = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
-    prepared = preparation.prepare(workspace, _as_before(now, request) if now else request)
-    if now:
-        run.require_free_port(prepared, leaving=[member.service.name for member in now.members])
-        workspace.report(Message(f"stopping {now.name}, which serves from {now.image}"))
-        stop.run(now, STOPPING_SECONDS)
-    return run.start(prepared, workspace.environment)
+    running = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
+    prepared = preparation.prepare(workspace, _as_before(running, request) if running else request)
+    if running:
+        starting.require_free_port(prepared, leaving=[member.service.name for member in running.members])
+        workspace.report(Message(f"stopping {running.name}, which serves from {running.image}"))
+        stop.end(running, STOPPING_SECONDS)
+    return run.serve(workspace, prepared, detach=detach)
 
 
-def _as_before(now: RunningServer, request: ServeRequest) -> ServeRequest:
-    """What was asked for when it was started, with what is asked for now."""
-    asked = json.loads(now.labels.get(REQUEST, "{}"))
+def _as_before(running: RunningServer, request: ServeRequest) -> ServeRequest:
+    """The request that the server was started by, with what is requested now on top."""
+    before = json.loads(running.labels.get(REQUEST, "{}"))
     return replace(
         request,
         # By its recipe: a model may have been paired by another one since.
-        text=now.labels.get(f"{LABEL}.recipe") or request.text,
-        overrides={**asked.get("overrides", {}), **request.overrides},
-        extra=request.extra or asked.get("extra", ()),
-        nodes=request.nodes or asked.get("nodes", ()),
+        text=running.labels.get(f"{LABEL}.recipe") or request.text,
+        overrides={**before.get("overrides", {}), **request.overrides},
+        extra=request.extra or before.get("extra", ()),
+        nodes=request.nodes or before.get("nodes", ()),
     )

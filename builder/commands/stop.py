@@ -1,4 +1,4 @@
-"""The stop verb: ends what serves, as gently as it lets itself be ended."""
+"""The stop command: ends a server, as gently as it lets itself be ended."""
 
 from __future__ import annotations
 
@@ -7,22 +7,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.engine import services
+from builder.serving import lookup
 
 if TYPE_CHECKING:
     from builder.serving.running import RunningServer
+    from builder.workspace import Workspace
 
 _KILLED = 137
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """How it ended. ``killed`` are the containers that did not end by themselves in time."""
+    """A server that was ended. ``killed`` are the containers that did not end by themselves in time."""
 
+    server: RunningServer
     seconds: float
     killed: tuple[str, ...]
 
 
-def run(running: RunningServer, limit: int) -> Stopped:
+def run(workspace: Workspace, text: str | None, limit: int) -> Stopped:
+    """Ends the server called ``text``, or the only one there is; ``limit`` as for `end`. Raises UsageError where none
+    is meant."""
+    return end(lookup.find(workspace, text), limit)
+
+
+def end(running: RunningServer, limit: int) -> Stopped:
     """Asks each container to end, the one that answers first, kills it after ``limit`` seconds, and removes it."""
     began = time.monotonic()
     killed = []
@@ -31,4 +40,4 @@ def run(running: RunningServer, limit: int) -> Stopped:
         ended = services.stop(member.engine.endpoint, member.service.id, limit)
         if was_up and ended and ended.exit_code == _KILLED:
             killed.append(ended.name)
-    return Stopped(time.monotonic() - began, tuple(killed))
+    return Stopped(running, time.monotonic() - began, tuple(killed))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.building import prepare
+from builder.building import planning, resolution
+from builder.building.request import BuildRequest
 from builder.definitions import image_chain, target
-from builder.definitions.image_chain import Overrides
 from builder.definitions.mods import mod_reading
 from builder.engine.client import versions
 from builder.errors import FileProblemsError
@@ -55,16 +55,18 @@ def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) 
 
 def reasons(workspace: Workspace, name: ImageName, image: NumberedImage, build: OriginalBuild) -> tuple[str, ...]:
     """The inputs that differ from those of the image where ``build`` is done with the pins as they are; none where it
-    makes the same image. Raises what `prepare.prepare_all` does."""
-    request = prepare.Request(build.target, build.mods, overrides=Overrides(image.platform), locked=True)
-    (prepared,) = prepare.prepare_all(replace(workspace, report=ignore), [request])
-    if prepared.plan.input_hash == image.input_hash:
+    makes the same image. Raises what
+    `resolution.resolve` and `planning.plan_all` do."""
+    request = BuildRequest((build.target,), build.mods, platform=image.platform, locked=True)
+    quiet = replace(workspace, report=ignore)
+    (planned,) = planning.plan_all(quiet, resolution.resolve(quiet, request))
+    if planned.plan.input_hash == image.input_hash:
         return ()
     try:
         before = build_directory.read(workspace.project, name).steps
     except FileProblemsError:
         return ("its inputs",)
-    return explain.changes(before, prepared.plan.steps)
+    return explain.changes(before, planned.plan.steps)
 
 
 def _baked_mods(project: Project, name: ImageName, image: NumberedImage) -> tuple[str, ...]:

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 _CACHE_TAG = "buildcache"
 
 
-def with_instance(workspace: Workspace, name: str | None) -> Endpoint:
-    """The engine with the buildx instance that builds for it: ``name``, that of builder.yaml, or its own."""
+def with_builder(workspace: Workspace, name: str | None) -> Workspace:
+    """The workspace with the buildx instance that builds for its engine: ``name``, or that of builder.yaml, or the
+    engine's own."""
     instance = name or configuration.load(workspace.project).builder
-    return replace(workspace.engine, instance=instance) if instance else workspace.engine
+    return replace(workspace, engine=replace(workspace.engine, instance=instance)) if instance else workspace
 
 
 def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:

@@ -4,8 +4,10 @@ members, the highest for the latest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 T = TypeVar("T", bound=Any)
 

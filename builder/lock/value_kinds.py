@@ -8,11 +8,12 @@ wrong no path is ever made, which keeps the reading of a good file fast.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from builder.lock.lines import Data
 
     Path: TypeAlias = tuple[str | int, ...]

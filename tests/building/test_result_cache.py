@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.building import result_cache
+from builder.building.request import BuildRequest
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
@@ -37,10 +38,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return made
 
 
-def ask(project: Project, *words: object, engine: Endpoint = ENGINE) -> result_cache.Question:
-    found = result_cache.ask(workspace(project, engine), words)
-    assert found is not None
-    return found
+def ask(
+    project: Project, *targets: str, platform: str | None = None, engine: Endpoint = ENGINE
+) -> result_cache.CacheKey:
+    key = result_cache.cache_key(workspace(project, engine), BuildRequest(targets, platform=platform))
+    assert key is not None
+    return key
 
 
 def edited_in_disguise(root: Path) -> None:
@@ -103,15 +106,15 @@ def test_what_only_reads_or_writes_elsewhere_changes_nothing(project: Project) -
 
 def test_another_question_has_another_answer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = {
-        ask(project, ("chat",)).path,
-        ask(project, ("chat", "chat")).path,
-        ask(project, ("chat",), "linux/arm64").path,
+        ask(project, "chat").path,
+        ask(project, "chat", "chat").path,
+        ask(project, "chat", platform="linux/arm64").path,
     }
-    paths.add(ask(project, ("chat",), engine=Endpoint("unix:///another.sock", (), "a test")).path)
+    paths.add(ask(project, "chat", engine=Endpoint("unix:///another.sock", (), "a test")).path)
     monkeypatch.chdir(project.recipes)
-    paths.add(ask(project, ("chat",)).path)
+    paths.add(ask(project, "chat").path)
     assert len(paths) == 5
-    assert ask(project, ("chat",)).path in paths
+    assert ask(project, "chat").path in paths
 
 
 def test_a_file_that_may_be_written_to_within_the_same_tick_settles_nothing(
@@ -139,22 +142,22 @@ def test_times_in_whole_seconds_take_longer_to_settle(project: Project, monkeypa
 def test_too_much_to_look_at_is_not_looked_at(project: Project) -> None:
     (project.mods / "template/a").symlink_to(project.mods)
     (project.mods / "template/b").symlink_to(project.mods)
-    assert result_cache.ask(workspace(project, ENGINE), ()) is None
+    assert result_cache.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
 
 
 @pytest.mark.parametrize("left", ["journal/small.json", "work/small-1/build/Dockerfile"])
 def test_while_somebody_builds_or_was_killed_nothing_is_remembered(project: Project, left: str) -> None:
     projects.write(project.state / left, "{}")
-    assert result_cache.ask(workspace(project, ENGINE), ()) is None
+    assert result_cache.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
 
 
 def test_without_a_lock_there_is_nothing_to_remember(project: Project) -> None:
     project.lock.unlink()
-    assert result_cache.ask(workspace(project, ENGINE), ()) is None
+    assert result_cache.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"files": 1}', "\0\1"])
 def test_a_damaged_memory_is_none(project: Project, content: str) -> None:
     question = ask(project)
     projects.write(question.path, content)
-    assert result_cache.recall(workspace(project, ENGINE), question) is None
+    assert result_cache.look_up(workspace(project, ENGINE), question) is None

@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 EVENTS = """
 import sys, time
 import click
+from builder.building.step_times import StepTimes
 from builder.cli import progress, verbosity
-from builder.engine.buildkit.progress import StepAmount, StepFinished, StepOutput, StepStarted
+from builder.engine.buildkit.progress import StepProgress, StepFinished, StepOutput, StepStarted
 from builder.events import Message
 
 @click.command()
 @verbosity.verbosity_options
 def build():
-    with progress.shown({"the vllm wheel": 75.0}) as report:
+    with progress.shown() as report:
         report(Message("resolving the base image"))
+        report(StepTimes({"the vllm wheel": 75.0}))
         report(StepStarted("a", "[2/3] RUN <<EOF (# the vllm wheel...)"))
         report(StepOutput("a", "compiling\\n"))
         time.sleep(0.4)

@@ -27,7 +27,7 @@ def build(builder: Command) -> Build:
     def run(*arguments: str) -> str:
         time.sleep(0.2)  # until the files of before are settled
         done = builder("build", *arguments, environ={"PYTHONPROFILEIMPORTTIME": "1"})
-        return ("(thought) " if "builder.building.prepare" in done.stderr else "") + done.stdout
+        return ("(thought) " if "builder.building.resolution" in done.stderr else "") + done.stdout
 
     return run
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from builder.commands import readiness
-from builder.commands.run import Started
 from builder.definitions.recipes import recipe
 from builder.definitions.recipes.container import LABEL
 from builder.engine import services
 from builder.engine.client.endpoint import Endpoint
 from builder.errors import ConflictError
 from builder.lock import reading
+from builder.serving import readiness
 from builder.serving.image_selection import for_recipe
 from builder.serving.phases import Phase
 from builder.serving.running import RunningServer, ServerMember, ServingEngine
+from builder.serving.starting import Started
 from tests.commands.serving import Kitchen
 from tests.conftest import BASE
 

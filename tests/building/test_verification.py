@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building import checks
+from builder.building import verification
 from builder.definitions.mods.mod import ModCheck
 from builder.engine import containers
 from builder.engine.client import versions
@@ -83,7 +83,7 @@ def check(endpoint: Endpoint, image: str, platform: str, host: str, *wanted: Ima
     said: list[str] = []
     label = image.partition(":")[0]
     try:
-        checks.run(endpoint, image, plan, {label: ""}, host, lambda event: said.append(str(event)))
+        verification.run_checks(endpoint, image, plan, {label: ""}, host, lambda event: said.append(str(event)))
     finally:
         assert containers.labelled(endpoint, label) == []
     return said

@@ -1,17 +1,21 @@
-"""Proving in the finished image that what was planned is in it."""
+"""The fourth step of a build: proof that the image holds what was planned."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
-from builder.errors import BuildFailedError, ImageStateError
+from builder.errors import BuildFailedError
 from builder.events import Message, Report
+from builder.lock.model import NumberedImage
 from builder.plan.model import WORKSPACE, ImageCheck, Plan
 
 if TYPE_CHECKING:
+    from builder.building.baked_image import BakedImage
     from builder.engine.buildkit.bake import BakeResult
     from builder.engine.client.endpoint import Endpoint
+    from builder.workspace import Workspace
 
 # Importing vLLM reads some gigabytes from a cold disk; a check of a mod is a look at a file.
 IMPORT_SECONDS = 600
@@ -20,21 +24,23 @@ CHECK_SECONDS = 120
 _VERSION = "import importlib.metadata; print(importlib.metadata.version('vllm'))"
 
 
-def require_local_base(endpoint: Endpoint, plan: Plan) -> None:
-    """A base that only this engine's store has is looked at again before the build: a tag alone says nothing about its
-    content. Raises ImageStateError where it is another one."""
-    from builder.engine import base
-
-    pin = plan.chain[0].pins.base
-    if pin is None or not pin.resolved.startswith("local:"):
-        return
-    found = base.local_fingerprint(endpoint, pin.asked)
-    if found != pin.resolved.removeprefix("local:"):
-        here = f"this engine has {found} under that name" if found else "this engine has no such image"
-        raise ImageStateError(
-            f"the base image {pin.asked} is pinned as {pin.resolved}, which no registry holds; {here}",
-            hint="`--update base` pins the base anew",
-        )
+def verify(workspace: Workspace, baked: BakedImage) -> NumberedImage:
+    """Returns the record of a baked image that has passed every check. Raises BuildFailedError for one that has not."""
+    engine, planned, plan = workspace.engine, baked.planned, baked.planned.plan
+    require_pinned_base(engine, plan, baked.result, baked.details)
+    run_checks(engine, baked.work.tag, plan, baked.work.labels, baked.host_platform, workspace.report)
+    return NumberedImage(
+        built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        definition=plan.definition.name,
+        platform=plan.definition.platform,
+        fingerprint=images.fingerprint(baked.details),
+        input_hash=plan.input_hash,
+        size=images.disk_size(engine, baked.work.tag),
+        recipe=planned.recipe.file if planned.recipe else None,
+        versions=plan.versions,
+        mods={mod.name: mod.content_hash for mod in plan.mods},
+        builder=engine.instance if engine.builds_elsewhere else None,
+    )
 
 
 def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built: images.ImageDetails) -> None:
@@ -59,7 +65,9 @@ def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built
         )
 
 
-def run(endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host_platform: str, report: Report) -> None:
+def run_checks(
+    endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host_platform: str, report: Report
+) -> None:
     """Runs every check of ``plan``, of the images below as well, in one container of ``image``, without a network.
 
     An image for another platform than the engine's is checked where the engine can run it all the same (by QEMU); that

@@ -6,19 +6,18 @@ import operator
 import time
 from typing import TYPE_CHECKING
 
-from builder.commands import run
 from builder.engine import services
 from builder.errors import ConflictError, ServeFailedError
 from builder.events import Message, Report
 from builder.lock import reading
-from builder.serving import phases
+from builder.serving import phases, starting
 from builder.serving.running import answers
 
 if TYPE_CHECKING:
-    from builder.commands.run import Started
     from builder.engine.services import Service
     from builder.project import Project
     from builder.serving.running import RunningServer, ServerMember
+    from builder.serving.starting import Started
 
 _POLL_SECONDS = 0.5
 # Its log may have been told not to say that it answers.
@@ -46,12 +45,12 @@ def wait(project: Project, started: Started, report: Report) -> float:
         return _watch(running, report)
     except _CrashLoopError as error:
         failure = _failure(project, started, error)
-        run.remove(running)
+        starting.remove(running)
         raise failure from None
     except KeyboardInterrupt:
         if not started.already:
             report(Message(f"stopping {running.name}; with `--detach` it starts without anybody waiting"))
-            run.remove(running)
+            starting.remove(running)
         raise
 
 

@@ -1,0 +1,136 @@
+"""The second step of a build: the plan of each image, compared with what has been built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.events import Message
+from builder.lock.model import ImageName, Lock
+from builder.numbered import plan_file, status
+from builder.pinning import vendored
+from builder.plan import explain
+from builder.plan.make import Ingredients, make
+from builder.serving import model_revision
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.building.resolution import Resolution, ResolvedTarget
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.plan.model import Plan, Step
+    from builder.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A plan beside what has been built: ``existing`` is the number with the same inputs that is still there,
+    ``before`` the steps of the number that it is compared with, ``reasons`` why a build is needed."""
+
+    existing: ImageName | None
+    before: tuple[Step, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PlannedImage:
+    """The plan of one target, the diffs of pull requests that it needs by file, and how it compares with what has been
+    built. ``revisions`` are those of its models that are known; ``lock`` is images.lock as it was read."""
+
+    plan: Plan
+    recipe: Recipe | None
+    models: tuple[str, ...]
+    revisions: Mapping[str, str]
+    lock: Lock
+    diffs: Mapping[str, bytes]
+    comparison: Comparison
+
+    @property
+    def unpaired(self) -> tuple[str, ...]:
+        """The models that no image serves yet; none where what is there already is marked bad."""
+        existing = self.comparison.existing
+        image = self.lock.image(existing) if existing else None
+        if image and image.status == "bad":
+            return ()
+        return tuple(model for model in self.models if model not in self.lock.models)
+
+    @property
+    def is_recorded(self) -> bool:
+        """True if images.lock lacks nothing of an image that is there already: no pairing, no pin as asked now."""
+        return not self.unpaired and all(
+            self.lock.pins_of(part.definition.name, part.definition.platform) == part.pins for part in self.plan.chain
+        )
+
+
+def plan_all(workspace: Workspace, resolution: Resolution) -> tuple[PlannedImage, ...]:
+    """Plans every target. Raises FileProblemsError where a mod's patch does not apply to what is pinned, if anything is
+    to be built; what can be reached is tried."""
+    planned: list[PlannedImage] = []
+    lock = resolution.lock
+    for resolved in resolution.targets:
+        image = _plan(workspace, lock, resolution, resolved)
+        _try_patches(workspace, image)
+        planned.append(image)
+        for part in image.plan.chain:
+            lock = lock.with_pins(part.definition.name, part.definition.platform, part.pins)
+    return tuple(planned)
+
+
+def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: ResolvedTarget) -> PlannedImage:
+    recipe, models = resolved.recipe, resolved.models
+    plan: Plan | None = None
+    diffs: dict[str, bytes] = {}
+    for definition, mods in zip(resolved.chain, resolved.mods, strict=True):
+        completed, is_last = resolution.pins[definition.name], definition is resolved.chain[-1]
+        diffs.update(completed.frozen)
+        own_diffs = vendored.load(workspace.project, definition.name, completed.pins, diffs)
+        ingredients = Ingredients(definition, completed.pins, own_diffs, mods)
+        plan = make(ingredients, plan, recipe if is_last else None, models if is_last else ())
+    if plan is None:
+        raise ValueError("a chain holds at least one definition")
+    revisions = {model: model_revision.to_record(workspace.environment, model, recipe) for model in models}
+    return PlannedImage(
+        plan=plan,
+        recipe=recipe,
+        models=models,
+        revisions={model: revision for model, revision in revisions.items() if revision},
+        lock=lock,
+        diffs=diffs,
+        comparison=_compare(workspace, lock, plan),
+    )
+
+
+def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
+    repository = lock.images.get(plan.repository)
+    if repository is None or not repository.numbers:
+        return Comparison(None, (), ("it is the first image of this repository",))
+    same = [number for number, built in repository.numbers.items() if built.input_hash == plan.input_hash]
+    if same:
+        states, _ = status.states(workspace, lock)
+        present = [number for number in same if states[ImageName(plan.repository, number)] == "present"]
+        if present:
+            return Comparison(ImageName(plan.repository, max(present)), plan.steps, ())
+        gone = ImageName(plan.repository, max(same))
+        reason = f"{gone} was built from the same inputs, but this engine no longer has it"
+        return Comparison(None, plan.steps, (reason,))
+    last = ImageName(plan.repository, max(repository.numbers))
+    directory = workspace.project.build_directory(last.repository, last.number)
+    before = plan_file.read(directory)
+    if before is None:
+        unreadable = workspace.project.relative(directory / plan_file.FILE)
+        return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))
+    return Comparison(None, before, explain.changes(before, plan.steps))
+
+
+def _try_patches(workspace: Workspace, image: PlannedImage) -> None:
+    if image.comparison.existing or not any(mod.patches for mod in image.plan.mods):
+        return
+    from builder.building import mod_dry_run
+    from builder.pinning import packages
+
+    access = packages.access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
+    levels = []
+    for part in image.plan.chain:
+        diffs = vendored.load(workspace.project, part.definition.name, part.pins, image.diffs)
+        levels.append(packages.Level(part.definition, part.pins, diffs))
+    mod_dry_run.require(image.plan.mods, lambda package: packages.pinned(access, levels, package), workspace.report)

@@ -1,0 +1,66 @@
+"""A build as it is asked for, and what comes of it: data that the command line makes and shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """A build as typed. ``targets`` name recipes or definitions; ``mods`` and ``models`` come on top of what a recipe
+    has. ``update`` maps the sources to resolve anew to the git ref to take instead of the definition's, or None;
+    ``settings`` are values for the templates. ``builder`` names the buildx instance to build with."""
+
+    targets: tuple[str, ...]
+    mods: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    update: Mapping[str, str | None] = field(default_factory=dict)
+    platform: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    locked: bool = False
+    force: bool = False
+    promote: bool = True
+    builder: str | None = None
+    push: bool = False
+
+
+@dataclass(frozen=True)
+class ModelOutcome:
+    """Where a model of a build is that had nothing to do: ``paired`` now with the image that is there, ``unpaired``
+    because that is marked bad, or ``elsewhere``, with another ``image``."""
+
+    model: str
+    state: Literal["paired", "unpaired", "elsewhere"]
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class AlreadyBuilt:
+    """A target with nothing to build: ``image`` was built from the same inputs and is still there. ``bad`` where it is
+    marked so; ``current`` is the image that ``latest`` means, where that is another one."""
+
+    image: str
+    bad: bool
+    current: str
+    models: tuple[ModelOutcome, ...]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A new numbered image. ``seconds`` is the whole time, ``size`` in bytes; ``changes`` and ``new_layers`` count
+    against the number before; ``log`` is the file with all that BuildKit printed."""
+
+    image: str
+    models: tuple[str, ...]
+    changes: tuple[str, ...]
+    seconds: float
+    size: int
+    layers: int
+    new_layers: int
+    steps: int
+    cached_steps: int
+    log: str

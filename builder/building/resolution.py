@@ -1,0 +1,93 @@
+"""The first step of a build: what was asked for becomes definitions, mods and pins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.building import mod_selection
+from builder.definitions import image_chain, target
+from builder.definitions.recipes import recipe_problems
+from builder.engine.client import versions
+from builder.errors import UsageError
+from builder.lock import reading
+from builder.pinning import chain as chains
+from builder.pinning import definition_pins
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.building.request import BuildRequest
+    from builder.definitions.mods.mod import Mod
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.definitions.target import Target
+    from builder.lock.model import Lock
+    from builder.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class ResolvedTarget:
+    """A target with all that goes into its image: the definitions of its chain, the base first, and the mods of each in
+    the order in which they are baked. ``models`` are the recipe's own and those asked for."""
+
+    recipe: Recipe | None
+    models: tuple[str, ...]
+    chain: chains.Chain
+    mods: tuple[tuple[Mod, ...], ...]
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """All targets of a build, the pins of their definitions by name, and images.lock as it was read."""
+
+    targets: tuple[ResolvedTarget, ...]
+    pins: Mapping[str, definition_pins.Completed]
+    lock: Lock
+
+
+def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
+    """Reads what the targets name, and resolves what is not pinned; no source is asked twice, and nothing is written.
+
+    Raises FileProblemsError with all that is wrong in the files, LockError where images.lock is damaged or, for a
+    ``locked`` request, does not cover what is asked, SourceError where a source cannot be resolved, and UsageError.
+    """
+    project = workspace.project
+    lock = reading.of(project)
+    targets = [target.find(project, text) for text in request.targets]
+    for named in targets:
+        _require_a_definition(named)
+    recipe_problems.require_none(project, (named.recipe for named in targets if named.recipe))
+    overrides = image_chain.Overrides(request.platform, request.settings)
+    platform = versions.platform(workspace.engine)
+    all_chains = [image_chain.load(project, named.definition, platform, overrides) for named in targets]
+    if request.locked and request.update:
+        raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
+    if request.locked:
+        for chain in all_chains:
+            chains.require_covered(lock, chain)
+    all_mods = [
+        mod_selection.load(project, chain, named.recipe, request.mods)
+        for named, chain in zip(targets, all_chains, strict=True)
+    ]
+    pins = chains.complete(workspace, lock, all_chains, request.update)
+    if faults := [fault for completed in pins.values() for fault in completed.faults]:
+        raise definition_pins.error_of(faults)
+    resolved = []
+    for named, chain, mods in zip(targets, all_chains, all_mods, strict=True):
+        ordered = mod_selection.arrange(project, chain, mods, [pins[definition.name].pins for definition in chain])
+        resolved.append(ResolvedTarget(named.recipe, _models(named.recipe, request), chain, ordered))
+    return Resolution(tuple(resolved), pins, lock)
+
+
+def _models(recipe: Recipe | None, request: BuildRequest) -> tuple[str, ...]:
+    own = [recipe.model] if recipe and recipe.model else []
+    return tuple(dict.fromkeys([*own, *request.models]))
+
+
+def _require_a_definition(named: Target) -> None:
+    """Raises UsageError for a recipe that asks for one numbered image, which is never built again."""
+    if named.recipe and named.recipe.number:
+        raise UsageError(
+            f"{named.recipe.file} serves {named.recipe.container}, an image that is there already",
+            hint=f"to build another, name the repository alone: `container: {named.recipe.repository}`",
+        )
