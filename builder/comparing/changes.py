@@ -110,11 +110,11 @@ def _pulls(before: ImageContents, after: ImageContents) -> Iterator[PullChange]:
 
 
 def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
-    found = []
+    changes = []
     for change in values(before, after):
-        old, new = (said.partition(" ")[0] if said else None for said in (change.before, change.after))
-        found.append(PackageChange(change.name, _direction(old, new), old, new))
-    return tuple(sorted(found, key=lambda change: (_ORDER.index(change.kind), change.name)))
+        old, new = (identity.partition(" ")[0] if identity else None for identity in (change.before, change.after))
+        changes.append(PackageChange(change.name, _direction(old, new), old, new))
+    return tuple(sorted(changes, key=lambda change: (_ORDER.index(change.kind), change.name)))
 
 
 def _direction(old: str | None, new: str | None) -> PackageKind:

@@ -29,22 +29,22 @@ def edits(directory: BuildDirectory, image: NumberedImage) -> Iterator[str]:
     """One line for each file that differs, by its path in the directory; nothing where all is as it was built."""
     if model.input_hash(directory.steps) != image.input_hash:
         yield "plan.json does not have the input hash that images.lock records"
-    below = ""
+    base = ""
     for part in directory.parts:
         prefix = f"{part.definition}/" if part.definition else ""
-        for said in (*_texts(part), *_patches(part), *_packages(part), *_mods(part)):
-            yield f"{prefix}{said}"
-        for key in _bake_keys(part, image.platform, below):
+        for edit in (*_texts(part), *_patches(part), *_packages(part), *_mods(part)):
+            yield f"{prefix}{edit}"
+        for key in _bake_keys(part, image.platform, base):
             yield f"bake.json: `{key}` of target {part.definition or bake.TARGET}"
-        below = part.definition
+        base = part.definition
 
 
 def _texts(part: Part) -> Iterator[str]:
     for step in ("Dockerfile", "build-metadata.yaml"):
         for key, sha256 in part.takes.get(step, {"text": ""}).items():
             name = step if key == "text" else key
-            if said := _compared(part.folder / name, sha256):
-                yield f"{name} {said}"
+            if problem := _problem(part.folder / name, sha256):
+                yield f"{name} {problem}"
 
 
 def _patches(part: Part) -> Iterator[str]:
@@ -52,11 +52,11 @@ def _patches(part: Part) -> Iterator[str]:
         for key, sha256 in takes.items():
             if key.startswith(_PULL):
                 name = f"patches/{source}-{key.removeprefix(_PULL)}.patch"
-                if said := _compared(part.folder / name, sha256.removeprefix("sha256:")):
-                    yield f"{name} {said}"
+                if problem := _problem(part.folder / name, sha256.removeprefix("sha256:")):
+                    yield f"{name} {problem}"
 
 
-def _compared(path: Path, sha256: str) -> str:
+def _problem(path: Path, sha256: str) -> str:
     """What is wrong with a file that should have this hash; empty where nothing is."""
     try:
         return "" if hashlib.sha256(path.read_bytes()).hexdigest() == sha256 else "was edited"
@@ -77,21 +77,23 @@ def _packages(part: Part) -> Iterator[str]:
             return
         listed[path.name] = {package.name: package for package in packages}
     to_build, installed = listed.pop("build.txt", {}), _joined(listed)
-    if said := _differing(runtime, installed):
-        yield f"python/ was edited: {said}"
+    if names := _differences(runtime, installed):
+        yield f"python/ was edited: {names}"
     # What has a file of its own is installed from that one before a build, too.
     elsewhere = _joined({file: packages for file, packages in listed.items() if file != "packages.txt"})
-    wanted = part.takes.get("build packages", {})
-    if said := _differing(wanted, {**{name: at for name, at in elsewhere.items() if name in wanted}, **to_build}):
-        yield f"python/build.txt was edited: {said}"
+    required = part.takes.get("build packages", {})
+    if names := _differences(
+        required, {**{name: at for name, at in elsewhere.items() if name in required}, **to_build}
+    ):
+        yield f"python/build.txt was edited: {names}"
 
 
 def _joined(files: Mapping[str, Mapping[str, LockedPackage]]) -> dict[str, LockedPackage]:
     return {name: package for packages in files.values() for name, package in packages.items()}
 
 
-def _differing(takes: Mapping[str, str], found: Mapping[str, LockedPackage]) -> str:
-    now = {name: python.identity(package) for name, package in found.items()}
+def _differences(takes: Mapping[str, str], packages: Mapping[str, LockedPackage]) -> str:
+    now = {name: python.identity(package) for name, package in packages.items()}
     names = sorted(name for name in takes.keys() | now.keys() if takes.get(name) != now.get(name))
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -107,20 +109,20 @@ def _mods(part: Part) -> Iterator[str]:
             yield f"mods/{name} was edited" if folder.is_dir() else f"mods/{name} is gone"
 
 
-def _bake_keys(part: Part, platform: str, below: str) -> Iterator[str]:
+def _bake_keys(part: Part, platform: str, base: str) -> Iterator[str]:
     """The keys of the part's target that do not say what they said."""
-    wanted = {
+    expected = {
         "context": part.definition or ".",
         "dockerfile": "Dockerfile",
         "platforms": [platform],
         "args": {"SOURCE_DATE_EPOCH": _epoch(part)},
     }
-    yield from (key for key, value in wanted.items() if part.target.get(key) != value)
+    yield from (key for key, value in expected.items() if part.target.get(key) != value)
     git = part.contexts
-    wanted_contexts = {bake.source_context(name): f"{url}#{_commit(part, name)}" for name, (url, _) in git.items()}
-    if below:
-        wanted_contexts[below] = f"target:{below}"
-    if part.target.get("contexts", {}) != wanted_contexts or any(name not in git for name in _from_git(part)):
+    expected_contexts = {bake.source_context(name): f"{url}#{_commit(part, name)}" for name, (url, _) in git.items()}
+    if base:
+        expected_contexts[base] = f"target:{base}"
+    if part.target.get("contexts", {}) != expected_contexts or any(name not in git for name in _mounted_sources(part)):
         yield "contexts"
 
 
@@ -128,7 +130,7 @@ def _commit(part: Part, source: str) -> str:
     return part.takes.get(source, {}).get("commit", "")
 
 
-def _from_git(part: Part) -> Iterator[str]:
+def _mounted_sources(part: Part) -> Iterator[str]:
     """The sources whose trees the Dockerfile mounts."""
     try:
         text = (part.folder / "Dockerfile").read_text(encoding="utf-8")

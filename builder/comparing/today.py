@@ -44,12 +44,12 @@ def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) 
     """The build that would make the image called ``name`` today. Raises what its recipe and definitions have to say,
     and EngineError where no engine answers."""
     text = image.recipe or image.definition
-    meant = target.find(workspace.project, text)
-    chain = image_chain.load(workspace.project, meant.definition, versions.platform(workspace.engine))
-    asked = {mod_reading.name_of(mod) for one in chain for mod in one.mods}
-    asked |= {mod_reading.name_of(mod) for mod in (meant.recipe.mods if meant.recipe else ())}
-    there = mod_reading.names(workspace.project)
-    mods = tuple(mod for mod in _baked_mods(workspace.project, name, image) if mod not in asked and mod in there)
+    build_target = target.find(workspace.project, text)
+    chain = image_chain.load(workspace.project, build_target.definition, versions.platform(workspace.engine))
+    requested = {mod_reading.name_of(mod) for definition in chain for mod in definition.mods}
+    requested |= {mod_reading.name_of(mod) for mod in (build_target.recipe.mods if build_target.recipe else ())}
+    existing = mod_reading.names(workspace.project)
+    mods = tuple(mod for mod in _baked_mods(workspace.project, name, image) if mod not in requested and mod in existing)
     return OriginalBuild(text, mods, "" if chain[-1].platform == image.platform else image.platform)
 
 

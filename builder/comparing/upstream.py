@@ -29,23 +29,25 @@ class UpstreamCommits:
     unknown_because: str = ""
 
 
-def commits_of(project: Project, changes: Changes, wanted: CommitFilter, report: Report) -> tuple[UpstreamCommits, ...]:
+def commits_of(
+    project: Project, changes: Changes, commit_filter: CommitFilter, report: Report
+) -> tuple[UpstreamCommits, ...]:
     """Every source that moved, with the commits behind it."""
-    return tuple(_commits_of(project, change, wanted, report) for change in changes.sources)
+    return tuple(_commits_of(project, change, commit_filter, report) for change in changes.sources)
 
 
-def _commits_of(project: Project, change: SourceChange, wanted: CommitFilter, report: Report) -> UpstreamCommits:
+def _commits_of(project: Project, change: SourceChange, commit_filter: CommitFilter, report: Report) -> UpstreamCommits:
     """The commits behind a change. A repository that does not answer is said and no error: the rest still counts."""
-    untold = _unknown_because(change)
-    if untold:
-        return UpstreamCommits(change, unknown_because=untold)
+    reason = _unknown_because(change)
+    if reason:
+        return UpstreamCommits(change, unknown_because=reason)
     from builder.sources.git import mirror_reading
 
     old, new = _commit(change.before), _commit(change.after)
 
     def between(start: str, end: str) -> CommitRange:
         return mirror_reading.commits_between(
-            project.mirrors, change.git, start, end, wanted, lambda text: report(Message(text))
+            project.mirrors, change.git, start, end, commit_filter, lambda text: report(Message(text))
         )
 
     try:

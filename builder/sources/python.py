@@ -44,7 +44,7 @@ class ResolvedClosure:
 
 
 def requested_packages(
-    definition: ImageDefinition, sources: Mapping[str, SourcePin], held: tuple[LockedPackage, ...]
+    definition: ImageDefinition, sources: Mapping[str, SourcePin], inherited: tuple[LockedPackage, ...]
 ) -> tuple[str, ...]:
     """All that a definition asks for at run time, as images.lock records it: a changed line makes the pin stale.
     ``held`` is what the images below have: other packages there may need others here."""
@@ -56,8 +56,10 @@ def requested_packages(
         commit = sources[name].commit if name in sources else None
         files += [f"{file} of {name} {commit}" for file in source.requirements]
     wheels = sorted(source.requirement for source in definition.wheel_sources.values())
-    below = [f"on {definition.parent}: {len(held)} packages, sha256 {_digest(held)}"] if definition.parent else []
-    return (*_environment(wants), *below, *wheels, *wants.packages, *files, *_limits(wants))
+    base = (
+        [f"on {definition.parent}: {len(inherited)} packages, sha256 {_digest(inherited)}"] if definition.parent else []
+    )
+    return (*_environment(wants), *base, *wheels, *wants.packages, *files, *_limits(wants))
 
 
 def requested_build_packages(wants: PythonRequirements) -> tuple[str, ...]:
@@ -83,25 +85,25 @@ def _limits(wants: PythonRequirements) -> tuple[str, ...]:
     )
 
 
-def resolve(request: ClosureRequest, settings: Settings, held: tuple[LockedPackage, ...] = ()) -> ResolvedClosure:
+def resolve(request: ClosureRequest, settings: Settings, inherited: tuple[LockedPackage, ...] = ()) -> ResolvedClosure:
     """The closure of all packages asked for; those that are ``held`` keep their version.
 
     Raises SourceError where there is none, or an index does not answer.
     """
     wants, platform = request.wants, request.platform
     target = f"{MACHINES[platform]}-manylinux_{wants.glibc.replace('.', '_')}"
-    found, said = compile_closure(request, settings, held, ["--python-platform", target])
-    if said:
+    lock, error = compile_closure(request, settings, inherited, ["--python-platform", target])
+    if error:
         raise SourceError(
-            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{said}",
+            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{error}",
             hint="change `python:` in the definition's image.yaml, or look whether the package index answers",
         )
-    addresses = {one["name"]: one["wheels"][0]["url"] for one in found["packages"] if one.get("wheels")}
-    return ResolvedClosure(_pin(found, request.requested), addresses)
+    addresses = {package["name"]: package["wheels"][0]["url"] for package in lock["packages"] if package.get("wheels")}
+    return ResolvedClosure(_pin(lock, request.requested), addresses)
 
 
 def compile_closure(
-    request: ClosureRequest, settings: Settings, held: tuple[LockedPackage, ...], options: list[str]
+    request: ClosureRequest, settings: Settings, inherited: tuple[LockedPackage, ...], options: list[str]
 ) -> tuple[dict[str, Any], str]:
     """What uv writes (pylock.toml, PEP 751), or else what it says against it."""
     import os
@@ -117,13 +119,13 @@ def compile_closure(
         project = Path(folder) / "pyproject.toml"
         project.write_text(_project(request, local_wheel_names(settings, MACHINES[request.platform])), encoding="utf-8")
         constraints = Path(folder) / "constraints.txt"
-        constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in held), encoding="utf-8")
+        constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in inherited), encoding="utf-8")
         lock = Path(folder) / "pylock.toml"
         if request.previous:
             lock.write_text(_preferences(request.previous), encoding="utf-8")
         options = [*options, "--output-file", str(lock), "--constraints", str(constraints)]
         options += ["--python-version", request.wants.version]
-        done = subprocess.run(
+        process = subprocess.run(
             [uv, "pip", "compile", str(project), *_COMPILE, *options, *_index_options(settings)],
             # uv reads the overrides and indexes of a pyproject.toml only in the folder that it is run in.
             cwd=folder,
@@ -133,8 +135,8 @@ def compile_closure(
             stdin=subprocess.DEVNULL,
             env={**os.environ, **({"SSL_CERT_FILE": str(settings.ca_file)} if settings.ca_file else {})},
         )
-        if done.returncode:
-            return {}, done.stderr.strip() or "uv said nothing"
+        if process.returncode:
+            return {}, process.stderr.strip() or "uv said nothing"
         return tomllib.loads(lock.read_text(encoding="utf-8")), ""
 
 
@@ -152,15 +154,15 @@ def local_wheel_names(settings: Settings, machine: str) -> frozenset[str]:
     """The names of the packages that the person keeps wheels of for this machine type."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-    found: set[str] = set()
+    names: set[str] = set()
     for wheel in settings.local_wheels():
         try:
             name, _, _, tags = parse_wheel_filename(wheel.name)
         except InvalidWheelFilename:
             continue
         if any(tag.platform == "any" or tag.platform.endswith(machine) for tag in tags):
-            found.add(name)
-    return frozenset(found)
+            names.add(name)
+    return frozenset(names)
 
 
 def _project(request: ClosureRequest, local: frozenset[str]) -> str:
@@ -197,7 +199,7 @@ def _index_options(settings: Settings) -> list[str]:
     return options
 
 
-def _pin(lock: dict[str, Any], asked: tuple[str, ...]) -> PythonPin:
+def _pin(lock: dict[str, Any], requested: tuple[str, ...]) -> PythonPin:
     from datetime import UTC, datetime
 
     packages: list[LockedPackage] = []
@@ -209,4 +211,4 @@ def _pin(lock: dict[str, Any], asked: tuple[str, ...]) -> PythonPin:
         )
         newest = max([newest, *(f["upload-time"] for f in files if "upload-time" in f)])
     stamp = newest.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return PythonPin(asked, stamp, tuple(sorted(packages, key=lambda package: package.name)))
+    return PythonPin(requested, stamp, tuple(sorted(packages, key=lambda package: package.name)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from builder.errors import SourceError
 from builder.sources.git import credentials, unified_diff
-from builder.sources.git.errors import clean, shortened
+from builder.sources.git.errors import printable, shorten
 from builder.sources.git.git_command import GitRepository, run_local
 
 # For git without a repository. It reads no files of one here, and its messages stay English (GitPython sees to that).
@@ -41,7 +41,7 @@ class Shift:
     def __str__(self) -> str:
         name = f"{self.file}, hunk {self.hunk} of {self.hunks}" if self.hunk else self.file
         if self.context is None:
-            return f"{name}: {_further(self.offset)}"
+            return f"{name}: {_distance(self.offset)}"
         before, after = self.context
         return f"{name}: at line {self.line}, where {_lines(before)} before and {after} after fit"
 
@@ -51,7 +51,7 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     SourceError for what is no patch."""
     listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
-        message = f"{name} is no patch that git can read: {shortened(listed.stderr)}"
+        message = f"{name} is no patch that git can read: {shorten(listed.stderr)}"
         raise SourceError(message, hint="was its file changed by hand, or cut off? Take it anew")
     entries = listed.output.decode("utf-8", "replace").split("\0")
     sources = (source.decode("utf-8", "replace") for source in _MOVED_FROM.findall(patch))
@@ -63,40 +63,42 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     )
 
 
-def failures(said: str, patch: bytes, strip: int = 1) -> str:
+def failures(stderr: str, patch: bytes, strip: int = 1) -> str:
     """Where ``patch`` does not apply, by file and hunk, from what git said."""
-    found: list[str] = []
-    for line in said.splitlines():
+    messages: list[str] = []
+    for line in stderr.splitlines():
         failed, otherwise = _FAILED.fullmatch(line), _OTHERWISE.fullmatch(line)
         if failed:
-            found.append(unified_diff.describe_hunk(patch, failed["file"], int(failed["line"]), strip))
+            messages.append(unified_diff.describe_hunk(patch, failed["file"], int(failed["line"]), strip))
         elif otherwise:
-            why = otherwise["why"].replace("No such file or directory", "does not exist")
-            found.append(f"{otherwise['file']} {why}")
-    return clean("; ".join(found)) or shortened(said)
+            reason = otherwise["why"].replace("No such file or directory", "does not exist")
+            messages.append(f"{otherwise['file']} {reason}")
+    return printable("; ".join(messages)) or shorten(stderr)
 
 
-def shifts(said: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
+def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
     """The hunks that apply elsewhere, or with part of their context only, from what ``git apply -v`` said."""
-    found: list[Shift] = []
-    file, own = "", list[unified_diff.Hunk]()
-    for line in said.splitlines():
+    hunk_shifts: list[Shift] = []
+    file, hunks = "", list[unified_diff.Hunk]()
+    for line in stderr.splitlines():
         if checking := _CHECKING.fullmatch(line):
             names = checking["file"].split(" => ")
-            file, own = names[-1], [hunk for hunk in unified_diff.hunks(patch, strip) if hunk.file in names]
+            file, hunks = names[-1], [hunk for hunk in unified_diff.hunks(patch, strip) if hunk.file in names]
         elif offset := _OFFSET.fullmatch(line):
-            found.append(Shift(file, int(offset["number"]), len(own), int(offset["line"]), int(offset["lines"])))
+            hunk_shifts.append(
+                Shift(file, int(offset["number"]), len(hunks), int(offset["line"]), int(offset["lines"]))
+            )
         elif reduced := _REDUCED.fullmatch(line):
-            at, context = int(reduced["line"]), (int(reduced["before"]), int(reduced["after"]))
-            number = next((number for number, hunk in enumerate(own, start=1) if hunk.new_start == at), 0)
-            if found and (found[-1].file, found[-1].line) == (file, at):
+            start, context = int(reduced["line"]), (int(reduced["before"]), int(reduced["after"]))
+            number = next((number for number, hunk in enumerate(hunks, start=1) if hunk.new_start == start), 0)
+            if hunk_shifts and (hunk_shifts[-1].file, hunk_shifts[-1].line) == (file, start):
                 # git counts this offset from where it gave up its context: no distance that people would count.
-                number = found.pop().hunk
-            found.append(Shift(file, number, len(own), at, 0, context))
-    return tuple(found)
+                number = hunk_shifts.pop().hunk
+            hunk_shifts.append(Shift(file, number, len(hunks), start, 0, context))
+    return tuple(hunk_shifts)
 
 
-def _further(offset: int) -> str:
+def _distance(offset: int) -> str:
     return f"{_lines(abs(offset))} further {'down' if offset > 0 else 'up'}"
 
 

@@ -40,8 +40,8 @@ def split(url: str) -> Address:
     parts = _AUTHORITY.fullmatch(url)
     if not parts:
         return Address(url)
-    scheme, who, rest = parts["scheme"], parts["who"], parts["rest"]
-    user, _, secret = who.partition(":")
+    scheme, userinfo, rest = parts["scheme"], parts["who"], parts["rest"]
+    user, _, secret = userinfo.partition(":")
     if scheme.lower() not in ("http", "https"):
         return Address(f"{scheme}://{user}@{rest}", secret=unquote(secret))
     if not secret:

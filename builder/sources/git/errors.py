@@ -27,7 +27,7 @@ class DamagedError(SourceError):
 class _Rule:
     kind: str
     pattern: re.Pattern[str]
-    what: str = ""
+    message: str = ""
     hint: str = ""
 
 
@@ -114,22 +114,22 @@ class GitFailure:
     error: SourceError
 
 
-def classify(said: str, url: str, *, tries: int = 1) -> GitFailure:
+def classify(stderr: str, url: str, *, tries: int = 1) -> GitFailure:
     """What a failed command means. ``said`` is its output without secrets; ``tries`` how often it was run."""
-    rule = next((rule for rule in _RULES if rule.pattern.search(said)), _OTHER)
+    rule = next((rule for rule in _RULES if rule.pattern.search(stderr)), _OTHER)
     times = f" ({tries} tries)" if tries > 1 else ""
-    message = f"{rule.what.format(url=url)}{times}: {shortened(said) or 'git said nothing'}"
+    message = f"{rule.message.format(url=url)}{times}: {shorten(stderr) or 'git said nothing'}"
     kinds = {"missing": MissingError, "damaged": DamagedError}
     return GitFailure(rule.kind, kinds.get(rule.kind, SourceError)(message, hint=rule.hint))
 
 
-def shortened(said: str) -> str:
+def shorten(stderr: str) -> str:
     """The lines of a failure that say most: those of git itself, without the advice that it prints below."""
-    lines = list(dict.fromkeys(clean(line) for line in said.splitlines() if line.strip()))
+    lines = list(dict.fromkeys(printable(line) for line in stderr.splitlines() if line.strip()))
     telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
     return "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in (telling or lines)[:4])
 
 
-def clean(text: str) -> str:
+def printable(text: str) -> str:
     """``text`` from elsewhere, safe to print: what would move the cursor or colour the screen is a ``?``."""
     return "".join(letter if letter.isprintable() else "?" for letter in text.strip())

@@ -73,10 +73,10 @@ def run_checked(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
 ) -> GitResult:
     """``read``, where a failure can only mean that the mirror is damaged (DamagedError), or this machine full."""
-    answer = run_local(repository, arguments, stdin, environ=environ)
-    if answer.status:
-        raise _damaged(repository, answer)
-    return answer
+    result = run_local(repository, arguments, stdin, environ=environ)
+    if result.status:
+        raise _damaged(repository, result)
+    return result
 
 
 def run_remote(
@@ -92,22 +92,24 @@ def run_remote(
     command = ["git", *arguments]
     if seconds:
         command = ["timeout", "--foreground", "--kill-after=5", f"{seconds:g}", *command]
-    persons = git_environment.user_variables(repository.address, _ssh(repository), STALLED_SECONDS)
-    environ = {**git_environment.repository_variables(repository.path), **persons}
+    user_variables = git_environment.user_variables(repository.address, _ssh_command(repository), STALLED_SECONDS)
+    environ = {**git_environment.repository_variables(repository.path), **user_variables}
     tries = 0
     while True:
         tries += 1
-        answer = _run(repository, command, stdin, environ)
-        if answer.status == 0:
-            return answer
-        said = f"{answer.stderr}\nthe connection timed out" if answer.status == 124 else answer.stderr  # by timeout(1)
-        verdict = errors.classify(said, repository.address.url, tries=tries)
-        if verdict.kind == "other" and not is_readable(repository):
-            raise _damaged(repository, answer)
-        if verdict.kind != errors.TRANSIENT or tries > len(PAUSES):
-            raise verdict.error
+        result = _run(repository, command, stdin, environ)
+        if result.status == 0:
+            return result
+        stderr = (
+            f"{result.stderr}\nthe connection timed out" if result.status == 124 else result.stderr
+        )  # by timeout(1)
+        failure = errors.classify(stderr, repository.address.url, tries=tries)
+        if failure.kind == "other" and not is_readable(repository):
+            raise _damaged(repository, result)
+        if failure.kind != errors.TRANSIENT or tries > len(PAUSES):
+            raise failure.error
         pause = PAUSES[tries - 1]
-        repository.notify(f"{verdict.error.message}; trying again in {pause:g} s")
+        repository.notify(f"{failure.error.message}; trying again in {pause:g} s")
         time.sleep(pause)
 
 
@@ -116,13 +118,13 @@ def is_readable(repository: GitRepository) -> bool:
     return run_local(repository, ["rev-list", "--quiet", "--all"]).status == 0
 
 
-def _damaged(repository: GitRepository, answer: GitResult) -> SourceError:
-    verdict = errors.classify(answer.stderr, repository.address.url)
-    if verdict.kind == "local":
-        return verdict.error
-    said = errors.shortened(answer.stderr)
+def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
+    failure = errors.classify(result.stderr, repository.address.url)
+    if failure.kind == "local":
+        return failure.error
+    message = errors.shorten(result.stderr)
     return errors.DamagedError(
-        f"the mirror of {repository.address.url} in {repository.path} is damaged: {said}",
+        f"the mirror of {repository.address.url} in {repository.path} is damaged: {message}",
         hint=f"delete {repository.path}: it is made anew when it is needed",
     )
 
@@ -151,7 +153,7 @@ def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: M
     return GitResult(status, output, credentials.scrub(stderr, repository.address))
 
 
-def _ssh(repository: GitRepository) -> str:
+def _ssh_command(repository: GitRepository) -> str:
     """The command that reaches an ssh address, or nothing: the variable hides the setting, so that is looked up."""
     import os
 
@@ -159,10 +161,10 @@ def _ssh(repository: GitRepository) -> str:
         return os.environ["GIT_SSH_COMMAND"]
     if "GIT_SSH" in os.environ or repository.address.url.lower().startswith(("http:", "https:", "file:", "/")):
         return ""
-    found = _run(
+    configured = _run(
         repository,
         ["git", "config", "--get", "core.sshCommand"],
         b"",
         git_environment.repository_variables(repository.path),
     )
-    return found.text or "ssh"
+    return configured.text or "ssh"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from builder.sources.git.credentials import Address
 
-_OWN = (("core.attributesFile", "/dev/null"), ("core.quotePath", "false"))
+_ISOLATED_SETTINGS = (("core.attributesFile", "/dev/null"), ("core.quotePath", "false"))
 
 
 def repository_variables(path: Path) -> dict[str, str]:
@@ -41,7 +41,7 @@ def isolated_variables() -> dict[str, str]:
         "GIT_DIFF_OPTS": "",
         "GIT_ALLOW_PROTOCOL": "none",  # a blob that is missing is not fetched behind our back
         "GIT_NO_LAZY_FETCH": "1",  # the same, said plainly to git 2.45 and later
-        **config_variables(_OWN),
+        **config_variables(_ISOLATED_SETTINGS),
     }
 
 
@@ -51,27 +51,27 @@ def user_variables(address: Address, ssh: str, stalled_seconds: int) -> dict[str
 
     from builder.sources import environment
 
-    wanted = (
+    settings = (
         ("http.lowSpeedLimit", "1"),
         ("http.lowSpeedTime", str(stalled_seconds)),
         *credentials.configuration(address),
     )
     present = os.environ.get("GIT_CONFIG_COUNT", "")
-    found = {
+    variables = {
         **credentials.environment(address),
-        **config_variables(wanted, int(present) if present.isdecimal() else 0),
+        **config_variables(settings, int(present) if present.isdecimal() else 0),
     }
     if ssh:
-        found["GIT_SSH_COMMAND"] = f"{ssh} -o BatchMode=yes -o ConnectTimeout=20"
-    authorities = environment.read(os.environ).ca_file
-    if authorities and "GIT_SSL_CAINFO" not in os.environ:
-        found["GIT_SSL_CAINFO"] = str(authorities)
-    return found
+        variables["GIT_SSH_COMMAND"] = f"{ssh} -o BatchMode=yes -o ConnectTimeout=20"
+    ca_file = environment.read(os.environ).ca_file
+    if ca_file and "GIT_SSL_CAINFO" not in os.environ:
+        variables["GIT_SSL_CAINFO"] = str(ca_file)
+    return variables
 
 
-def config_variables(wanted: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
+def config_variables(settings: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
     """git reads GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n as it reads ``-c``, but nobody else sees them."""
-    found = {"GIT_CONFIG_COUNT": str(first + len(wanted))}
-    for number, (key, value) in enumerate(wanted, start=first):
-        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return found
+    variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
+    for number, (key, value) in enumerate(settings, start=first):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables

@@ -80,31 +80,31 @@ def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
     lines = run_checked(
         repository, ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]
     ).text.splitlines()
-    here = {name: commit for commit, _, name in (line.partition(" ") for line in lines)}
-    gone = "".join(f"delete refs/tags/{name}\n" for name in here if name not in upstream)
-    if gone:
-        run_checked(repository, ["update-ref", "--stdin"], gone.encode())
-    if any(here.get(name) != commit for name, commit in upstream.items()):
+    local_tags = {name: commit for commit, _, name in (line.partition(" ") for line in lines)}
+    deletions = "".join(f"delete refs/tags/{name}\n" for name in local_tags if name not in upstream)
+    if deletions:
+        run_checked(repository, ["update-ref", "--stdin"], deletions.encode())
+    if any(local_tags.get(name) != commit for name, commit in upstream.items()):
         fetch(repository, ALL_TAGS)
 
 
 def blob_names(repository: GitRepository, commit: str, files: Iterable[str]) -> dict[str, str]:
     """The object names of those of ``files`` that ``commit`` has, by path. Folders and submodules are no files."""
-    wanted = sorted(file for file in files if not file.startswith(("/", "../")))  # git refuses those as a whole
-    if not wanted:
+    paths = sorted(file for file in files if not file.startswith(("/", "../")))  # git refuses those as a whole
+    if not paths:
         return {}
     entries = (
-        run_checked(repository, ["ls-tree", "-z", commit, "--", *wanted]).output.decode("utf-8", "replace").split("\0")
+        run_checked(repository, ["ls-tree", "-z", commit, "--", *paths]).output.decode("utf-8", "replace").split("\0")
     )
     pairs = (entry.partition("\t") for entry in entries)
-    return {name: meta.split()[2] for meta, _, name in pairs if " blob " in meta and name in wanted}
+    return {name: meta.split()[2] for meta, _, name in pairs if " blob " in meta and name in paths}
 
 
 def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
     """Makes sure that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
-    wanted = sorted(set(names))
-    here = _present(repository, wanted, "--objects")
-    missing = "".join(f"{blob}\n" for blob in wanted if blob not in here).encode()
+    unique_names = sorted(set(names))
+    present = _present(repository, unique_names, "--objects")
+    missing = "".join(f"{blob}\n" for blob in unique_names if blob not in present).encode()
     if not missing:
         return
     # As git's promisor-remote.c does it: telling the server what is here would save nothing.
@@ -114,5 +114,5 @@ def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
 def _present(repository: GitRepository, names: Iterable[str], *options: str) -> set[str]:
     """Those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files. ``--missing`` makes
     git look and do nothing else; any other command would first go through every object that upstream promised."""
-    look = ["rev-list", *options, "--no-walk", "--ignore-missing", "--missing=print", "--stdin"]
-    return set(run_local(repository, look, "".join(f"{name}\n" for name in names).encode()).text.split())
+    command = ["rev-list", *options, "--no-walk", "--ignore-missing", "--missing=print", "--stdin"]
+    return set(run_local(repository, command, "".join(f"{name}\n" for name in names).encode()).text.split())

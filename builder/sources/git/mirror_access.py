@@ -33,10 +33,10 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
                 mirror_creation.rebuild(repository)
                 return action(repository)
     except OSError as error:
-        message = (
+        problem = (
             f"the mirror of {repository.address.url} in {repository.path} cannot be used: {error.strerror or error}"
         )
-        raise SourceError(message, hint="the folder has to be yours to write, on a disk with room") from None
+        raise SourceError(problem, hint="the folder has to be yours to write, on a disk with room") from None
 
 
 def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:

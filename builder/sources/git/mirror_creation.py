@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-_OURS = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
+_PINNED_REF = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
 
 # extensions.partialClone keeps a git too old for missing objects away. `tagOpt` and `gc` hold when people run git here
 # by hand; `uploadpack` lets one mirror be made from another.
@@ -53,9 +53,9 @@ def ensure(repository: GitRepository) -> None:
     if not repository.path.exists():
         atomic_folder.put_in_place(_init(repository), repository.path)
         return
-    for leftover in _stale_files(repository.path):
+    for stale in _stale_files(repository.path):
         with contextlib.suppress(FileNotFoundError):
-            leftover.unlink()
+            stale.unlink()
 
 
 def rebuild(repository: GitRepository) -> None:
@@ -63,10 +63,10 @@ def rebuild(repository: GitRepository) -> None:
     where it can still give them, and from upstream otherwise; one that neither has is lost, and said to be. Where
     upstream does not answer, the damaged one stays for the next time (SourceError)."""
     fresh = replace(repository, path=_init(repository))
-    kept = _pinned_refs(repository.path)
-    _repair(repository, kept)
+    pinned = _pinned_refs(repository.path)
+    _repair(repository, pinned)
     fetch(fresh, ALL_TAGS)
-    for ref, commit in kept.items():
+    for ref, commit in pinned.items():
         if _copy_ref(fresh, repository.path, f"{commit}:{ref}"):
             continue
         try:
@@ -103,17 +103,17 @@ def _pinned_refs(path: Path) -> dict[str, str]:
     names = [str(file.relative_to(path)) for file in (path / "refs").rglob("*") if file.is_file()]
     with contextlib.suppress(FileNotFoundError):
         names.append((path / "packed-refs").read_text(encoding="utf-8", errors="replace"))
-    return {match[0]: match["commit"] for match in _OURS.finditer("\n".join(names))}
+    return {match[0]: match["commit"] for match in _PINNED_REF.finditer("\n".join(names))}
 
 
-def _repair(damaged: GitRepository, kept: Mapping[str, str]) -> None:
+def _repair(damaged: GitRepository, pinned: Mapping[str, str]) -> None:
     """Makes all but the objects of a damaged mirror whole, so that git can take from it what is left of those."""
     from shutil import rmtree
 
     _write_skeleton(damaged.path, damaged.address.url)
     rmtree(damaged.path / "refs")
     (damaged.path / "refs").mkdir()
-    lines = "".join(f"{commit} {ref}\n" for ref, commit in kept.items())
+    lines = "".join(f"{commit} {ref}\n" for ref, commit in pinned.items())
     (damaged.path / "packed-refs").write_text(lines, encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import SourceError
 from builder.sources.git import mirror, mirror_access
-from builder.sources.git.errors import clean
+from builder.sources.git.errors import printable
 from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked
 from builder.sources.git.source_version import rfc3339
 
@@ -62,7 +62,7 @@ ALL_COMMITS = CommitFilter()
 
 
 def commits_between(
-    mirrors: Path, url: str, old: str, new: str, wanted: CommitFilter = ALL_COMMITS, notify: Notify = discard
+    mirrors: Path, url: str, old: str, new: str, commit_filter: CommitFilter = ALL_COMMITS, notify: Notify = discard
 ) -> CommitRange:
     """The commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), all counted and those
     ``wanted`` listed. No network where the mirror has both. Raises SourceError."""
@@ -71,13 +71,15 @@ def commits_between(
         for commit in (old, new):
             mirror.ensure_commit(repository, commit)
         counts = run_checked(repository, ["rev-list", "--count", "--left-right", f"{old}...{new}"]).text.split()
-        selected = wanted.arguments(f"{old}..{new}")
+        selected = commit_filter.arguments(f"{old}..{new}")
         matching = run_checked(repository, ["rev-list", "--count", *selected]).text
-        form = ["-z", f"--max-count={wanted.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
-        lines = run_checked(repository, ["log", *form, *selected]).output.decode("utf-8", "replace").split("\0")
-        commits = (line.split(" ", 2) for line in lines if line)
-        found = tuple(Commit(commit, rfc3339(int(seconds)), clean(title)) for commit, seconds, title in commits)
-        return CommitRange(found, total=int(counts[1]), dropped=int(counts[0]), matching=int(matching))
+        format_options = ["-z", f"--max-count={commit_filter.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
+        lines = (
+            run_checked(repository, ["log", *format_options, *selected]).output.decode("utf-8", "replace").split("\0")
+        )
+        entries = (line.split(" ", 2) for line in lines if line)
+        commits = tuple(Commit(commit, rfc3339(int(seconds)), printable(title)) for commit, seconds, title in entries)
+        return CommitRange(commits, total=int(counts[1]), dropped=int(counts[0]), matching=int(matching))
 
     return mirror_access.with_mirror(mirrors, url, count_and_list, notify)
 
@@ -94,8 +96,8 @@ def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: N
     once. Comments and pip's options (indexes, hashes, constraints) are left out. Raises SourceError where a file is
     missing."""
 
-    def follow(repository: GitRepository) -> tuple[str, ...]:
-        found: dict[str, None] = {}
+    def read_all(repository: GitRepository) -> tuple[str, ...]:
+        requirements: dict[str, None] = {}
         seen: set[str] = set()
         waiting = [posixpath.normpath(path)]
         while waiting:
@@ -106,13 +108,13 @@ def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: N
             content = _read(repository, commit, file)
             if content is None:
                 raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
-            included, requirements = parse_requirements(content.decode("utf-8-sig", "replace"))
-            found |= dict.fromkeys(requirements)
+            included, own = parse_requirements(content.decode("utf-8-sig", "replace"))
+            requirements |= dict.fromkeys(own)
             folder = posixpath.dirname(file)
             waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]
-        return tuple(found)
+        return tuple(requirements)
 
-    return mirror_access.with_mirror(mirrors, url, follow, notify)
+    return mirror_access.with_mirror(mirrors, url, read_all, notify)
 
 
 def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

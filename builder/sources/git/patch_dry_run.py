@@ -62,49 +62,49 @@ class PatchOutcome:
     problem: str = ""
 
 
-def prefetched(tree: PackageFiles, patches: Iterable[CandidatePatch]) -> PackageFiles:
+def prefetched(package_files: PackageFiles, patches: Iterable[CandidatePatch]) -> PackageFiles:
     """The same with all files that ``patches`` touch at hand, fetched together. Raises SourceError."""
-    inside = f"{tree.package}/"
-    wanted = {file for patch in patches for file in patch.touched_files if file.startswith(inside)}
-    held = tree.read(wanted) if wanted else {}
-    return replace(tree, read=lambda paths: {path: held[path] for path in paths if path in held})
+    inside = f"{package_files.package}/"
+    touched = {file for patch in patches for file in patch.touched_files if file.startswith(inside)}
+    contents = package_files.read(touched) if touched else {}
+    return replace(package_files, read=lambda paths: {path: contents[path] for path in paths if path in contents})
 
 
-def dry_run(tree: PackageFiles, patches: Sequence[CandidatePatch]) -> tuple[PatchOutcome, ...]:
+def dry_run(package_files: PackageFiles, patches: Sequence[CandidatePatch]) -> tuple[PatchOutcome, ...]:
     """What becomes of ``patches``, each after those before it that apply. Raises SourceError where ``tree`` cannot be
     read."""
     import tempfile
 
-    wanted = {file for patch in patches for file in patch.touched_files}
-    files = prefetched(tree, patches).read(wanted)
+    touched = {file for patch in patches for file in patch.touched_files}
+    files = prefetched(package_files, patches).read(touched)
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
         for path, content in files.items():
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
-        for patch in tree.prior if wanted else ():
-            _apply_prior(folder, patch, [f"--include={file}" for file in sorted(wanted)])
+        for patch in package_files.prior if touched else ():
+            _apply_prior(folder, patch, [f"--include={file}" for file in sorted(touched)])
         return tuple(_outcome(folder, patch) for patch in patches)
 
 
 def _apply_prior(folder: Path, patch: CandidatePatch, only: Sequence[str]) -> None:
-    made = _git_apply(folder, patch, *only)
-    if made.status:
-        where = apply.failures(made.stderr, patch.diff, patch.strip)
+    result = _git_apply(folder, patch, *only)
+    if result.status:
+        where = apply.failures(result.stderr, patch.diff, patch.strip)
         raise SourceError(f"{patch.name} does not apply to its own source: {where}")
 
 
 def _outcome(folder: Path, patch: CandidatePatch) -> PatchOutcome:
-    whole = _git_apply(folder, patch)
-    if not whole.status:
-        return PatchOutcome("applies", apply.shifts(whole.stderr, patch.diff, patch.strip))
+    full_context = _git_apply(folder, patch)
+    if not full_context.status:
+        return PatchOutcome("applies", apply.shifts(full_context.stderr, patch.diff, patch.strip))
     if not _git_apply(folder, patch, "--reverse", "--check").status:
         return PatchOutcome("in place")
-    part = _git_apply(folder, patch, "-C1")
-    if not part.status:
-        return PatchOutcome("applies", apply.shifts(part.stderr, patch.diff, patch.strip))
-    return PatchOutcome("fails", problem=apply.failures(part.stderr, patch.diff, patch.strip))
+    reduced_context = _git_apply(folder, patch, "-C1")
+    if not reduced_context.status:
+        return PatchOutcome("applies", apply.shifts(reduced_context.stderr, patch.diff, patch.strip))
+    return PatchOutcome("fails", problem=apply.failures(reduced_context.stderr, patch.diff, patch.strip))
 
 
 def _git_apply(folder: Path, patch: CandidatePatch, *options: str) -> GitResult:

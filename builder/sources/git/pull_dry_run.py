@@ -59,28 +59,28 @@ def _check(repository: GitRepository, commit: str, patches: Sequence[tuple[str, 
 
 def _problem_alone(dry_run: _DryRun, name: str, diff: bytes) -> str:
     """What is wrong with a patch on the commit as it is, or nothing."""
-    said = _apply_error(dry_run, [], diff)
-    if not said:
+    stderr = _apply_error(dry_run, [], diff)
+    if not stderr:
         return ""
     if not _apply_error(dry_run, [], diff, "--reverse"):
         return f"{name} is already in {dry_run.commit[:7]}: drop it"
-    return f"{name} does not apply to {dry_run.commit[:7]}: {apply.failures(said, diff)}"
+    return f"{name} does not apply to {dry_run.commit[:7]}: {apply.failures(stderr, diff)}"
 
 
 def _problem_after(dry_run: _DryRun, applied: Sequence[tuple[str, bytes]], name: str, diff: bytes) -> str:
     """What is wrong with a patch that applies alone, after those before it, or nothing."""
-    said = _apply_error(dry_run, [earlier for _, earlier in applied], diff)
-    if not said:
+    stderr = _apply_error(dry_run, [earlier for _, earlier in applied], diff)
+    if not stderr:
         return ""
     for other, earlier in applied:
-        refusal = _apply_error(dry_run, [earlier], diff)
-        if refusal and not _apply_error(dry_run, [earlier], diff, "--reverse"):
+        conflict = _apply_error(dry_run, [earlier], diff)
+        if conflict and not _apply_error(dry_run, [earlier], diff, "--reverse"):
             return f"{name} is already in {other}: drop it"
-        if refusal and not _apply_error(dry_run, [diff], earlier, "--reverse"):
+        if conflict and not _apply_error(dry_run, [diff], earlier, "--reverse"):
             return f"{other} is already in {name}: drop it"
-        if refusal:
-            return f"{other} and {name} conflict: {apply.failures(refusal, diff)}"
-    return f"{name} does not apply after {', '.join(other for other, _ in applied)}: {apply.failures(said, diff)}"
+        if conflict:
+            return f"{other} and {name} conflict: {apply.failures(conflict, diff)}"
+    return f"{name} does not apply after {', '.join(other for other, _ in applied)}: {apply.failures(stderr, diff)}"
 
 
 def _apply_error(dry_run: _DryRun, before: Sequence[bytes], diff: bytes, *options: str) -> str:
@@ -95,8 +95,8 @@ def _apply_error(dry_run: _DryRun, before: Sequence[bytes], diff: bytes, *option
     run_checked(dry_run.repository, ["read-tree", dry_run.commit], environ=environ)
     for earlier in before:
         run_checked(dry_run.repository, _APPLY, earlier, environ=environ)
-    answer = run_local(dry_run.repository, [*_APPLY, "--check", *options], diff, environ=environ)
-    return (answer.stderr or "git said nothing") if answer.status else ""
+    result = run_local(dry_run.repository, [*_APPLY, "--check", *options], diff, environ=environ)
+    return (result.stderr or "git said nothing") if result.status else ""
 
 
 def _fetch_touched_files(repository: GitRepository, commit: str, patches: Sequence[tuple[str, bytes]]) -> None:

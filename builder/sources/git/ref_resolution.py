@@ -29,31 +29,31 @@ def resolve(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitP
 
 
 def resolve_all(
-    mirrors: Path, wanted: Sequence[tuple[str, str]], notify: Notify = discard
+    mirrors: Path, sources: Sequence[tuple[str, str]], notify: Notify = discard
 ) -> dict[tuple[str, str], GitPin | SourceError]:
     """The pins of several sources (address, ref), resolved at the same time; for each its pin, or why there is none.
     ``notify`` is called from other threads."""
     from concurrent.futures import ThreadPoolExecutor
 
-    def answer(asked: tuple[str, str]) -> GitPin | SourceError:
+    def resolve_one(source: tuple[str, str]) -> GitPin | SourceError:
         try:
-            url, ref = asked
+            url, ref = source
             return resolve(mirrors, url, ref, notify)
         except SourceError as error:
             return error
 
-    unique = tuple(dict.fromkeys(wanted))
+    unique = tuple(dict.fromkeys(sources))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(unique, pool.map(answer, unique), strict=True))
+        return dict(zip(unique, pool.map(resolve_one, unique), strict=True))
 
 
 def _pin(repository: GitRepository, ref: str) -> GitPin:
     commit = ref.lower()
     if not remote_refs.is_commit(commit):
-        there = remote_refs.list_refs(repository)
-        commit = remote_refs.commit_of(repository, there, ref)
+        refs = remote_refs.list_refs(repository)
+        commit = remote_refs.commit_of(repository, refs, ref)
         mirror.ensure_commit(repository, commit)
-        mirror.update_tags(repository, there.tags)
+        mirror.update_tags(repository, refs.tags)
     mirror.ensure_commit(repository, commit)
     version = source_version.version_of(repository, commit)
     return GitPin(repository.address.url, ref, commit, version, source_version.date_of(repository, commit))

@@ -27,18 +27,18 @@ class RemoteRefs:
 def list_refs(repository: GitRepository) -> RemoteRefs:
     """Asks for all branches and tags. Under git's protocol 2 the server sends nothing else: the pull requests of vLLM
     alone would be some megabytes."""
-    found = RemoteRefs({}, {}, {})
-    answer = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
-    for line in answer.text.splitlines():
+    refs = RemoteRefs({}, {}, {})
+    result = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
+    for line in result.text.splitlines():
         commit, _, ref = line.partition("\t")
         kind, _, name = ref.removeprefix("refs/").partition("/")
         if kind == "heads":
-            found.branches[name] = commit
+            refs.branches[name] = commit
         elif name.endswith("^{}"):
-            found.peeled[name.removesuffix("^{}")] = commit
+            refs.peeled[name.removesuffix("^{}")] = commit
         else:
-            found.tags[name] = commit
-    return found
+            refs.tags[name] = commit
+    return refs
 
 
 def is_commit(ref: str) -> bool:
@@ -46,23 +46,23 @@ def is_commit(ref: str) -> bool:
     return bool(_COMMIT.fullmatch(ref))
 
 
-def commit_of(repository: GitRepository, there: RemoteRefs, ref: str) -> str:
+def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
     """The commit that the branch or tag ``ref`` stands for now; ``refs/heads/NAME`` and the like name one kind only.
 
     Raises MissingError where there is none, SourceError where it may mean two things or is half a commit.
     """
     url = repository.address.url
-    branch = there.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
+    branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
     name = ref.removeprefix("refs/tags/")
-    tag = there.peeled.get(name, there.tags.get(name)) if not ref.startswith("refs/heads/") else None
+    tag = refs.peeled.get(name, refs.tags.get(name)) if not ref.startswith("refs/heads/") else None
     if branch and tag:
         raise SourceError(
             f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}",
             hint=f"write refs/heads/{ref} or refs/tags/{ref}",
         )
-    found = branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") else None)
-    if found:
-        return found
+    commit = branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") else None)
+    if commit:
+        return commit
     if _ABBREVIATED.fullmatch(ref):
         whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
         raise SourceError(
@@ -71,12 +71,12 @@ def commit_of(repository: GitRepository, there: RemoteRefs, ref: str) -> str:
             if whole
             else "write all 40 digits of the commit: part of them may mean another later",
         )
-    raise MissingError(f"{url} has no branch or tag `{ref}`", hint=_near(there, ref))
+    raise MissingError(f"{url} has no branch or tag `{ref}`", hint=_near(refs, ref))
 
 
 def _other_ref(repository: GitRepository, ref: str) -> str | None:
-    answer = run_remote(repository, ["ls-remote", "--quiet", "source", ref], seconds=ANSWER_SECONDS)
-    pairs = (line.partition("\t") for line in answer.text.splitlines())
+    result = run_remote(repository, ["ls-remote", "--quiet", "source", ref], seconds=ANSWER_SECONDS)
+    pairs = (line.partition("\t") for line in result.text.splitlines())
     return next((commit for commit, _, name in pairs if name == ref), None)
 
 

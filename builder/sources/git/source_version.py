@@ -20,16 +20,16 @@ def version_of(repository: GitRepository, commit: str) -> str:
     nightly ones would win otherwise. Seven digits of the commit, because how many git takes by itself depends on the
     number of objects in the repository.
     """
-    passed_over: list[str] = []
+    exclusions: list[str] = []
     for _ in range(_UNUSABLE_AT_MOST):
-        described = _DESCRIBED.fullmatch(run_checked(repository, [*_DESCRIBE, *passed_over, commit]).text)
+        described = _DESCRIBED.fullmatch(run_checked(repository, [*_DESCRIBE, *exclusions, commit]).text)
         if not described:
             break
-        version = _highest(repository, described["tag"])
+        version = _highest_version(repository, described["tag"])
         if version:
             distance = int(described["distance"])
-            return f"{after(version)}.dev{distance}+g{commit[:7]}" if distance else version
-        passed_over.append(f"--exclude={described['tag']}")
+            return f"{next_version(version)}.dev{distance}+g{commit[:7]}" if distance else version
+        exclusions.append(f"--exclude={described['tag']}")
     return f"0.0.0.dev{run_checked(repository, ['rev-list', '--count', commit]).text}+g{commit[:7]}"
 
 
@@ -45,7 +45,7 @@ def rfc3339(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def after(version: str) -> str:
+def next_version(version: str) -> str:
     """The version that the one after ``version`` is guessed to be: its last number and one (``0.19.1rc0`` leads to
     ``0.19.1rc1``); a development release leads to what it develops."""
     public = version.partition("+")[0]
@@ -56,7 +56,7 @@ def after(version: str) -> str:
     return f"{number[1]}{int(number[2]) + 1}" if number else public
 
 
-def _highest(repository: GitRepository, tag: str) -> str:
+def _highest_version(repository: GitRepository, tag: str) -> str:
     """The highest version among the tags of the commit that has ``tag``: a release is often its last candidate too.
     Empty where none of them is a version."""
     from packaging.version import InvalidVersion, Version
@@ -65,10 +65,10 @@ def _highest(repository: GitRepository, tag: str) -> str:
     names = run_checked(
         repository, ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
     ).text
-    found: list[Version] = []
+    versions: list[Version] = []
     for name in names.splitlines():
         try:
-            found.append(Version(name))
+            versions.append(Version(name))
         except InvalidVersion:
             continue
-    return str(max(found)) if found else ""
+    return str(max(versions)) if versions else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import SourceError
 from builder.sources.git import credentials, mirror, mirror_access
-from builder.sources.git.errors import shortened
+from builder.sources.git.errors import shorten
 from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked, run_local
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> 
             mirror.fetch_tree(repository, f"{submodule.commit}:{ref}")
         return _submodules(repository, submodule.commit)
 
-    for below in mirror_access.with_mirror(mirrors, submodule.url, fetch, notify):
-        _preserve_submodule(mirrors, below, notify)
+    for nested in mirror_access.with_mirror(mirrors, submodule.url, fetch, notify):
+        _preserve_submodule(mirrors, nested, notify)
 
 
 def _write(mirrors: Path, url: str, commit: str, folder: Path) -> tuple[Submodule, ...]:
@@ -77,11 +77,11 @@ def _write(mirrors: Path, url: str, commit: str, folder: Path) -> tuple[Submodul
         folder.mkdir(parents=True, exist_ok=True)
         index = folder.with_name(f"{folder.name}.index")
         environ = {"GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
-        answer = run_local(repository, ["read-tree", "-u", "--reset", commit], environ=environ)
+        result = run_local(repository, ["read-tree", "-u", "--reset", commit], environ=environ)
         index.unlink(missing_ok=True)
-        if answer.status:
-            said = shortened(answer.stderr)
-            raise SourceError(f"the mirror of {repository.address.url} does not give all files of {commit}: {said}")
+        if result.status:
+            reason = shorten(result.stderr)
+            raise SourceError(f"the mirror of {repository.address.url} does not give all files of {commit}: {reason}")
         return _submodules(repository, commit)
 
     mirrored = mirror_access.locate(mirrors, url)
@@ -92,8 +92,8 @@ def _write(mirrors: Path, url: str, commit: str, folder: Path) -> tuple[Submodul
 
 def _write_submodule(mirrors: Path, submodule: Submodule, folder: Path) -> None:
     into = folder / submodule.path
-    for below in _write(mirrors, submodule.url, submodule.commit, into):
-        _write_submodule(mirrors, below, into)
+    for nested in _write(mirrors, submodule.url, submodule.commit, into):
+        _write_submodule(mirrors, nested, into)
 
 
 def _entries(repository: GitRepository, commit: str) -> list[tuple[str, str, str]]:
@@ -112,15 +112,15 @@ def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]
         return ()
     settings = run_local(repository, ["config", f"--blob={commit}:.gitmodules", "--list", "-z"]).text
     values = dict(setting.partition("\n")[::2] for setting in settings.split("\0"))
-    found = []
+    submodules = []
     for key, path in values.items():
         url = values.get(f"{key.removesuffix('.path')}.url", "")
         if key.startswith("submodule.") and key.endswith(".path") and path in links and url:
-            found.append(Submodule(path, absolute(repository.address.url, url), links[path]))
-    return tuple(found)
+            submodules.append(Submodule(path, absolute_url(repository.address.url, url), links[path]))
+    return tuple(submodules)
 
 
-def absolute(parent: str, url: str) -> str:
+def absolute_url(parent: str, url: str) -> str:
     """The address of a submodule, which may be written from that of its parent: ``../cutlass.git``."""
     if not url.startswith(("./", "../")):
         return url

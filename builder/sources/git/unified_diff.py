@@ -26,7 +26,7 @@ class Hunk:
 def hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
     """All hunks of ``diff``, in order; ``strip`` leading folders are taken off the names. Their bodies are passed over
     by count, as a removed line may look like a header (``--- a/x`` for ``-- a/x``)."""
-    found: list[Hunk] = []
+    parsed: list[Hunk] = []
     lines = iter(diff.decode("utf-8", "replace").split("\n"))
     old_name = new_name = ""
     for line in lines:
@@ -37,18 +37,18 @@ def hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
             new_name = _name(line, strip)
         elif header:
             file = new_name if old_name == "/dev/null" else old_name
-            found.append(Hunk(file, int(header["start"]), int(header["new_start"]), line.rstrip("\r")))
+            parsed.append(Hunk(file, int(header["start"]), int(header["new_start"]), line.rstrip("\r")))
             _pass_over(lines, int(header["old"] or 1), int(header["new"] or 1))
-    return tuple(found)
+    return tuple(parsed)
 
 
 def describe_hunk(diff: bytes, file: str, start: int, strip: int = 1) -> str:
     """``FILE, hunk 2 of 3 (@@ -12,7 +12,9 @@ class X)``, for the hunk of ``file`` that starts at line ``start``."""
-    own = [hunk for hunk in hunks(diff, strip) if hunk.file == file]
-    number = next((number for number, hunk in enumerate(own, start=1) if hunk.start == start), None)
+    of_file = [hunk for hunk in hunks(diff, strip) if hunk.file == file]
+    number = next((number for number, hunk in enumerate(of_file, start=1) if hunk.start == start), None)
     if number is None:
         return f"{file}, line {start}"
-    return f"{file}, hunk {number} of {len(own)} ({own[number - 1].header})"
+    return f"{file}, hunk {number} of {len(of_file)} ({of_file[number - 1].header})"
 
 
 def _pass_over(lines: Iterator[str], old: int, new: int) -> None:

@@ -37,7 +37,7 @@ def translated_errors(environ: Mapping[str, str], model: str, revision: str) -> 
         hidden = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
         cause = hidden if isinstance(hidden, (HTTPError, OSError)) else error
         message, hint = _explain(environ, cause, model, revision)
-        raise SourceError(_without_secrets(environ, message), hint=hint) from None
+        raise SourceError(_scrub(environ, message), hint=hint) from None
 
 
 def _explain(
@@ -50,8 +50,8 @@ def _explain(
     if isinstance(error, HfHubHTTPError):
         return _refused(environ, error, model, revision)
     if isinstance(error, HTTPError):
-        what = "look at the network, HTTPS_PROXY and HF_ENDPOINT, and run this again: it goes on where it stopped"
-        return f"{hub} does not answer: {_first_line(error)}", f"{what}. HF_HUB_OFFLINE=1 takes what is in the cache"
+        advice = "look at the network, HTTPS_PROXY and HF_ENDPOINT, and run this again: it goes on where it stopped"
+        return f"{hub} does not answer: {_first_line(error)}", f"{advice}. HF_HUB_OFFLINE=1 takes what is in the cache"
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         return (
             f"the disk is full: {error.filename or model}",
@@ -77,10 +77,10 @@ def _refused(environ: Mapping[str, str], error: HTTPError, model: str, revision:
     hub = hub_address(environ)
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else 0
     if isinstance(error, GatedRepoError):
-        said = f"{model} is gated: its terms have to be accepted at {hub}/{model}"
+        message = f"{model} is gated: its terms have to be accepted at {hub}/{model}"
         if has_token(environ):
-            return said, "do that with the account of HF_TOKEN, and see that this token may read gated models"
-        return said, f"then set HF_TOKEN to a token of that account ({hub}/settings/tokens)"
+            return message, "do that with the account of HF_TOKEN, and see that this token may read gated models"
+        return message, f"then set HF_TOKEN to a token of that account ({hub}/settings/tokens)"
     if isinstance(error, RevisionNotFoundError):
         return f"{model} has no revision `{revision}`", f"{hub}/{model}/commits/main shows those it has"
     if isinstance(error, RepositoryNotFoundError):
@@ -104,7 +104,7 @@ def _first_line(error: Exception) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def _without_secrets(environ: Mapping[str, str], text: str) -> str:
+def _scrub(environ: Mapping[str, str], text: str) -> str:
     from huggingface_hub import get_token
 
     for secret in {environ.get("HF_TOKEN"), get_token(), credentials.split(environ.get("HF_ENDPOINT", "")).secret}:

@@ -46,13 +46,13 @@ class StoppedError(Exception):
     """Nobody wants the rest of the file any more."""
 
 
-def until_stopped(stopped: threading.Event, amount: CountBytes) -> CountBytes:
+def until_stopped(stopped: threading.Event, count_bytes: CountBytes) -> CountBytes:
     """``amount``, which ends the download that it is told of once ``stopped`` is set."""
 
     def count(more: int) -> None:
         if stopped.is_set():
             raise StoppedError
-        amount(more)
+        count_bytes(more)
 
     return count
 
@@ -65,58 +65,58 @@ def bytes_present(blobs: Path, blob: str | None) -> int:
     return 0
 
 
-def download(wanted: RemoteFile, blobs: Path, link: Path, amount: CountBytes) -> None:
+def download(remote: RemoteFile, blobs: Path, link: Path, count_bytes: CountBytes) -> None:
     """Brings a file into ``blobs``, and makes ``link`` lead to it.
 
     A second process that wants the same file waits for the first. Raises SourceError where something else arrived, and
     what huggingface_hub raises.
     """
-    blob = blobs / wanted.blob
+    blob = blobs / remote.blob
     blobs.mkdir(parents=True, exist_ok=True)
     if not blob.exists():
         partial = blob.with_name(f"{blob.name}{INCOMPLETE}")
-        with os.fdopen(open_locked(partial), "ab") as file:
+        with os.fdopen(open_locked(partial), "ab") as partial_file:
             if blob.exists():  # by another process meanwhile
                 partial.unlink()
             else:
-                _receive(wanted, file, amount)
-                file.flush()
-                _require_whole(wanted, partial)
-                put_in_place(file, partial, blob)
+                _receive(remote, partial_file, count_bytes)
+                partial_file.flush()
+                _require_whole(remote, partial)
+                put_in_place(partial_file, partial, blob)
     link.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         link.symlink_to(os.path.relpath(blob, link.parent))
 
 
-def _receive(wanted: RemoteFile, file: BinaryIO, amount: CountBytes) -> None:
+def _receive(remote: RemoteFile, file: BinaryIO, count_bytes: CountBytes) -> None:
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-    have = file.tell()
-    if have > wanted.size:
+    present = file.tell()
+    if present > remote.size:
         file.truncate(0)
-        have = 0
+        present = 0
     http_get(
-        wanted.url,
+        remote.url,
         file,
-        resume_size=have,
-        headers=build_hf_headers(token=wanted.token),
-        expected_size=wanted.size,
-        tqdm_class=lambda **_said: _ProgressBar(amount),  # type: ignore[arg-type]
+        resume_size=present,
+        headers=build_hf_headers(token=remote.token),
+        expected_size=remote.size,
+        tqdm_class=lambda **_said: _ProgressBar(count_bytes),  # type: ignore[arg-type]
     )
 
 
-def _require_whole(wanted: RemoteFile, path: Path) -> None:
-    found = _id(path, wanted.blob)
-    if found != wanted.blob:
+def _require_whole(remote: RemoteFile, path: Path) -> None:
+    received = _content_id(path, remote.blob)
+    if received != remote.blob:
         path.unlink()
         raise SourceError(
-            f"{wanted.url}: what arrived is not what the hub lists (its id is {found}, not {wanted.blob})",
+            f"{remote.url}: what arrived is not what the hub lists (its id is {received}, not {remote.blob})",
             hint="run this again: this file begins anew. If it stays so, a proxy or mirror is at fault",
         )
 
 
-def _id(path: Path, like: str) -> str:
+def _content_id(path: Path, like: str) -> str:
     """The id of a file's content, of the kind that ``like`` is: see the module."""
 
     def git() -> hashlib._Hash:
@@ -130,8 +130,8 @@ def _id(path: Path, like: str) -> str:
 class _ProgressBar:
     """What huggingface_hub takes for a progress bar."""
 
-    def __init__(self, amount: CountBytes) -> None:
-        self._amount = amount
+    def __init__(self, count_bytes: CountBytes) -> None:
+        self._count_bytes = count_bytes
 
     def __enter__(self) -> Self:
         return self
@@ -142,4 +142,4 @@ class _ProgressBar:
         pass
 
     def update(self, more: int) -> None:
-        self._amount(more)
+        self._count_bytes(more)

@@ -78,15 +78,15 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     if info.sha is None or not huggingface_cache.is_commit(info.sha):
         raise SourceError(f"{hub_address(environ)} does not say which commit of {model} `{revision}` is")
     files = tuple(
-        ModelFile(found.rfilename, found.size or 0, found.lfs.sha256 if found.lfs else found.blob_id)
-        for found in info.siblings or ()
+        ModelFile(sibling.rfilename, sibling.size or 0, sibling.lfs.sha256 if sibling.lfs else sibling.blob_id)
+        for sibling in info.siblings or ()
     )
     for file in files:
-        _require_inside(environ, file)
+        _require_safe_path(environ, file)
     return Snapshot(model, revision, info.sha, files)
 
 
-def _require_inside(environ: Mapping[str, str], file: ModelFile) -> None:
+def _require_safe_path(environ: Mapping[str, str], file: ModelFile) -> None:
     """A name from the hub becomes a path on this disk."""
     if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
         raise SourceError(f"{hub_address(environ)} lists a file that nothing can be called: {file.path!r}")
@@ -95,15 +95,15 @@ def _require_inside(environ: Mapping[str, str], file: ModelFile) -> None:
 def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
     """The bytes that are still to come."""
     folder = huggingface_cache.folder(environ, snapshot.model)
-    here = folder / "snapshots" / snapshot.commit
+    present = folder / "snapshots" / snapshot.commit
     return sum(
         file.size - file_download.bytes_present(folder / "blobs", file.blob)
         for file in snapshot.files
-        if not (here / file.path).exists()
+        if not (present / file.path).exists()
     )
 
 
-def fetch(environ: Mapping[str, str], snapshot: Snapshot, amount: CountBytes) -> Path:
+def fetch(environ: Mapping[str, str], snapshot: Snapshot, count_bytes: CountBytes) -> Path:
     """Brings the model into the cache, and returns its folder there. ``amount`` is told of bytes as they arrive, by
     several threads; what arrived before a break is not asked for again.
 
@@ -114,12 +114,14 @@ def fetch(environ: Mapping[str, str], snapshot: Snapshot, amount: CountBytes) ->
 
     folder = huggingface_cache.folder(environ, snapshot.model)
     stopped = threading.Event()
-    one = functools.partial(_fetch_one, environ, snapshot, folder, file_download.until_stopped(stopped, amount))
+    fetch_file = functools.partial(
+        _fetch_file, environ, snapshot, folder, file_download.until_stopped(stopped, count_bytes)
+    )
     with translated_errors(environ, snapshot.model, snapshot.revision):
         # Its threads do not keep the process when the person stops it, whatever they wait for.
         with ThreadPool(_WORKERS) as pool:
             try:
-                for _ in pool.imap_unordered(one, snapshot.files):
+                for _ in pool.imap_unordered(fetch_file, snapshot.files):
                     pass
             finally:
                 stopped.set()
@@ -128,8 +130,8 @@ def fetch(environ: Mapping[str, str], snapshot: Snapshot, amount: CountBytes) ->
     return folder / "snapshots" / snapshot.commit
 
 
-def _fetch_one(
-    environ: Mapping[str, str], snapshot: Snapshot, folder: Path, amount: CountBytes, file: ModelFile
+def _fetch_file(
+    environ: Mapping[str, str], snapshot: Snapshot, folder: Path, count_bytes: CountBytes, file: ModelFile
 ) -> None:
     from huggingface_hub import hf_hub_download, hf_hub_url
 
@@ -139,8 +141,8 @@ def _fetch_one(
         return
     if file.blob and file.size <= file_download.LARGEST:
         url = hf_hub_url(snapshot.model, file.path, revision=snapshot.commit, endpoint=endpoint)
-        wanted = file_download.RemoteFile(url, file.size, file.blob, token)
-        file_download.download(wanted, folder / "blobs", link, amount)
+        remote = file_download.RemoteFile(url, file.size, file.blob, token)
+        file_download.download(remote, folder / "blobs", link, count_bytes)
         return
     before = file_download.bytes_present(folder / "blobs", file.blob)
     hf_hub_download(
@@ -151,7 +153,7 @@ def _fetch_one(
         endpoint=endpoint,
         token=token,
     )
-    amount(file.size - before)
+    count_bytes(file.size - before)
 
 
 def _remove_stale_parts(blobs: Path) -> None:
@@ -184,9 +186,9 @@ def _write_ref(folder: Path, snapshot: Snapshot) -> None:
 
 def _cached(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
     commit = huggingface_cache.revision(environ, model, revision)
-    held = huggingface_cache.held(environ, model)
-    if commit is None or held is None or held.incomplete:
-        state = "only a part of it is" if held else "it is not"
+    cached = huggingface_cache.held(environ, model)
+    if commit is None or cached is None or cached.incomplete:
+        state = "only a part of it is" if cached else "it is not"
         raise SourceError(
             f"{model} at `{revision}` is to be taken from the cache (HF_HUB_OFFLINE is set), and {state} there",
             hint="unset HF_HUB_OFFLINE and run this again",
@@ -195,8 +197,8 @@ def _cached(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
 
 
 def _is_offline(environ: Mapping[str, str]) -> bool:
-    said = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
-    return said.upper() in {"1", "ON", "YES", "TRUE"}
+    setting = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
+    return setting.upper() in {"1", "ON", "YES", "TRUE"}
 
 
 def _endpoint(environ: Mapping[str, str]) -> str | None:

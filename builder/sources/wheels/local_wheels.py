@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from builder.sources.environment import Settings
 
 
-def stage(folder: Path, wanted: Mapping[str, frozenset[str]], settings: Settings) -> bool:
+def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings: Settings) -> bool:
     """Puts the person's wheels with the SHA-256 hashes in ``wanted`` into ``folder``, one subfolder a group; tells
     whether there are any. A wheel of the right name with other content stays where it is. Raises SourceError where one
     cannot be copied."""
     staged = False
-    if not any(wanted.values()):
+    if not any(hashes_by_group.values()):
         return staged
     for wheel in settings.local_wheels():
         digest = _sha256(wheel)
-        for group, hashes in wanted.items():
+        for group, hashes in hashes_by_group.items():
             if digest in hashes:
                 _copy(wheel, folder / group / wheel.name)
                 staged = True

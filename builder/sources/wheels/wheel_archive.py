@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import requests
 
 _CHUNK = 1 << 16
-_WAIT = 60.0
+_TIMEOUT = 60.0
 
 
 @contextlib.contextmanager
@@ -24,22 +24,22 @@ def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
     """The wheel at ``address`` (https: or file:). What cannot be read of it, now or later, raises SourceError."""
     try:
         with contextlib.ExitStack() as stack:
-            yield stack.enter_context(zipfile.ZipFile(stack.enter_context(_file(address, ca_file))))
+            yield stack.enter_context(zipfile.ZipFile(stack.enter_context(_open_file(address, ca_file))))
     except (OSError, zipfile.BadZipFile) as error:
         raise _unreadable(address, error) from None
 
 
-def _unreadable(address: str, why: object) -> SourceError:
-    return SourceError(f"the wheel {address} cannot be read: {why}")
+def _unreadable(address: str, reason: object) -> SourceError:
+    return SourceError(f"the wheel {address} cannot be read: {reason}")
 
 
 @contextlib.contextmanager
-def _file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
+def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
     from urllib.parse import unquote, urlsplit
 
-    place = urlsplit(address)
-    if place.scheme == "file":
-        with Path(unquote(place.path)).open("rb") as file:
+    location = urlsplit(address)
+    if location.scheme == "file":
+        with Path(unquote(location.path)).open("rb") as file:
             yield file
         return
     import requests
@@ -48,10 +48,10 @@ def _file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
     with requests.Session() as session:
         if ca_file:
             session.verify = str(ca_file)
-        yield io.BufferedReader(_Remote(address, session), _CHUNK)
+        yield io.BufferedReader(_RemoteFile(address, session), _CHUNK)
 
 
-class _Remote(io.RawIOBase):
+class _RemoteFile(io.RawIOBase):
     """A file behind an address, read in ranges (RFC 9110, section 14)."""
 
     def __init__(self, address: str, session: requests.Session) -> None:
@@ -59,8 +59,8 @@ class _Remote(io.RawIOBase):
         self._address = address
         self._session = session
         self._at = 0
-        answer, _ = self._ask("HEAD", {})
-        self._size = int(answer.headers["Content-Length"])
+        response, _ = self._request("HEAD", {})
+        self._size = int(response.headers["Content-Length"])
 
     def seekable(self) -> bool:
         return True
@@ -79,23 +79,23 @@ class _Remote(io.RawIOBase):
         wanted = min(len(buffer), self._size - self._at)
         if wanted <= 0:
             return 0
-        answer, data = self._ask("GET", {"Range": f"bytes={self._at}-{self._at + wanted - 1}"})
-        if answer.status_code != 206:  # Partial Content; anything else is the whole wheel
+        response, data = self._request("GET", {"Range": f"bytes={self._at}-{self._at + wanted - 1}"})
+        if response.status_code != 206:  # Partial Content; anything else is the whole wheel
             raise _unreadable(self._address, "the server sends whole files only")
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
 
-    def _ask(self, method: str, headers: dict[str, str]) -> tuple[requests.Response, bytes]:
+    def _request(self, method: str, headers: dict[str, str]) -> tuple[requests.Response, bytes]:
         """The answer, and its content where that is the range asked for: a whole wheel is left where it is. Raises
         SourceError, as zipfile takes an OSError for a file that is no zip file."""
         plain = {"Accept-Encoding": "identity", **headers}
         try:
             with self._session.request(
-                method, self._address, headers=plain, timeout=_WAIT, stream=True, allow_redirects=True
-            ) as answer:
-                if not answer.ok:
-                    raise _unreadable(self._address, f"the server says {answer.status_code} {answer.reason}")
-                return answer, answer.content if answer.status_code == 206 else b""
+                method, self._address, headers=plain, timeout=_TIMEOUT, stream=True, allow_redirects=True
+            ) as response:
+                if not response.ok:
+                    raise _unreadable(self._address, f"the server says {response.status_code} {response.reason}")
+                return response, response.content if response.status_code == 206 else b""
         except OSError as error:  # all of requests' own are such
             raise _unreadable(self._address, error) from None

@@ -20,5 +20,5 @@ def read(address: str, ca_file: Path | None) -> str | None:
     where it names none. Raises SourceError where the wheel cannot be read."""
     with wheel_archive.open_wheel(address, ca_file) as archive:
         names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/_version\.py", name)]
-        found = [_COMMIT.search(archive.read(name).decode("utf-8", "replace")) for name in names]
-    return next((match[1] for match in found if match), None)
+        matches = [_COMMIT.search(archive.read(name).decode("utf-8", "replace")) for name in names]
+    return next((match[1] for match in matches if match), None)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from builder.sources.wheels.wheel_lookup import Wheel
 
 # A wheel may carry what goes into site-packages apart: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
-_APART = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
+_DATA_PREFIX = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 
 def read(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
@@ -25,20 +25,20 @@ def read(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None
     What was read once is in ``cache``, and so is the list of all names: no network for either.
     """
     folder = cache / wheel.sha256
-    known = _kept(folder / "names")
-    if known is not None:
-        names = frozenset(known.decode().split("\n"))
-        contents = {path: _kept(_file(folder, path)) for path in paths if path in names}
-        found = {path: content for path, content in contents.items() if content is not None}
-        if len(found) == len(contents):
-            return found
+    listing = _cached(folder / "names")
+    if listing is not None:
+        names = frozenset(listing.decode().split("\n"))
+        contents = {path: _cached(_file(folder, path)) for path in paths if path in names}
+        files = {path: content for path, content in contents.items() if content is not None}
+        if len(files) == len(contents):
+            return files
     with wheel_archive.open_wheel(wheel.address, ca_file) as archive:
-        members = {_APART.sub("", name): name for name in archive.namelist()}
-        found = {path: archive.read(members[path]) for path in paths if path in members}
-    for path, content in found.items():
+        members = {_DATA_PREFIX.sub("", name): name for name in archive.namelist()}
+        files = {path: archive.read(members[path]) for path in paths if path in members}
+    for path, content in files.items():
         state_file.write(_file(folder, path), content)
     state_file.write(folder / "names", "\n".join(members).encode())
-    return found
+    return files
 
 
 def _file(folder: Path, path: str) -> Path:
@@ -46,7 +46,7 @@ def _file(folder: Path, path: str) -> Path:
     return folder / hashlib.sha256(path.encode()).hexdigest()
 
 
-def _kept(path: Path) -> bytes | None:
+def _cached(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except OSError:

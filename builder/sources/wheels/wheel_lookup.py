@@ -42,51 +42,55 @@ class WheelRequest:
     hashes: frozenset[str] = frozenset()
 
 
-def find(cache: Path, wanted: WheelRequest, settings: Settings) -> Wheel:
+def find(cache: Path, request: WheelRequest, settings: Settings) -> Wheel:
     """The wheel that is wanted. ``cache`` remembers what an index answered.
 
     Raises SourceError where there is no wheel, none with such a hash, or no answer.
     """
-    wheel = _suitable(wanted, _remembered(cache, wanted, settings))
+    wheel = _suitable(request, _remembered(cache, request, settings))
     if wheel is None:
-        found = _query_index(wanted, settings)
-        _remember(cache, wanted, settings, found)
-        wheel = _suitable(wanted, found)
+        wheels = _query_index(request, settings)
+        _remember(cache, request, settings, wheels)
+        wheel = _suitable(request, wheels)
     if wheel is None:
-        raise SourceError(f"none of the wheels of {wanted.requirement} that are found is the pinned one")
+        raise SourceError(f"none of the wheels of {request.requirement} that are found is the pinned one")
     return wheel
 
 
-def _suitable(wanted: WheelRequest, found: tuple[Wheel, ...]) -> Wheel | None:
-    machine = python.MACHINES[wanted.platform]
-    pinned = [wheel for wheel in found if wheel.sha256 in wanted.hashes] if wanted.hashes else found
-    return min(pinned, key=lambda one: (machine not in one.address, "-none-any." not in one.address), default=None)
+def _suitable(request: WheelRequest, wheels: tuple[Wheel, ...]) -> Wheel | None:
+    machine = python.MACHINES[request.platform]
+    candidates = [wheel for wheel in wheels if wheel.sha256 in request.hashes] if request.hashes else wheels
+    return min(
+        candidates,
+        key=lambda candidate: (machine not in candidate.address, "-none-any." not in candidate.address),
+        default=None,
+    )
 
 
-def _query_index(wanted: WheelRequest, settings: Settings) -> tuple[Wheel, ...]:
-    request = python.ClosureRequest(wanted.python, (), (wanted.requirement,), wanted.platform)
-    lock, said = python.compile_closure(request, settings, (), _ALONE)
+def _query_index(request: WheelRequest, settings: Settings) -> tuple[Wheel, ...]:
+    closure = python.ClosureRequest(request.python, (), (request.requirement,), request.platform)
+    lock, error = python.compile_closure(closure, settings, (), _ALONE)
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
-        said = said or "it is there as source code only"
-        raise SourceError(f"no wheel of {wanted.requirement} is found:\n{said}", hint="is the version right?")
+        error = error or "it is there as source code only"
+        raise SourceError(f"no wheel of {request.requirement} is found:\n{error}", hint="is the version right?")
     return tuple(Wheel(file["url"], file["hashes"]["sha256"]) for file in files)
 
 
-def _remembered(cache: Path, wanted: WheelRequest, settings: Settings) -> tuple[Wheel, ...]:
+def _remembered(cache: Path, request: WheelRequest, settings: Settings) -> tuple[Wheel, ...]:
     try:
-        return tuple(Wheel(*one) for one in json.loads(_cache_path(cache, wanted, settings).read_bytes()))
+        return tuple(Wheel(*fields) for fields in json.loads(_cache_path(cache, request, settings).read_bytes()))
     except (OSError, ValueError, TypeError):
         return ()
 
 
-def _remember(cache: Path, wanted: WheelRequest, settings: Settings, found: tuple[Wheel, ...]) -> None:
-    if not any(wheel.address.startswith("file:") for wheel in found):  # a local wheel may be made anew, an upload not
-        content = json.dumps([[wheel.address, wheel.sha256] for wheel in found]).encode()
-        state_file.write(_cache_path(cache, wanted, settings), content)
+def _remember(cache: Path, request: WheelRequest, settings: Settings, wheels: tuple[Wheel, ...]) -> None:
+    if not any(wheel.address.startswith("file:") for wheel in wheels):  # a local wheel may be made anew, an upload not
+        content = json.dumps([[wheel.address, wheel.sha256] for wheel in wheels]).encode()
+        state_file.write(_cache_path(cache, request, settings), content)
 
 
-def _cache_path(cache: Path, wanted: WheelRequest, settings: Settings) -> Path:
-    indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, wanted.python.indexes)
-    key = hashlib.sha256(repr((wanted.requirement, wanted.python.version, indexes)).encode()).hexdigest()
+def _cache_path(cache: Path, request: WheelRequest, settings: Settings) -> Path:
+    indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
+    key = hashlib.sha256(repr((request.requirement, request.python.version, indexes)).encode()).hexdigest()
     return cache / "found" / f"{key}.json"

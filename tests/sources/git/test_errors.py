@@ -70,4 +70,4 @@ def test_a_message_is_understood(said: str, kind: str) -> None:
 
 def test_the_telling_lines_are_kept_and_what_controls_a_terminal_is_not() -> None:
     said = "hint: advice\nremote: \x1b[31mgo away\nfatal: no\n"
-    assert errors.shortened(said) == "remote: ?[31mgo away; no"
+    assert errors.shorten(said) == "remote: ?[31mgo away; no"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_the_next_version_is_guessed(version: str, following: str) -> None:
-    assert source_version.after(version) == following
+    assert source_version.next_version(version) == following
 
 
 @pytest.mark.parametrize(

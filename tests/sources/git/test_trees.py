@@ -131,4 +131,4 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
     ],
 )  # fmt: skip
 def test_an_address_may_be_written_from_that_of_the_parent(parent: str, url: str, found: str) -> None:
-    assert trees.absolute(parent, url) == found
+    assert trees.absolute_url(parent, url) == found
