@@ -1,15 +1,19 @@
 """What images.lock says, as data: pins, numbered images, and the models paired with them.
 
-Numbers are positive; a number is never used twice, so ``next`` only grows: what is pruned stays in the record.
+Numbers are positive; a number is never used twice, so ``next`` only grows: what is pruned stays in the record. What is
+pointed at exists, once, or the text of the lock would not say all of it (``Lock.broken_rules``).
 Times are RFC 3339 in UTC.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from builder.lock.pins import Pins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VERSION = 1
 Status = Literal["untested", "good", "bad"]
@@ -89,6 +93,18 @@ class Repository:
         previous[previous.index(number)] = self.current
         return replace(self, current=number, previous=tuple(previous))
 
+    def broken_rules(self, name: str) -> Iterator[str]:
+        """One line for each rule that the repository, called ``name``, breaks."""
+        if self.next <= max(self.numbers, default=0):
+            yield f"`next` of {name} is {self.next}, which is given already"
+        order = (*([self.current] if self.current is not None else []), *self.previous)
+        if self.current is None and order:
+            yield f"{name} has no current number, and numbers that were current before"
+        missing = [number for number in order if number not in self.numbers]
+        yield from (f"{name}:{number} was current, and is not there" for number in missing)
+        if len(set(order)) < len(order):
+            yield f"{name} names a number twice among those that were current"
+
 
 @dataclass(frozen=True)
 class Pairing:
@@ -121,6 +137,16 @@ class Model:
         place = next(n for n, pairing in enumerate(previous) if pairing.image == image)
         pairing, previous[place] = previous[place], self.pairing
         return Model(pairing, tuple(previous))
+
+    def broken_rules(self, name: str, lock: Lock) -> Iterator[str]:
+        """One line for each rule that the model, called ``name``, breaks in ``lock``."""
+        seen: set[ImageName] = set()
+        for pairing in (self.pairing, *self.previous):
+            if lock.image(pairing.image) is None:
+                yield f"{name} is paired with {pairing.image}, which is not among the images"
+            if pairing.image in seen:
+                yield f"{name} is paired with {pairing.image} twice"
+            seen.add(pairing.image)
 
 
 @dataclass(frozen=True)
@@ -173,3 +199,10 @@ class Lock:
 
     def with_pins(self, definition: str, platform: str, pins: Pins) -> Lock:
         return replace(self, pins={**self.pins, definition: {**self.pins.get(definition, {}), platform: pins}})
+
+    def broken_rules(self) -> Iterator[str]:
+        """One line for each rule that the lock breaks: a mistake of this program, which a file cannot hold."""
+        for name, repository in self.images.items():
+            yield from repository.broken_rules(name)
+        for name, model in self.models.items():
+            yield from model.broken_rules(name, self)

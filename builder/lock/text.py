@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.lock import blocks
 from builder.lock.file_problems import END
-from builder.lock.quoting import LONGEST_KEY, quote
+from builder.lock.lines import LONGEST_KEY, quote
 
 if TYPE_CHECKING:
     from builder.lock.model import Lock

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from builder.errors import LockBusyError, LockError
 from builder.lock.model import Lock
 from builder.lock.reading import parse, parse_bytes, read_bytes
-from builder.lock.rules import broken_rules
 from builder.lock.text import dump
 from builder.storage import atomic_file, file_lock
 
@@ -44,7 +43,7 @@ class Transaction:
         """
         if self._writer.released:
             raise ValueError("images.lock may be written only inside `with writing(…)`")
-        if broken := list(broken_rules(lock)):
+        if broken := list(lock.broken_rules()):
             raise ValueError("; ".join(broken))
         text = dump(lock)
         content = text.encode()
