@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import subprocess
 import tempfile
@@ -12,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests import shared
 from tests.engine.relay import Relay
 from tests.registries import Node
 
@@ -38,7 +38,7 @@ class GrpcRelay(Relay):
 @contextmanager
 def instance(node: Node, buildx: tuple[str, ...]) -> Iterator[str]:
     """A buildx instance with the remote driver, on the BuildKit of ``node``: it sees none of this engine's images."""
-    name = f"builder-test-{secrets.token_hex(4)}"
+    name = shared.unique_name()
     with tempfile.TemporaryDirectory(prefix="buildkit-") as folder:
         path = Path(folder, "buildkitd.sock")
         with socket.socket(socket.AF_UNIX) as listening:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from builder.engine.client import endpoint as endpoints
 from builder.engine.client.endpoint import Endpoint
 from builder.errors import EngineError
 from builder.project import Project
-from tests import interrupts, projects
+from tests import interrupts, leftovers, projects, shared
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,29 +30,91 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="write the golden files anew instead of comparing")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     interrupts.restore()
+    if not _is_worker(config):
+        shared.begin()
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    """True in a process of pytest-xdist that runs tests for another."""
+    return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that no worker ends long after the others. A file is for one worker, since its
+    tests may share what is made for them; what needs the cpu image is for one as well."""
+    items.sort(key=lambda item: -len({"engine", "image"} & {mark.name for mark in item.iter_markers()}))
+    for item in items:
+        group = "cpu image" if item.get_closest_marker("image") else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Tests of the engine take turns with those that need it for themselves."""
+    if item.get_closest_marker("engine"):
+        with shared.turn(alone=item.get_closest_marker("alone") is not None):
+            return (yield)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Removes what the processes of the session shared. What is left then fails it."""
+    result = yield
+    if not _is_worker(session.config) and (left := _end()):
+        terminal = session.config.get_terminal_writer()
+        terminal.sep("=", "left behind by the tests", red=True)
+        terminal.line("\n".join(left))
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    return result
+
+
+def _end() -> list[str]:
+    """Ends the session; what its tests left."""
+    left: list[str] = []
+    try:
+        if shared.used_engine():
+            endpoint = endpoints.find(os.environ)
+            for repository in shared.repositories():
+                remove_all(endpoint, repository)
+            left += leftovers.in_engine(endpoint)
+    finally:
+        if shared.stops_engine():
+            subprocess.run([SCRIPTS / "engine", "down"], check=True)
+    return left + leftovers.processes()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not _is_worker(config):
+        shared.end()
 
 
 @pytest.fixture(scope="session")
-def endpoint() -> Iterator[Endpoint]:
+def endpoint() -> Endpoint:
     """The engine that answers here, or one that is started for these tests and stopped after them; with the base."""
-    started = False
+    shared.once("engine", _start_engine)
+    return endpoints.find(os.environ)
+
+
+def _start_engine() -> str:
+    started = ""
     try:
         versions.require_supported(endpoints.find(os.environ))
     except EngineError:
         subprocess.run([SCRIPTS / "engine", "up"], check=True)
-        started = True
+        started = "started"
+        shared.stop_engine_at_end()
     subprocess.run(["bash", "-c", 'eval "$("$0/engine" env)"; exec "$0/base-image" "$1"', SCRIPTS, BASE], check=True)
-    yield endpoints.find(os.environ)
-    if started:
-        subprocess.run([SCRIPTS / "engine", "down"], check=True)
+    return started
 
 
 @pytest.fixture
 def small(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
     """A small project whose images nobody else's are called like; they are gone when the test ends."""
-    repository = f"builder-test-{secrets.token_hex(4)}"
+    repository = shared.unique_name()
     project = projects.make(tmp_path, repository)
     yield project
     remove_all(endpoint, repository)

@@ -23,7 +23,7 @@ from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.engine.registry import loopback, transfer
 from builder.project import Project
-from tests import projects
+from tests import projects, shared
 from tests.conftest import BASE
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ http: {{addr: "{found.address}"}}
 def image(endpoint: Endpoint) -> Iterator[str]:
     """The image of a registry in the engine, as `builder copy` takes it from Docker Hub; gone when the block ends, with
     the volume that it kept its data in where there was none before."""
-    name = f"builder-test-registry:{secrets.token_hex(4)}"
+    name = f"{shared.unique_name()}-registry:1"
     volumes = api.request(endpoint, "GET", "/volumes")["Volumes"] or ()
     had = any(volume["Name"] == loopback.VOLUME for volume in volumes)
     subprocess.run([SCRIPTS / "registry", "image", name], check=True, capture_output=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +18,7 @@ from builder.errors import BuildFailedError
 from builder.events import Message
 from builder.lock.model import Version
 from builder.plan.model import WORKSPACE, ImageCheck
+from tests import shared
 from tests.conftest import BASE, remove_all
 from tests.plan import shipped
 
@@ -50,7 +50,7 @@ Make = Callable[..., str]
 @pytest.fixture
 def make(endpoint: Endpoint, tmp_path: Path) -> Iterator[Make]:
     """Makes an image of this machine's programs that says it is for a platform."""
-    repository = f"builder-test-{secrets.token_hex(4)}"
+    repository = shared.unique_name()
 
     def run(platform: str, *, runs: bool = True, version: str = "0.19.1", missing: int = 0, broken: int = 0) -> str:
         (tmp_path / "python3").write_text(PYTHON)

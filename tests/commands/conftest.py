@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, services
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
-from tests import projects, registries
+from tests import projects, registries, shared
 from tests.commands import git_upstream, serving
 from tests.conftest import command, remove_all
 from tests.registries import Registry
@@ -57,19 +56,23 @@ def upstream(tmp_path: Path) -> Iterator[git_upstream.Upstream]:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[tuple[Project, str]]:
-    """A project with the stand-in for vLLM in numbers 1 and 2 of a repository, the model paired with 2."""
-    repository = f"builder-test-{secrets.token_hex(4)}"
-    project = serving.make(tmp_path_factory.mktemp("served"), repository)
-    try:
-        for _ in range(2):
-            done = subprocess.run(command(project, "build", "chat"), capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-            run_sh = project.mods / "standin/run.sh"
-            projects.write(run_sh, run_sh.read_text() + "touch /second\n")
-        yield project, repository
-    finally:
-        remove_all(endpoint, repository)
+def built(endpoint: Endpoint) -> tuple[Project, str]:
+    """A project with the stand-in for vLLM in numbers 1 and 2 of a repository, the model paired with 2. Built once for
+    all workers, which copy it."""
+    root = shared.folder() / "served"
+    return Project(root), shared.once("served-image", lambda: _build_standin(root))
+
+
+def _build_standin(root: Path) -> str:
+    repository = shared.unique_name()
+    shared.remove_at_end(repository)
+    project = serving.make(root, repository)
+    for _ in range(2):
+        done = subprocess.run(command(project, "build", "chat"), capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        run_sh = project.mods / "standin/run.sh"
+        projects.write(run_sh, run_sh.read_text() + "touch /second\n")
+    return repository
 
 
 @pytest.fixture

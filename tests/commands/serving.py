@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import shutil
 import socket
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.project import Project
-from tests import projects, shipped_files
+from tests import projects, shared, shipped_files
 
 HERE = Path(__file__).parent
 MODEL = "Org/Model-1B"
@@ -95,7 +94,7 @@ def kitchen(built: Project, root: Path, repository: str) -> Kitchen:
     for part in ("dockerfiles", "mods", "builds"):
         shutil.copytree(built.root / part, root / part)
     shutil.copy(built.lock, root / "images.lock")
-    name = f"builder-test-{secrets.token_hex(4)}"
+    name = shared.unique_name()
     environ = {"HOME": str(root / "home"), "XDG_CACHE_HOME": "", "HF_HOME": "", "HF_HUB_CACHE": ""}
     made = Kitchen(Project(root), repository, name, free_port(), environ)
     made.recipe()

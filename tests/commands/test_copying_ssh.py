@@ -40,7 +40,7 @@ SetEnv DOCKER_HOST=unix:///node/docker.sock
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    with registries.node("builder-node4", "10.219.0.1/24") as found:
+    with registries.node("builder-node8", "10.224.0.1/24") as found:
         yield found
 
 

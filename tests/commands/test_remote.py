@@ -26,7 +26,7 @@ FILLER = 4000  # kilobytes of a layer that two numbers share
 
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
-    with registries.node("builder-node3", "10.218.0.1/24") as found:
+    with registries.node("builder-node5", "10.221.0.1/24") as found:
         yield found
 
 

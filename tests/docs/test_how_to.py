@@ -16,7 +16,7 @@ import pytest
 
 from builder.engine.client.endpoint import Endpoint
 from docs import examples, terminal
-from tests import cpu_image, projects, registries
+from tests import cpu_image, projects, registries, shared
 from tests.commands import git_upstream
 from tests.commands.git_upstream import Upstream
 from tests.conftest import remove_all
@@ -89,7 +89,7 @@ def person(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) 
     """A project with one image, of a vLLM that has moved on since."""
     for name in ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"):
         monkeypatch.setenv(name, "2026-11-02T09:00:00Z")  # so that the commits are the same in every run
-    repository = "docs-" + secrets.token_hex(4)
+    repository = "docs-" + shared.token()
     with git_upstream.serving(tmp_path) as upstream:
         upstream.commit("[Release] 0.19.1", serve="tools = 'parsed'\n")
         upstream.git("tag", "v0.19.1")

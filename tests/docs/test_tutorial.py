@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import pytest
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
 from docs import examples, pictures, terminal
-from tests import projects, shipped_files
+from tests import projects, shared, shipped_files
 from tests.conftest import remove_all
 from tests.cpu_image import project
 
@@ -44,7 +43,7 @@ PICTURES = {
 @pytest.fixture
 def cpu(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
     """The shipped project; its image has a name of this test's that is as long as the shipped one, as tables show."""
-    repository = "docs-" + secrets.token_hex(4)
+    repository = "docs-" + shared.token()
     assert len(repository) == len(SHIPPED)
     schemas = "builder/definitions/schemas"  # as in a clone, where a new mod's first line leads an editor to them
     shutil.copytree(shipped_files.project().root / schemas, tmp_path / schemas)

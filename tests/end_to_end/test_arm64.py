@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from builder.engine.client.endpoint import Endpoint, environment
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
-from tests import projects
+from tests import projects, shared
 from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, run_in
 
@@ -42,7 +41,7 @@ check: [{file: chat.jinja, contains: version}, {run: check.sh}]
 def base(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Debian for arm64; for as long as it is there, so are its programs."""
     folder = tmp_path_factory.mktemp("arm64")
-    name = f"builder-test-{secrets.token_hex(4)}-base"
+    name = f"{shared.unique_name()}-base"
     was_registered = REGISTRATION.exists()
     subprocess.run([SCRIPTS / "emulation", "up"], check=True)
     try:
@@ -61,7 +60,7 @@ def base(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture
 def project(tmp_path: Path, endpoint: Endpoint, base: str) -> Iterator[Project]:
     """The small project, for arm64."""
-    repository = f"builder-test-{secrets.token_hex(4)}"
+    repository = shared.unique_name()
     made = projects.make(tmp_path, repository)
     file = made.dockerfiles / "small/image.yaml"
     shipped = file.read_text(encoding="utf-8")

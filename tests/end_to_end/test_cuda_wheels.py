@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from builder.definitions import image
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
-from tests import projects, shipped_files
+from tests import projects, shared, shipped_files
 from tests.conftest import BASE, remove_all
 from tests.cpu_image import builder
 from tests.end_to_end.running import answer, layers
@@ -48,7 +47,7 @@ except RuntimeError as error:
 def project(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[Project]:
     made = Project(tmp_path_factory.mktemp("cuda"))
     shutil.copytree(shipped_files.project().root / "dockerfiles", made.dockerfiles)
-    prefix = f"builder-test-{secrets.token_hex(4)}"
+    prefix = shared.unique_name()
     for name in ("tf5-wheel", "flashqla"):
         file = made.dockerfiles / name / "image.yaml"
         shipped = yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -4,7 +4,6 @@ target device `empty`, which has no kernels to compile, and without FlashInfer, 
 from __future__ import annotations
 
 import json
-import secrets
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +15,7 @@ from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.pins import GitPin, Pins
 from builder.project import Project
+from tests import shared
 from tests.conftest import BASE, remove_all
 from tests.cpu_image import builder, run_in
 from tests.end_to_end import kernelless, upstream
@@ -49,7 +49,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, vllm: Upstream) -> Iterator[Project]:
-    prefix = f"builder-test-{secrets.token_hex(4)}"
+    prefix = shared.unique_name()
     yield kernelless.make(tmp_path_factory.mktemp("gpu"), prefix, vllm.url, BASE)
     for name in kernelless.NAMES:
         remove_all(endpoint, f"{prefix}-{name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from builder.definitions import image
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
-from tests import buildkits, forward_proxy, locks, registries
+from tests import buildkits, forward_proxy, locks, registries, shared
 from tests.conftest import command, remove_all
 from tests.cpu_image import builder
 from tests.end_to_end import kernelless, upstream
@@ -38,7 +37,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
 @pytest.fixture
 def project(tmp_path: Path, endpoint: Endpoint, vllm: Upstream) -> Iterator[Project]:
     """The definitions on a base that a registry has: another BuildKit sees none of this engine's images."""
-    prefix = f"builder-test-{secrets.token_hex(4)}"
+    prefix = shared.unique_name()
     with registries.registry(tmp_path / "registry") as registry:
         base = f"{registry.address}/base:1"
         registries.push_base(endpoint, base)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import subprocess
 import time
 import urllib.error
@@ -22,7 +21,7 @@ from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
 from builder.serving import metrics
-from tests import projects
+from tests import projects, shared
 from tests.commands.serving import free_port
 from tests.conftest import SCRIPTS, remove_all
 from tests.cpu_image import builder, project, run_in
@@ -68,7 +67,7 @@ CONVERSATION = [
 @pytest.fixture(scope="module")
 def cpu(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[Project]:
     """The shipped definitions, mods and recipes with the pins that are committed, under a repository of this test's."""
-    repository = f"builder-test-{secrets.token_hex(4)}-cpu"
+    repository = f"{shared.unique_name()}-cpu"
     yield project(tmp_path_factory.mktemp("cpu"), repository, RECIPE)
     remove_all(endpoint, repository)
 

@@ -17,6 +17,7 @@ from builder.engine.buildkit import bake
 from builder.engine.buildkit.bake import BakeResult, Secret
 from builder.engine.buildkit.progress import Event
 from builder.engine.client.endpoint import Endpoint
+from tests import shared
 from tests.engine.relay import Relay, over_tcp, relaying
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ while data := engine.recv(65536):
 @pytest.fixture
 def repository(endpoint: Endpoint) -> Iterator[str]:
     """A repository of this test's own; what is left in it, and containers with its label, go when the test ends."""
-    name = f"builder-test-{secrets.token_hex(6)}"
+    name = shared.unique_name()
     yield name
     containers.remove_labelled(endpoint, name)
     for tag in images.tags(endpoint, [name]):

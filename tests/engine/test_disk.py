@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import secrets
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +8,7 @@ from builder.engine import disk, images
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.engine.images import ImageDetails
+from tests import shared
 from tests.conftest import remove_all
 from tests.stock import BASE, labels, load
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def name(endpoint: Endpoint) -> Iterator[str]:
-    found = f"builder-test-{secrets.token_hex(4)}"
+    found = shared.unique_name()
     yield found
     remove_all(endpoint, found)
 

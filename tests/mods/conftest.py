@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.engine.client.endpoint import Endpoint
-from tests import cpu_image
+from tests import cpu_image, shared
 from tests.conftest import remove_all
 from tests.mods import releases
 from tests.mods.releases import Releases
@@ -21,8 +20,8 @@ BAKED = ("drop-in-files", "enable-hybrid-int4fp8", "fix-qwen3.5-autoround")
 
 
 @pytest.fixture(scope="session")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Releases:
-    return releases.releases(tmp_path_factory.mktemp("wheels"))
+def released() -> Releases:
+    return releases.releases(shared.folder() / "wheels")
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class CpuImages:
 
 @pytest.fixture(scope="session")
 def cpu(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[CpuImages]:
-    repository = f"builder-test-{secrets.token_hex(4)}-cpu"
+    repository = f"{shared.unique_name()}-cpu"
     project = cpu_image.project(tmp_path_factory.mktemp("cpu"), repository)
     cpu_image.builder(project, "build", "cpu")
     cpu_image.builder(project, "build", "cpu", *(word for name in BAKED for word in ("--mod", name)))

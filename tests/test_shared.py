@@ -1,0 +1,114 @@
+"""What the processes of a test session share, and that what they leave behind is found."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from tests import leftovers, shared, stock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A session of this test's own."""
+    folder = tmp_path / "builder-session-ab-0"
+    folder.mkdir()
+    monkeypatch.setenv(shared.VARIABLE, str(folder))
+    yield folder
+
+
+def make(folder: Path) -> str:
+    """Makes something slowly, and notes that it did."""
+    os.environ[shared.VARIABLE] = str(folder)
+
+    def slowly() -> str:
+        time.sleep(0.2)
+        with (folder / "times").open("a") as file:
+            file.write("made\n")
+        return f"by {os.getpid()}"
+
+    return shared.once("thing", slowly)
+
+
+def test_what_is_shared_is_made_once(own: Path) -> None:
+    with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
+        answers = list(pool.map(make, [own] * 3))
+    assert len(set(answers)) == 1
+    assert (own / "times").read_text() == "made\n"
+
+
+def test_what_could_not_be_made_is_tried_again(own: Path) -> None:
+    def fail() -> str:
+        raise OSError("no disk")
+
+    with pytest.raises(OSError, match="no disk"):
+        shared.once("thing", fail)
+    assert shared.once("thing", lambda: "made") == "made"
+
+
+def test_whoever_is_alone_waits_for_the_others_and_is_not_overtaken(own: Path) -> None:
+    order: list[str] = []
+    begun = threading.Event()
+
+    def take(name: str, *, alone: bool) -> threading.Thread:
+        def run() -> None:
+            with shared.turn(alone=alone):
+                order.append(name)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    with shared.turn(alone=False):
+        beside = take("beside", alone=False)
+        beside.join(10)
+        assert order == ["beside"]
+        threads = [take("alone", alone=True)]
+        time.sleep(0.1)
+        threads.append(take("later", alone=False))
+        time.sleep(0.1)
+        assert order == ["beside"]
+        begun.set()
+    for thread in threads:
+        thread.join(10)
+    assert order == ["beside", "alone", "later"]
+
+
+def test_names_are_of_their_session(own: Path) -> None:
+    names = {shared.unique_name() for _ in range(50)}
+    assert len(names) == 50
+    assert all(name.startswith("builder-test-ab") for name in names)
+
+
+def test_a_process_that_goes_on_is_found_with_its_test(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "_GRACE", 0.3)
+    assert leftovers.processes() == []
+    with subprocess.Popen(["sleep", "60"]) as process:
+        (found,) = leftovers.processes()
+        process.kill()
+    assert found.startswith(f"process {process.pid}, sleep 60, of tests/test_shared.py::test_a_process_that_goes_on")
+    assert leftovers.processes() == []
+
+
+@pytest.mark.engine
+def test_an_image_that_stays_is_found(endpoint: Endpoint, own: Path) -> None:
+    name = shared.unique_name()
+    stock.load(endpoint, f"{name}:1", ({"a": name.encode()},))
+    try:
+        assert leftovers.in_engine(endpoint) == [f"image {name}"]
+    finally:
+        images.remove(endpoint, f"{name}:1")
+    assert leftovers.in_engine(endpoint) == []
