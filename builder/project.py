@@ -1,4 +1,4 @@
-"""Where a project's files are: the folder that holds dockerfiles/, mods/, recipes/, builds/ and images.lock."""
+"""The files of a project: the folder with dockerfiles/, mods/, recipes/, builds/ and images.lock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Project:
-    """A project folder. ``state`` holds what may be deleted at any time: work in progress, logs, caches."""
+    """A project folder. Everything in ``state`` may be deleted at any time: work in progress, logs, caches."""
 
     root: Path
 
@@ -38,7 +38,7 @@ class Project:
         return self.root / "builds"
 
     def build_directory(self, repository: str, number: int) -> Path:
-        """Where the build directory of a number is, or would be."""
+        """The build directory of a number, which may not exist."""
         return self.builds / repository / str(number)
 
     @property
@@ -51,7 +51,7 @@ class Project:
 
     @property
     def journal(self) -> Path:
-        """Where it is noted which number is being given, or pointer moved, right now."""
+        """The journal: notes of the numbers being recorded and the pointers being moved right now."""
         return self.state / "journal"
 
     @property
@@ -60,17 +60,18 @@ class Project:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a process is building or recording an image, or was killed doing so."""
+        """True if a process is building or recording an image, or was killed doing so."""
         return any(self.journal.glob("*")) or any(self.work.glob("*"))
 
     def relative(self, path: Path) -> str:
-        """``path`` as people write it: from the project's folder where it lies in it."""
+        """``path`` for messages: relative to the project's folder if it lies in it."""
         resolved = path.resolve()
         return str(resolved.relative_to(self.root) if resolved.is_relative_to(self.root) else resolved)
 
 
 def find(start: Path) -> Project:
-    """The project that ``start`` lies in. Raises UsageError where no folder above it holds ``dockerfiles/``."""
+    """Finds the project that contains ``start``. Raises UsageError where neither it nor a folder above it contains
+    ``dockerfiles/``."""
     for folder in (start.resolve(), *start.resolve().parents):
         if (folder / "dockerfiles").is_dir():
             return Project(folder)

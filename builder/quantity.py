@@ -1,10 +1,10 @@
-"""Amounts as people read them."""
+"""Amounts in human-readable form."""
 
 from __future__ import annotations
 
 
 def of_bytes(count: int) -> str:
-    """Bytes in the decimal units that Docker prints."""
+    """A number of bytes in the decimal units that Docker prints."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:

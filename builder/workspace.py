@@ -1,4 +1,4 @@
-"""The context of a command: one value in place of four that every function would hand on."""
+"""The context of a command: one value instead of four that every function would pass on."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Workspace:
-    """A project, the engine that its images are in, the environment variables of the user, and the ``report`` that
-    takes what happens meanwhile. ``engine/``, ``plan/`` and ``lock/`` take the parts that they need instead."""
+    """The context of a command: a project, the engine with its images, the user's environment variables, and the
+    ``report`` that takes events. ``engine/``, ``plan/`` and ``lock/`` take only the parts that they need."""
 
     project: Project
     engine: Endpoint

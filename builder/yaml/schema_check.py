@@ -1,7 +1,6 @@
-"""Checking a file that people write against its JSON Schema, every problem at once and each with its place.
+"""Checking a file of the user's against its JSON Schema: all problems at once, each with its location.
 
-The schemas are the single description of the formats: editors read them, and their ``description`` texts are what an
-error says was meant.
+The schemas are the single description of the formats: editors read them, and errors quote their ``description`` texts.
 """
 
 from __future__ import annotations
@@ -35,33 +34,35 @@ def _validator(path: Path) -> Any:
 
 
 def problems(data: Any, schema_file: Path, text: str, file: str) -> tuple[Problem, ...]:
-    """Everything in ``data`` (read from ``text``) that its schema refuses; empty when all is well."""
+    """Every violation of its schema in ``data`` (read from ``text``); empty if there is none."""
     errors = list(_validator(schema_file).iter_errors(data))
     if not errors:
         return ()
-    known = locations(text, file)
-    found: list[Problem] = []
+    value_locations = locations(text, file)
+    collected: list[Problem] = []
     for error in errors:
-        found.extend(_explain(error, schema(schema_file), known, file))
-    return tuple(sorted(set(found)))
+        collected.extend(_explain(error, schema(schema_file), value_locations, file))
+    return tuple(sorted(set(collected)))
 
 
-def _explain(error: Any, root: dict[str, Any], known: dict[yaml_file.Path, Location], file: str) -> list[Problem]:
+def _explain(
+    error: Any, root: dict[str, Any], value_locations: dict[yaml_file.Path, Location], file: str
+) -> list[Problem]:
     path: yaml_file.Path = tuple(error.instance_path)
-    location = location_of(path, known, file)
+    location = location_of(path, value_locations, file)
     parent = _node(root, list(error.schema_path)[:-1])
     kind = type(error.kind).__name__
     if kind == "AdditionalProperties":
         keys = list(parent.get("properties", {}))
         return [
-            Problem(location_of((*path, key), known, file), f"unknown key `{key}`{_nearest(key, keys)}")
+            Problem(location_of((*path, key), value_locations, file), f"unknown key `{key}`{_nearest(key, keys)}")
             for key in error.kind.unexpected
         ]
     if kind == "Required":
         return [Problem(location, f"the key `{error.kind.property}` is missing{_within(path)}")]
     meant = parent.get("description", "")
-    said = _shape(error, kind)
-    return [Problem(location, f"{_named(path)}{said}" + (f"; meant is: {meant}" if meant else ""))]
+    complaint = _shape(error, kind)
+    return [Problem(location, f"{_named(path)}{complaint}" + (f"; meant is: {meant}" if meant else ""))]
 
 
 def _shape(error: Any, kind: str) -> str:

@@ -1,7 +1,7 @@
-"""What a file that people write may hold: mappings with text as keys, lists, and plain values.
+"""The subset of YAML that files of the user may use: mappings with text as keys, lists, and plain values.
 
-YAML has more: tags that make objects, aliases that stand for themselves or for millions of values, keys that are lists.
-What of it PyYAML or a schema would stumble over is refused here, on the nodes, where each has its place.
+YAML has more: tags that create objects, aliases that contain themselves or expand to millions of values, lists as keys.
+Whatever PyYAML or a schema would fail on is refused here, on the nodes, which know their locations.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _PLAIN = {f"{_YAML}{name}" for name in ("null", "bool", "int", "float")}
 
 
 def check(root: yaml.Node, resolve: Resolve) -> None:
-    """Raises MarkedYAMLError, with its place, for what would not become plain data of a moderate size.
+    """Raises MarkedYAMLError, with its location, for anything but plain data of a moderate size.
 
-    ``resolve`` gives the tag that a kind of node has by itself: (kind, text, (True, False)).
+    ``resolve`` returns the default tag of a node: (kind, text, (True, False)).
     """
     around: set[int] = set()
     left = _MOST
@@ -89,6 +89,6 @@ def _named(tag: str) -> str:
     return f"the tag `{tag.replace(_YAML, '!!')}`"
 
 
-def refused(where: yaml.Node | None, said: str) -> yaml.MarkedYAMLError:
-    """The error that says this of a node."""
-    return yaml.MarkedYAMLError(None, None, said, where.start_mark if where else None)
+def refused(node: yaml.Node | None, message: str) -> yaml.MarkedYAMLError:
+    """The error that refuses a node with ``message``."""
+    return yaml.MarkedYAMLError(None, None, message, node.start_mark if node else None)

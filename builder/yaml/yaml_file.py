@@ -1,7 +1,7 @@
-"""YAML that people write or merge, with the position of every value.
+"""YAML that users write or merge, with the location of every value.
 
-``load`` is fast and reports what YAML itself cannot read; ``places`` is asked only when something is wrong. Duplicate
-keys are refused: PyYAML would silently keep the last one.
+``load`` is fast and reports what YAML itself cannot parse; ``locations`` is called only once something is wrong.
+Duplicate keys are refused: PyYAML would silently keep the last one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _TextKeyLoader(_Loader):  # type: ignore[misc]
-    """Keeps every key as the text it was written as (``7`` stays ``"7"``); its nodes are looked at by ``yamlcheck``
-    before they are made values."""
+    """A loader that keeps every key as the text written (``7`` stays ``"7"``); ``subset`` checks its nodes before they
+    become values."""
 
     depth = 0
 
@@ -46,10 +46,10 @@ _TextKeyLoader.yaml_implicit_resolvers = {
 
 
 def load(text: str, file: str) -> Any:
-    """The value in ``text``: dicts with text as keys, lists, text, numbers, truth values and None.
+    """Parses the value in ``text``: dicts with text as keys, lists, text, numbers, booleans and None.
 
-    Raises FileProblemsError with the place that YAML could not read, or that has no place in a file that people write:
-    a key that stands twice, a tag, an alias to what is around it.
+    Raises FileProblemsError with the location of a syntax error, or of something that is not allowed: a duplicate key,
+    a tag, an alias to an enclosing value.
     """
     loader = _TextKeyLoader(text)
     try:
@@ -65,27 +65,27 @@ def load(text: str, file: str) -> Any:
 
 
 def problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
-    """What YAML has to say against ``text``, and where."""
+    """The problem that YAML reports in ``text``, with its location."""
     if isinstance(error, yaml.reader.ReaderError):
         before = text.encode()[: error.position].decode(errors="replace")
         location = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
         return Problem(location, error.reason)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     location = Location(file, mark.line + 1, mark.column + 1) if mark else Location(file)
-    said = "; ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
-    return Problem(location, said or "not YAML")
+    message = "; ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
+    return Problem(location, message or "not YAML")
 
 
 def locations(text: str, file: str) -> dict[Path, Location]:
-    """Where each value of ``text`` stands; a value in a mapping stands where its key does."""
-    found: dict[Path, Location] = {}
+    """The location of each value of ``text``; that of a value in a mapping is the location of its key."""
+    collected: dict[Path, Location] = {}
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     root = yaml.compose(text, Loader=loader)
 
     def visit(node: yaml.Node | None, path: Path, mark: Any) -> None:
         if node is None:
             return
-        found[path] = Location(file, mark.line + 1, mark.column + 1)
+        collected[path] = Location(file, mark.line + 1, mark.column + 1)
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 visit(value, (*path, key.value), key.start_mark)
@@ -94,19 +94,19 @@ def locations(text: str, file: str) -> dict[Path, Location]:
                 visit(value, (*path, index), value.start_mark)
 
     visit(root, (), root.start_mark if root else None)
-    return found
+    return collected
 
 
-def location_of(path: Path, known: dict[Path, Location], file: str) -> Location:
-    """The place of ``path``, or of the nearest thing around it."""
-    while path and path not in known:
+def location_of(path: Path, value_locations: dict[Path, Location], file: str) -> Location:
+    """The location of ``path``, or of the innermost value around it."""
+    while path and path not in value_locations:
         path = path[:-1]
-    return known.get(path, Location(file))
+    return value_locations.get(path, Location(file))
 
 
 def location_within(text: str, file: str, path: Path, written: str, earlier: int) -> Location:
-    """The place of ``written`` in the value at ``path``, where that value holds it ``earlier`` times before; the place
-    of the value where ``text`` spells it differently."""
+    """The location of ``written`` in the value at ``path``, after ``earlier`` other occurrences in that value; the
+    location of the value itself where ``text`` spells it differently."""
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     node = yaml.compose(text, Loader=loader)
     for part in path:

@@ -42,7 +42,7 @@ def test_what_has_no_place_has_that_of_what_is_around_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: 1\n  b: 2\n", "f:2:4: mapping values are not allowed in this context"),
         ("a: 1\na: 2\n", "f:2:1: the key `a` stands twice"),
@@ -68,7 +68,7 @@ def test_what_has_no_place_has_that_of_what_is_around_it() -> None:
         (f"a: {'9' * 5000}\n", "f:1:4: a number of so many digits"),
     ],
 )
-def test_what_is_not_yaml_is_refused_with_its_place(text: str, said: str) -> None:
+def test_what_is_not_yaml_is_refused_with_its_location(text: str, message: str) -> None:
     with pytest.raises(FileProblemsError) as caught:
         yaml_file.load(text, "f")
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
