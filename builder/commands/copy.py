@@ -93,7 +93,7 @@ def _compare(job: _Job, through: str | None, node: str, engine: Endpoint) -> Out
     try:
         if not retrieval.is_present(engine, job.lock, job.name):
             if not through:
-                tunnel.require_way(engine)
+                tunnel.require_route(engine)
             return None
         _point_latest(job, engine)
         outcome = Outcome(None, time.monotonic() - began)

@@ -1,6 +1,6 @@
-"""What BuildKit attests of an image: its packages (an SBOM), and what it was built from (provenance).
+"""BuildKit's attestations of an image: its packages (an SBOM), and its sources (provenance).
 
-They lie beside the image in an index, as manifests of their own for the platform ``unknown/unknown``:
+They are stored beside the image in an index, as manifests of their own for the platform ``unknown/unknown``:
 https://docs.docker.com/build/metadata/attestations/attestation-storage/
 """
 
@@ -23,27 +23,30 @@ _PREDICATES: dict[str, Kind] = {"https://spdx.dev/Document": "sbom", "https://sl
 
 
 def bake_options(kinds: AbstractSet[Kind], scanner: str | None) -> tuple[str, ...]:
-    """How a bake is told to make them. ``scanner`` is the image that lists packages by BuildKit's protocol, None for
-    BuildKit's own choice, ``docker/buildkit-syft-scanner:stable-1``."""
-    # The provenance names bases, sources and their digests. What `mode=max` adds holds build arguments, of which a
-    # proxy's may be a password.
-    said: dict[Kind, str] = {
+    """Returns buildx's ``attest`` options for these kinds.
+
+    ``scanner`` is the image that lists packages by BuildKit's protocol, None for BuildKit's own choice,
+    ``docker/buildkit-syft-scanner:stable-1``.
+    """
+    # The provenance names bases, sources and their digests. `mode=max` would add the build arguments, among which a
+    # proxy's address may contain a password.
+    options: dict[Kind, str] = {
         "sbom": "type=sbom" + (f",generator={scanner}" if scanner else ""),
         "provenance": "type=provenance,mode=min",
     }
-    return tuple(said[kind] for kind in sorted(kinds))
+    return tuple(options[kind] for kind in sorted(kinds))
 
 
 def attached(endpoint: Endpoint, reference: str) -> frozenset[Kind]:
-    """What the registry has of them with the image called so. Raises TransferError where it cannot be read."""
-    return frozenset(_found(endpoint, reference))
+    """Returns the kinds attached to ``reference`` in its registry. Raises TransferError where it cannot be read."""
+    return frozenset(_attached(endpoint, reference))
 
 
-def _found(endpoint: Endpoint, reference: str) -> Iterator[Kind]:
+def _attached(endpoint: Endpoint, reference: str) -> Iterator[Kind]:
     for part in manifests.imagetools_inspect(endpoint, reference, "--raw").get("manifests") or ():
         if not manifests.is_attestation(part):
             continue
-        held = manifests.imagetools_inspect(endpoint, f"{repository(reference)}@{part['digest']}", "--raw")
-        for layer in held.get("layers") or ():
-            said = (layer.get("annotations") or {}).get("in-toto.io/predicate-type", "")
-            yield from (kind for start, kind in _PREDICATES.items() if said.startswith(start))
+        attestation = manifests.imagetools_inspect(endpoint, f"{repository(reference)}@{part['digest']}", "--raw")
+        for layer in attestation.get("layers") or ():
+            predicate = (layer.get("annotations") or {}).get("in-toto.io/predicate-type", "")
+            yield from (kind for start, kind in _PREDICATES.items() if predicate.startswith(start))

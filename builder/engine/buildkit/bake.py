@@ -1,6 +1,6 @@
-"""Building with ``docker buildx bake``.
+"""Builds with ``docker buildx bake``.
 
-The result is given temporary names; a number's tag is set only when everything about the image has been checked.
+The result gets temporary names; a number's tag is set only after every check of the image.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 BAKE_FILE = "bake.json"
 # Exporting with zstd takes half the time of gzip, BuildKit's default, and unpacking a fifth; layers of the base image
-# stay as they are. rewrite-timestamp is no choice: an engine always unpacks what it built, which BuildKit then refuses.
+# stay as they are. rewrite-timestamp is no option: BuildKit refuses it with unpacking, which an engine always does.
 _OUTPUT = "type=image,compression=zstd"
-# Another BuildKit than the engine's own sends the image over, and buildx loads it.
+# Another BuildKit than the engine's own sends the image to buildx, which loads it into the engine.
 _LOADED = "type=docker"
-# Or it pushes what a registry lacks, under no tag, from where the engine gets what it lacks.
+# Or it pushes the image to a registry without a tag, from which the engine pulls the layers it lacks.
 _BY_DIGEST = "type=image,compression=zstd,push=true,push-by-digest=true,name-canonical=true"
 
 
 @dataclass(frozen=True)
 class Secret:
-    """A secret for RUN --mount=type=secret: from a file, or from a variable of the environment of the build."""
+    """A secret for RUN --mount=type=secret: from a file, or from a variable of the build's environment."""
 
     id: str
     src: str = ""
@@ -43,7 +43,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class Material:
-    """Something BuildKit itself says it used: ``uri`` as it writes it, ``digest`` as ``algorithm:hex``."""
+    """A source in BuildKit's provenance of a build: ``uri`` as BuildKit writes it, ``digest`` as ``algorithm:hex``."""
 
     uri: str
     digest: str
@@ -51,7 +51,7 @@ class Material:
 
 @dataclass(frozen=True)
 class BakeResult:
-    """A finished build: the engine's id of the image, the seconds it took, its steps, and what went into it."""
+    """A finished build: the engine's id of the image, the duration in seconds, the steps, and the materials."""
 
     id: str
     seconds: float
@@ -74,23 +74,24 @@ def bake_targets(
     attest: Sequence[str] = (),
     pushed: Mapping[str, str] | None = None,
 ) -> dict[str, BakeResult]:
-    """Builds targets of ``directory``/bake.json in one go, each tagged with its name in ``names``.
+    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``.
 
-    ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` are given to
-    every target, over what the bake file says. ``cache`` is where the build cache comes from and goes to (``from``,
-    ``to``: as buildx writes them), ``attest`` what BuildKit is to attest, where anything. What is in ``pushed`` (a
-    repository of a registry for each target) goes there by its digest, and not to the engine. ``environ`` is the whole
-    environment of the build. ``log_path`` gets the readable log while the build runs, ``on_event`` every event.
+    ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every
+    target and override the bake file. ``cache`` is the build cache's source and destination (``from``, ``to``: as
+    buildx writes them), ``attest`` the attestations, as `attestations.bake_options` returns them. Targets in ``pushed``
+    (with a repository of a registry for each) are pushed there by their digests, and not loaded into the engine.
+    ``environ`` is the whole environment of the build. ``log_path`` gets the readable log while the build runs,
+    ``on_event`` every event.
 
-    Raises BuildFailedError, and EngineError where the engine went away. The names are temporary: after a failure or an
-    interruption they are removed, since BuildKit names an image before the last thing that may go wrong (unpacking).
+    Raises BuildFailedError, and EngineError where the engine stopped. The names are temporary: after a failure or an
+    interruption they are removed, since BuildKit names an image before its last step that may fail (unpacking).
     """
     from contextlib import suppress
 
     began = time.monotonic()
-    # buildx writes it at the very end and only on success, so that a build that is killed leaves none behind.
+    # buildx writes this file at the very end and only on success, so that a killed build leaves none behind.
     metadata = log_path.absolute().with_name(f"{log_path.name}.metadata.json")
-    # Nor does buildx delete an old one.
+    # But buildx does not delete an old one.
     metadata.unlink(missing_ok=True)
     output = _LOADED if endpoint.builds_elsewhere else _OUTPUT
     outputs = {target: f"{output},name={name}" for target, name in names.items()}
@@ -98,7 +99,7 @@ def bake_targets(
     try:
         arguments = _arguments(outputs, secrets, contexts, args, metadata, cache or {}, attest)
         progress = buildx.run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
-        said = json.loads(metadata.read_bytes())
+        results = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
         for name in names.values():
             with suppress(BuilderError):
@@ -108,7 +109,9 @@ def bake_targets(
         metadata.unlink(missing_ok=True)
     seconds = time.monotonic() - began
     steps = tuple(progress.steps.values())
-    return {target: BakeResult(_image_id(said[target]), seconds, steps, _materials(said[target])) for target in names}
+    return {
+        target: BakeResult(_image_id(results[target]), seconds, steps, _materials(results[target])) for target in names
+    }
 
 
 def _arguments(
@@ -123,22 +126,22 @@ def _arguments(
     arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
     for target, output in outputs.items():
         arguments += ["--set", f"{target}.output={output}"]
-        for kind, place in cache.items():
-            arguments += ["--set", f"{target}.cache-{kind}={place}"]
+        for direction, location in cache.items():
+            arguments += ["--set", f"{target}.cache-{direction}={location}"]
         for attestation in attest:
             arguments += ["--set", f"{target}.attest={attestation}"]
     for secret in secrets:
         source = f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"
         arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]
-    for context, place in contexts.items():
-        arguments += ["--set", f"*.contexts.{context}={place}"]
+    for context, location in contexts.items():
+        arguments += ["--set", f"*.contexts.{context}={location}"]
     for arg, value in args.items():
         arguments += ["--set", f"*.args.{arg}={value}"]
     return [*arguments, *outputs]
 
 
 def _field(text: str) -> str:
-    """One field of a line that buildx reads as CSV."""
+    """Quotes a field of a line that buildx reads as CSV."""
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
 
 
@@ -146,24 +149,24 @@ def _environment(endpoint: Endpoint, environ: Mapping[str, str]) -> dict[str, st
     return {
         **environ,
         **environment(endpoint),
-        # With the default attestations the same build gets another digest every time.
+        # With the default attestations the same build gets a new digest every time.
         "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
-        # Since buildx 0.20 bake asks before it reads outside its directory; secrets and contexts are there on purpose.
+        # Since buildx 0.20 bake asks before it reads outside its directory, where secrets and contexts are on purpose.
         "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
     }
 
 
-def _image_id(said: Mapping[str, Any]) -> str:
-    """The engine's id of the image: the manifest's digest on the containerd store, the config's on the classic one."""
-    return str(said.get("containerimage.digest") or said["containerimage.config.digest"])
+def _image_id(result: Mapping[str, Any]) -> str:
+    """Returns the engine's id of the image: the manifest's digest on the containerd store, else the config's."""
+    return str(result.get("containerimage.digest") or result["containerimage.config.digest"])
 
 
-def _materials(said: Mapping[str, Any]) -> tuple[Material, ...]:
-    """What the provenance in the metadata file names, in the form of SLSA 0.2 or of SLSA 1."""
-    provenance = said.get("buildx.build.provenance") or {}
-    used = provenance.get("materials") or provenance.get("buildDefinition", {}).get("resolvedDependencies") or ()
+def _materials(result: Mapping[str, Any]) -> tuple[Material, ...]:
+    """Returns the materials of the provenance in the metadata file, in the form of SLSA 0.2 or of SLSA 1."""
+    provenance = result.get("buildx.build.provenance") or {}
+    materials = provenance.get("materials") or provenance.get("buildDefinition", {}).get("resolvedDependencies") or ()
     return tuple(
         Material(str(material.get("uri", "")), f"{algorithm}:{value}")
-        for material in used
+        for material in materials
         for algorithm, value in (material.get("digest") or {}).items()
     )

@@ -1,6 +1,6 @@
-"""What BuildKit keeps from earlier builds: layers and the files of cache mounts.
+"""BuildKit's build cache: layers and cache mounts of earlier builds.
 
-A record of it carries no labels, but says which step of a Dockerfile it came from.
+A record has no labels, but names the step of a Dockerfile that it came from.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ _STEP = re.compile(
 
 @dataclass(frozen=True)
 class CacheRecord:
-    """One record: ``step`` is the command or instruction that it came from, empty where it is of something else,
-    ``size`` in bytes. ``shared`` is a layer that an image holds as well."""
+    """A record of the build cache.
+
+    ``step`` is the command or instruction that it came from, empty for any other origin; ``size`` is in bytes;
+    ``shared`` marks a layer that an image uses as well.
+    """
 
     id: str
     step: str
@@ -37,29 +40,29 @@ class CacheRecord:
 
 
 def records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
-    """Everything in the cache of the engine's own BuildKit."""
-    said = request(endpoint, "GET", "/system/df", query={"type": "build-cache"}, timeout=_WAIT)
+    """Returns all records of the engine's own BuildKit."""
+    usage = request(endpoint, "GET", "/system/df", query={"type": "build-cache"}, timeout=_WAIT)
     return tuple(
         CacheRecord(
-            id=found["ID"],
-            step=_step(found.get("Description") or ""),
-            size=found.get("Size") or 0,
-            shared=bool(found.get("Shared")),
-            in_use=bool(found.get("InUse")),
+            id=record["ID"],
+            step=_step(record.get("Description") or ""),
+            size=record.get("Size") or 0,
+            shared=bool(record.get("Shared")),
+            in_use=bool(record.get("InUse")),
         )
-        for found in said.get("BuildCache") or ()
+        for record in usage.get("BuildCache") or ()
     )
 
 
 def remove(endpoint: Endpoint, ids: Iterable[str]) -> int:
-    """Removes these records, but for those that others stand on; returns the bytes that BuildKit says it freed."""
-    wanted = sorted(ids)
-    if not wanted:
+    """Removes these records, but for those that others are based on; returns the bytes that BuildKit freed."""
+    selected = sorted(ids)
+    if not selected:
         return 0
-    # The engine takes one value for a filter, and reads this one as a pattern.
-    filters = json.dumps({"id": [f"^({'|'.join(map(re.escape, wanted))})$"]})
-    said = request(endpoint, "POST", "/build/prune", query={"all": 1, "filters": filters}, timeout=_WAIT)
-    return int(said.get("SpaceReclaimed") or 0)
+    # The engine accepts one value for a filter, and takes this one as a regular expression.
+    filters = json.dumps({"id": [f"^({'|'.join(map(re.escape, selected))})$"]})
+    result = request(endpoint, "POST", "/build/prune", query={"all": 1, "filters": filters}, timeout=_WAIT)
+    return int(result.get("SpaceReclaimed") or 0)
 
 
 def _step(description: str) -> str:

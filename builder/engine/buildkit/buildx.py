@@ -1,14 +1,14 @@
-"""The buildx process: followed while it runs, and never left behind."""
+"""The buildx process: read while it runs, and never left behind."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from builder.child_process import tied_to_parent
 from builder.engine.buildkit.failure import build_error
 from builder.engine.buildkit.log import BuildLog
 from builder.engine.buildkit.progress import BuildProgress, Event
+from builder.engine.client import json_lines
 from builder.engine.client.errors import START_HINT
 from builder.errors import EngineError
 
@@ -30,15 +30,15 @@ def run(
     log_path: Path,
     on_event: Callable[[Event], None],
 ) -> BuildProgress:
-    """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns all it did.
+    """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns the end state.
 
     ``environ`` is the whole environment. Raises BuildFailedError, and EngineError where the engine or buildx is gone.
-    Whatever ends this function early, ^C above all, ends buildx too.
+    Any exception, ^C above all, ends buildx too.
     """
     import subprocess
 
     progress = BuildProgress()
-    rest: list[str] = []
+    other_lines: list[str] = []
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("w", encoding="utf-8", errors="replace") as file:
         log = BuildLog(file)
@@ -56,42 +56,32 @@ def run(
         with process:
             try:
                 for line in process.stderr or ():
-                    if (message := _object(line)) is None:
-                        rest.append(line.rstrip("\n"))
-                        log.text(line)
+                    if (message := json_lines.parse(line)) is None:
+                        other_lines.append(line.rstrip("\n"))
+                        log.write_line(line)
                         continue
                     for event in progress.feed(message):
                         log.write(event)
                         on_event(event)
                 process.wait()
             finally:
-                # KeyboardInterrupt, or whatever on_event raised: the build must not go on alone.
+                # After KeyboardInterrupt or an exception from on_event, the build must not go on alone.
                 _end(process)
         if process.returncode:
-            raise build_error(endpoint, progress, log, rest, process.returncode, str(log_path))
+            raise build_error(endpoint, progress, log, other_lines, process.returncode, str(log_path))
     return progress
 
 
 def _program(endpoint: Endpoint) -> str:
     from shutil import which
 
-    if found := which(endpoint.buildx[0]):
-        return found
+    if program := which(endpoint.buildx[0]):
+        return program
     raise EngineError(f"there is no {endpoint.buildx[0]}, which builds images", hint=START_HINT)
 
 
-def _object(line: str) -> dict[str, Any] | None:
-    if not line.startswith("{"):
-        return None
-    try:
-        value = json.loads(line)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a process that still runs: asks, waits, kills. Its output is read meanwhile, lest it wait for us."""
+    """Ends a process that still runs: interrupts, waits, kills. Its output is read meanwhile, so it cannot block."""
     import signal
     import subprocess
     from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Why a build failed, in words for a person."""
+"""The error of a failed build, from its progress and buildx's output."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ _TREE = re.compile(r"load git source (\S+)$")
 
 
 def build_error(
-    endpoint: Endpoint, progress: BuildProgress, log: BuildLog, rest: Sequence[str], code: int, path: str
+    endpoint: Endpoint, progress: BuildProgress, log: BuildLog, other_lines: Sequence[str], exit_code: int, path: str
 ) -> BuilderError:
-    """The error for a buildx that ended with ``code``; ``rest`` are its lines that are not progress.
+    """Returns the error for a buildx that ended with ``exit_code``; ``other_lines`` are its output besides progress.
 
-    Names the step that failed, its exit code and its last lines; else what buildx says. An engine that no longer
-    answers is an EngineError.
+    It names the failed step, its exit code and its last lines, else buildx's own message; it is an EngineError where
+    the engine no longer answers.
     """
-    said = [line.removeprefix("ERROR: ") for line in rest if line.startswith("ERROR: ")]
-    reason = said[-1] if said else next((line for line in reversed(rest) if line.strip()), f"buildx ended with {code}")
+    errors = [line.removeprefix("ERROR: ") for line in other_lines if line.startswith("ERROR: ")]
+    last_line = next((line for line in reversed(other_lines) if line.strip()), f"buildx ended with {exit_code}")
+    reason = errors[-1] if errors else last_line
     failed = [(digest, step) for digest, step in progress.steps.items() if step.error and not step.cancelled]
     for digest, step in failed:
         if step.exit_code is None:
@@ -44,17 +45,17 @@ def build_error(
         raw(endpoint, "GET", "/_ping", timeout=_ANSWER_WAIT)
     except EngineError as error:
         return EngineError(f"the Docker engine stopped during the build: {error.message}", hint=START_HINT)
-    if code == _CANCELLED:
+    if exit_code == _CANCELLED:
         return BuildFailedError("the build was cancelled", log=path)
-    place = _source(rest)
+    excerpt = _excerpt(other_lines)
     for digest, step in failed:
         if tree := _TREE.search(step.name):
             message = f"the source tree {tree[1]} cannot be had: {' '.join(step.error.split())}"
             return TreeGoneError(message, address=tree[1], log=path)
-        lines = [f"the build failed in step {_short(step.name)}: {step.error}", *place]
+        lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]
         return BuildFailedError("\n".join(lines), log=path, hint=_hint(step.error))
-    return BuildFailedError("\n".join([f"the build failed: {reason}", *place]), log=path, hint=_hint(reason))
+    return BuildFailedError("\n".join([f"the build failed: {reason}", *excerpt]), log=path, hint=_hint(reason))
 
 
 def _short(name: str) -> str:
@@ -62,10 +63,10 @@ def _short(name: str) -> str:
     return f"`{first[:_NAME_WIDTH]}…`" if more or len(first) > _NAME_WIDTH else f"`{first}`"
 
 
-def _source(rest: Sequence[str]) -> list[str]:
-    """The excerpt of the Dockerfile that buildx prints between two rules, with the line above that names the place."""
-    rules = [index for index, line in enumerate(rest) if line.startswith("-----")]
-    return list(rest[max(rules[-2] - 1, 0) : rules[-1]]) if len(rules) >= 2 else []
+def _excerpt(lines: Sequence[str]) -> list[str]:
+    """Returns the excerpt of the Dockerfile that buildx prints between two rules, with the line above, its location."""
+    rules = [index for index, line in enumerate(lines) if line.startswith("-----")]
+    return list(lines[max(rules[-2] - 1, 0) : rules[-1]]) if len(rules) >= 2 else []
 
 
 def _hint(text: str) -> str:

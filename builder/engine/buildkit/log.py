@@ -1,4 +1,4 @@
-"""The whole output of a build as text, in the form of ``--progress=plain``: every line carries its step's number."""
+"""The whole output of a build as text, in the form of ``--progress=plain``: every line has its step's number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TAIL = 15
 
 @dataclass
 class BuildLog:
-    """Writes events to a file as they come, and remembers the last ``TAIL`` lines of every step."""
+    """A build's log file, written as events come, and the last ``TAIL`` lines of every step."""
 
     file: TextIO
     _numbers: dict[str, int] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class BuildLog:
     _ends: dict[str, str] = field(default_factory=dict)
 
     def write(self, event: Event) -> None:
-        """Appends what a reader of the log wants to know of this event."""
+        """Appends the lines of an event."""
         number = self._numbers.setdefault(event.step, len(self._numbers) + 1)
         match event:
             case StepStarted():
@@ -33,32 +33,31 @@ class BuildLog:
             case StepOutput():
                 self._output(number, event)
             case StepFinished():
-                rest = self._unfinished.pop(event.step, "")
-                if rest:
-                    self._keep(number, event.step, [rest])
-                # An internal step may end more than once: only news is worth a line.
+                if unfinished := self._unfinished.pop(event.step, ""):
+                    self._append(number, event.step, [unfinished])
+                # An internal step may end more than once: only a change is worth a line.
                 if self._ends.get(event.step) != (end := _end(event)):
                     self._ends[event.step] = end
                     self._lines(number, [end])
             case _:
                 return
-        # A build may be killed at any time, and its log is then what is left to learn from.
+        # A build may be killed at any time, and its log then has to be complete.
         self.file.flush()
 
-    def text(self, line: str) -> None:
-        """A line that belongs to no step: what buildx itself says at the end."""
+    def write_line(self, line: str) -> None:
+        """Appends a line that belongs to no step, such as buildx's own message at the end."""
         self.file.write(line.rstrip("\n") + "\n")
 
     def tail(self, step: str) -> list[str]:
-        """The last lines that a step wrote."""
+        """Returns the last lines that a step wrote."""
         return [*self._tails.get(step, ()), *filter(None, [self._unfinished.get(step, "")])]
 
     def _output(self, number: int, event: StepOutput) -> None:
         *lines, self._unfinished[event.step] = (self._unfinished.get(event.step, "") + event.text).split("\n")
-        self._keep(number, event.step, lines)
+        self._append(number, event.step, lines)
 
-    def _keep(self, number: int, step: str, lines: Iterable[str]) -> None:
-        # A progress bar redraws its line after \r: only its last state is worth keeping.
+    def _append(self, number: int, step: str, lines: Iterable[str]) -> None:
+        # A progress bar redraws its line after \r: only its last state is kept.
         shown = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
         self._tails.setdefault(step, deque(maxlen=TAIL)).extend(shown)
         self._lines(number, shown)

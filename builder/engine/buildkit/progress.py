@@ -18,32 +18,32 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# What BuildKit does for itself; with several targets their names come first: `[tf5 internal] load .dockerignore`.
+# BuildKit's own steps; with several targets their names come first: `[tf5 internal] load .dockerignore`.
 _INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|resolving provenance")
-# A step written as a here-document is called by its first line, which the templates make a comment that names it.
-_NAMED = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
+# A here-document's step is named by its first line, which the templates make a comment with its title.
+_COMMENT = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
 _POSITION = re.compile(r"^\[((?:[^\] ]+ )*?)(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+)\] ")
 _EXIT_CODE = re.compile(r"exit code: (\d+)")
 
 
 @dataclass(frozen=True)
 class StepStarted:
-    """A step began. ``step`` is BuildKit's digest for it, ``name`` what BuildKit shows: ``[2/3] RUN make``."""
+    """The start of a step. ``step`` is BuildKit's digest of it, ``name`` BuildKit's text: ``[2/3] RUN make``."""
 
     step: str
     name: str
 
     @property
     def internal(self) -> bool:
-        """Whether BuildKit does it for itself, so that a person need not see it."""
+        """True for BuildKit's own work, which the user need not see."""
         return is_internal(self.name)
 
 
 @dataclass(frozen=True)
 class StepFinished:
-    """A step ended after ``seconds``; ``error`` is empty unless it failed or was cancelled.
+    """The end of a step after ``seconds``; ``error`` is empty unless it failed or was cancelled.
 
-    A few internal steps end more than once: the last counts.
+    A few internal steps end more than once: the last end counts.
     """
 
     step: str
@@ -54,7 +54,7 @@ class StepFinished:
 
     @property
     def internal(self) -> bool:
-        """Whether BuildKit does it for itself, so that a person need not see it."""
+        """True for BuildKit's own work, which the user need not see."""
         return is_internal(self.name)
 
 
@@ -68,7 +68,7 @@ class StepOutput:
 
 @dataclass(frozen=True)
 class StepProgress:
-    """How far a part of a step is (``what``: a layer, ``exporting layers``), in bytes; ``total`` 0 where not known."""
+    """The progress of a part of a step (``what``: a layer, ``exporting layers``) in bytes; ``total`` 0 if unknown."""
 
     step: str
     what: str
@@ -82,7 +82,7 @@ Event = StepStarted | StepFinished | StepOutput | StepProgress
 
 @dataclass(frozen=True)
 class BuildStep:
-    """What is known of a step in the end; ``seconds`` is 0 for one that was cached or never ended."""
+    """The state of a step; ``seconds`` is 0 for one that was cached or has not ended."""
 
     name: str
     cached: bool = False
@@ -91,31 +91,31 @@ class BuildStep:
 
     @property
     def internal(self) -> bool:
-        """Whether BuildKit does it for itself, so that a person need not see it."""
+        """True for BuildKit's own work, which the user need not see."""
         return is_internal(self.name)
 
     @property
     def cancelled(self) -> bool:
-        """Whether it ended only because another step failed or somebody stopped the build."""
+        """True if it ended only because another step failed or the user stopped the build."""
         return "context canceled" in self.error
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the step's command, where that is why it failed."""
-        found = _EXIT_CODE.search(self.error)
-        return int(found[1]) if found else None
+        """The exit code of the step's command, if the step failed by it."""
+        match = _EXIT_CODE.search(self.error)
+        return int(match[1]) if match else None
 
 
 @dataclass
 class BuildProgress:
-    """The state of one build: feed it every object, in order."""
+    """The state of a build, from its progress messages in order."""
 
     steps: dict[str, BuildStep] = field(default_factory=dict)
     _running: dict[str, str] = field(default_factory=dict)
     _decoders: dict[tuple[str, int], codecs.IncrementalDecoder] = field(default_factory=dict)
 
     def feed(self, message: Mapping[str, Any]) -> Iterator[Event]:
-        """The events in one object; unknown keys are ignored, since BuildKit adds some over time."""
+        """Takes a progress message; yields its events. Unknown keys are ignored, since BuildKit adds some over time."""
         for vertex in message.get("vertexes") or ():
             yield from self._vertex(vertex)
         for status in message.get("statuses") or ():
@@ -140,14 +140,14 @@ class BuildProgress:
         if not completed:
             self._running[digest] = started
             return
-        # Repetition: this same interval has been reported as ended.
+        # A repetition: the end of this same interval was reported before.
         if self._running.get(digest) == completed:
             return
         self._running[digest] = completed
-        known = self.steps[digest]
+        step = self.steps[digest]
         cached = bool(vertex.get("cached"))
-        seconds = 0.0 if cached else known.seconds + _seconds(started, completed)
-        self.steps[digest] = replace(known, cached=cached, seconds=seconds, error=vertex.get("error") or "")
+        seconds = 0.0 if cached else step.seconds + _seconds(started, completed)
+        self.steps[digest] = replace(step, cached=cached, seconds=seconds, error=vertex.get("error") or "")
         yield StepFinished(digest, name, cached, seconds, vertex.get("error") or "")
 
     def _log(self, log: Mapping[str, Any]) -> StepOutput:
@@ -158,21 +158,21 @@ class BuildProgress:
 
 
 def title(name: str) -> str:
-    """What BuildKit calls a step, as a person would: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` is ``[3/6] mod x``."""
+    """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``."""
     position = _POSITION.match(name)
-    rest = name[position.end() :] if position else name
-    named = _NAMED.search(rest)
-    return (f"[{position[1]}{position[2]}] " if position else "") + (named[1] if named else rest)
+    instruction = name[position.end() :] if position else name
+    comment = _COMMENT.search(instruction)
+    return (f"[{position[1]}{position[2]}] " if position else "") + (comment[1] if comment else instruction)
 
 
 def label(name: str) -> str:
-    """What a step does, without its place among the others: the same when steps were added before it."""
+    """Returns a step's title without its position, so that it stays the same when steps are added before it."""
     position = _POSITION.match(name)
     return title(name[position.end() :] if position else name)
 
 
 def is_internal(name: str) -> bool:
-    """Whether a step of this name is BuildKit's own work and no instruction of a Dockerfile."""
+    """True if a step of this name is BuildKit's own work and no instruction of a Dockerfile."""
     return bool(_INTERNAL.match(name))
 
 

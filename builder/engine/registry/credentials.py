@@ -1,4 +1,4 @@
-"""The person's logins to registries, from Docker's own configuration and credential helpers."""
+"""The user's credentials for registries, from Docker's own configuration and credential helpers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from builder.errors import SourceError
 
 
 def headers(reference: str) -> dict[str, str]:
-    """The header that gives the engine the login for the registry of ``reference``; empty where there is none.
+    """Returns the header that gives the engine the credentials for the registry of ``reference``; empty without any.
 
     Raises SourceError where Docker's configuration or its credential helper cannot be read.
     """
     from docker import auth
 
-    found = login(reference)
-    return {"X-Registry-Auth": auth.encode_header(found).decode()} if found else {}
+    credentials = login(reference)
+    return {"X-Registry-Auth": auth.encode_header(credentials).decode()} if credentials else {}
 
 
 def login(reference: str) -> dict[str, Any]:
-    """The login for the registry of ``reference`` (``username``, ``password``, …); empty where there is none.
+    """Returns the credentials for the registry of ``reference`` (``username``, ``password``, …); empty without any.
 
     Raises SourceError where Docker's configuration or its credential helper cannot be read.
     """

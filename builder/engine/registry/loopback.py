@@ -1,7 +1,7 @@
-"""A registry on this machine's loopback, for as long as images are copied to other machines.
+"""A temporary registry on this machine's loopback, through which images are copied to other machines.
 
-What was pushed to it stays in a volume of the engine, so that the next copy has only the new layers to push.
-`docker volume rm builder-registry` takes that space back; the next copy then starts from nothing.
+Its data stays in a volume of the engine, so that the next copy has only the new layers to push.
+`docker volume rm builder-registry` frees that space; the next copy then starts from nothing.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 LABEL = "builder.registry"
 VOLUME = "builder-registry"
-# Docker's own registry; another that keeps its data in /var/lib/registry and reads REGISTRY_HTTP_ADDR will do as well.
+# Docker's own registry; any that keeps its data in /var/lib/registry and reads REGISTRY_HTTP_ADDR works as well.
 IMAGE = "registry:3"
 _START_WAIT = 20.0
 
 
 @contextmanager
 def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayerProgress) -> Iterator[int]:
-    """The port on 127.0.0.1 of a registry that runs while the block does. BUILDER_REGISTRY_IMAGE names another image.
+    """Runs a registry during the block; yields its port on 127.0.0.1. BUILDER_REGISTRY_IMAGE names another image.
 
-    Raises TransferError where the engine is not on this machine, or the registry's image cannot be had or started.
+    Raises TransferError where the engine is not on this machine, or the registry's image cannot be pulled or started.
     """
     if not endpoint.host.startswith("unix://"):
         raise TransferError(
@@ -71,18 +71,18 @@ def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgr
         "Image": image,
         "Env": [f"REGISTRY_HTTP_ADDR=127.0.0.1:{port}", "REGISTRY_LOG_LEVEL=warn", "OTEL_TRACES_EXPORTER=none"],
         "Labels": {LABEL: str(os.getpid())},
-        # The host's network, so that only this machine reaches it, whatever the engine's bridges are.
+        # On the host's network, only this machine reaches it, whatever the engine's bridges are.
         "HostConfig": {"NetworkMode": "host", "AutoRemove": True, "Binds": [f"{VOLUME}:/var/lib/registry"]},
     }
-    made: str = request(endpoint, "POST", "/containers/create", body=body)["Id"]
-    return made
+    container_id: str = request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    return container_id
 
 
 def _remove_orphans(endpoint: Endpoint) -> None:
-    """Ends the registries of processes that were killed."""
-    for found in containers.labelled(endpoint, LABEL):
-        if not _is_alive(found["Labels"][LABEL]):
-            containers.remove(endpoint, found["Id"])
+    """Removes the registries of processes that were killed."""
+    for container in containers.labelled(endpoint, LABEL):
+        if not _is_alive(container["Labels"][LABEL]):
+            containers.remove(endpoint, container["Id"])
 
 
 def _is_alive(process: str) -> bool:
@@ -103,13 +103,13 @@ def _free_port() -> int:
 
 
 def _await(endpoint: Endpoint, container: str, port: int) -> None:
-    end = time.monotonic() + _START_WAIT
-    while time.monotonic() < end:
+    deadline = time.monotonic() + _START_WAIT
+    while time.monotonic() < deadline:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
             time.sleep(0.01)
         else:
             return
-    said = containers.output(endpoint, container).strip().splitlines()[-1:] or ["it does not answer"]
-    raise TransferError(f"the registry for the copy did not start: {said[0]}")
+    last_line = containers.output(endpoint, container).strip().splitlines()[-1:] or ["it does not answer"]
+    raise TransferError(f"the registry for the copy did not start: {last_line[0]}")

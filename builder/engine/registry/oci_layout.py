@@ -1,4 +1,4 @@
-"""An image as an OCI image layout holds it: blobs named by their digests, manifests that refer to one another.
+"""The OCI image layout: blobs named by their digests, and manifests that refer to one another.
 
 https://github.com/opencontainers/image-spec (image-layout.md, manifest.md, image-index.md). The engine's own archives
 hold manifest.json beside it, which the classic image store reads.
@@ -26,12 +26,12 @@ _INDEX_TYPES = (
 )
 _ATTESTATION = "vnd.docker.reference.type"
 ReadBlob = Callable[[str], bytes]
-"""The content of a small blob, by its digest."""
+"""Returns the content of a small blob, by its digest."""
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What a manifest says of another blob; ``size`` in bytes."""
+    """A manifest's reference to another blob; ``size`` is in bytes."""
 
     media_type: str
     digest: str
@@ -44,29 +44,29 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One image of one platform: its configuration, and its layers, lowest first."""
+    """An image of one platform: its configuration, and its layers, lowest first."""
 
     config: Descriptor
     layers: tuple[Descriptor, ...]
 
 
 def blob_name(digest: str) -> str:
-    """What a blob is called in an archive."""
+    """Returns the file name of a blob in an archive."""
     return _BLOBS + digest.removeprefix("sha256:")
 
 
 def digest_of(name: str) -> str | None:
-    """The digest of the blob that is called so in an archive; None for anything else."""
+    """Returns the digest of the blob of this file name in an archive; None for any other file."""
     digest = f"sha256:{name.removeprefix(_BLOBS)}"
     return digest if name.startswith(_BLOBS) and _DIGEST.fullmatch(digest) else None
 
 
-def descriptor(said: Mapping[str, Any]) -> Descriptor:
-    """Raises ValueError, KeyError or TypeError for what is none."""
-    digest, size = said["digest"], said["size"]
+def descriptor(value: Mapping[str, Any]) -> Descriptor:
+    """Parses a descriptor. Raises ValueError, KeyError or TypeError for any other value."""
+    digest, size = value["digest"], value["size"]
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest) or type(size) is not int or size < 0:
         raise ValueError("a blob is not named by its digest and size")
-    return Descriptor(str(said["mediaType"]), digest, size)
+    return Descriptor(str(value["mediaType"]), digest, size)
 
 
 def is_index(media_type: str) -> bool:
@@ -74,47 +74,47 @@ def is_index(media_type: str) -> bool:
 
 
 def manifests(top: Descriptor, get: ReadBlob) -> Iterator[tuple[Descriptor, Manifest, bool]]:
-    """Every manifest that ``top`` stands for, and whether it is an image and not an attestation of one.
+    """Yields every manifest below ``top`` with its descriptor, and True for an image, False for its attestation.
 
-    Raises ValueError, KeyError or TypeError where one cannot be made sense of, and whatever ``get`` does.
+    Raises ValueError, KeyError or TypeError for a manifest that is invalid, and whatever ``get`` raises.
     """
-    said = json.loads(get(top.digest))
+    content = json.loads(get(top.digest))
     if not is_index(top.media_type):
-        yield top, _manifest(said), True
+        yield top, _manifest(content), True
         return
-    for child in said["manifests"]:
+    for child in content["manifests"]:
         if is_index(child["mediaType"]):
             raise ValueError("an index within an index")
-        found = descriptor(child)
-        yield found, _manifest(json.loads(get(found.digest))), _ATTESTATION not in (child.get("annotations") or {})
+        own = descriptor(child)
+        yield own, _manifest(json.loads(get(own.digest))), _ATTESTATION not in (child.get("annotations") or {})
 
 
-def _manifest(said: Mapping[str, Any]) -> Manifest:
-    return Manifest(descriptor(said["config"]), tuple(descriptor(layer) for layer in said["layers"]))
+def _manifest(value: Mapping[str, Any]) -> Manifest:
+    return Manifest(descriptor(value["config"]), tuple(descriptor(layer) for layer in value["layers"]))
 
 
 def image_of(top: Descriptor, get: ReadBlob) -> Manifest:
-    """The one image that ``top`` stands for. Raises as `manifests` does, and ValueError where there are several."""
-    found = [manifest for _, manifest, is_image in manifests(top, get) if is_image]
-    if len(found) != 1:
+    """Returns the only image below ``top``. Raises as `manifests` does, and ValueError where there are several."""
+    images = [manifest for _, manifest, is_image in manifests(top, get) if is_image]
+    if len(images) != 1:
         raise ValueError("it is for several platforms")
-    return found[0]
+    return images[0]
 
 
 def referenced(top: Descriptor, get: ReadBlob) -> dict[str, int]:
-    """The size of every blob of the image, by digest, manifests included. Raises as `manifests` does."""
+    """Returns the size of every blob of the image, manifests included, by digest. Raises as `manifests` does."""
     sizes = {top.digest: top.size}
     for own, manifest, _ in manifests(top, get):
-        sizes |= {one.digest: one.size for one in (own, manifest.config, *manifest.layers)}
+        sizes |= {blob.digest: blob.size for blob in (own, manifest.config, *manifest.layers)}
     return sizes
 
 
 def tagged(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
-    """The files that make an archive of these blobs load under the name ``tag``."""
-    repository, number = split_tag(tag)
+    """Returns the files that make an archive of these blobs load under the name ``tag``."""
+    repository, version = split_tag(tag)
     annotations = {
-        "io.containerd.image.name": f"{with_registry(repository)}:{number}",
-        "org.opencontainers.image.ref.name": number,
+        "io.containerd.image.name": f"{with_registry(repository)}:{version}",
+        "org.opencontainers.image.ref.name": version,
     }
     index = {
         "schemaVersion": 2,

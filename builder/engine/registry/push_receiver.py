@@ -1,7 +1,6 @@
-"""A registry that takes one push, for as long as it takes: the engine hands over the blobs of an image, and only those
-that are said to be lacking.
+"""A registry that receives one push: the engine sends it the blobs of an image, without those that it claims to have.
 
-Its own export (`GET /images/NAME/get`) sends all of them, one after the other: five times as slow for a whole image.
+The engine's own export (`GET /images/NAME/get`) sends all of them in turn: five times as slow for a whole image.
 https://github.com/opencontainers/distribution-spec/blob/main/spec.md#push
 """
 
@@ -26,12 +25,13 @@ _TLS_GREETING = b"\x16"
 _GREETING_WAIT = 2.0
 
 HasBlob = Callable[[str], bool]
+"""True if the blob of this digest need not be sent."""
 ReceiveBlob = Callable[[str, int, Iterator[bytes]], None]
-"""Gets a blob: its digest, its size in bytes, and its content. Raises ValueError or OSError where it does not come."""
+"""Takes a blob: its digest, its size in bytes, and its content. Raises ValueError or OSError if that is incomplete."""
 
 
 class PushReceiver:
-    """What was pushed. ``port`` is on 127.0.0.1; ``failed`` holds why blobs were not taken."""
+    """The manifests of a push. ``port`` is on 127.0.0.1; ``failed`` holds the errors of blobs that were refused."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -40,7 +40,7 @@ class PushReceiver:
         self.failed: list[Exception] = []
 
     def get(self, digest: str) -> bytes:
-        """A manifest that was pushed. Raises ValueError where it was not."""
+        """Returns a manifest that was pushed. Raises ValueError where it was not."""
         if digest not in self.manifests:
             raise ValueError(f"the engine did not hand over {digest}")
         return self.manifests[digest]
@@ -48,17 +48,17 @@ class PushReceiver:
 
 @dataclass(frozen=True)
 class _Push:
-    has: HasBlob
-    take: ReceiveBlob
+    has_blob: HasBlob
+    receive: ReceiveBlob
     receiver: PushReceiver
 
 
 @contextmanager
-def serving(has: HasBlob, take: ReceiveBlob) -> Iterator[PushReceiver]:
-    """Takes a push while the block runs: the engine is told that blobs are there that it ``has``, and ``take`` gets the
-    others, from several threads at once."""
+def serving(has_blob: HasBlob, receive: ReceiveBlob) -> Iterator[PushReceiver]:
+    """Serves a push during the block: ``receive`` gets the blobs that the receiver does not have, from several threads
+    at once."""
     receiver = PushReceiver()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, _Push(has, take, receiver)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, _Push(has_blob, receive, receiver)))
     server.daemon_threads = True
     receiver.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -71,7 +71,7 @@ def serving(has: HasBlob, take: ReceiveBlob) -> Iterator[PushReceiver]:
 
 
 class _BrokenOffError(ValueError):
-    """The engine did not send all of a blob."""
+    """A blob that the engine did not send to its end."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -82,11 +82,11 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*arguments)
 
     def log_message(self, *_: Any) -> None:
-        """Nobody reads it."""
+        """Logs nothing."""
 
     def handle(self) -> None:
-        # An engine tries TLS first, and goes on without it where it is answered in HTTP. Its greeting has no end of a
-        # line, for which a request would be waited for.
+        # An engine tries TLS first, and goes on without it after an answer in HTTP. Its greeting contains no line
+        # break, for which the parser of requests would wait.
         if self.connection.recv(1, socket.MSG_PEEK) != _TLS_GREETING:
             super().handle()
             return
@@ -94,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.settimeout(_GREETING_WAIT)
             self.wfile.write(b"HTTP/1.0 400 Bad Request\r\n\r\n")
             self.connection.shutdown(socket.SHUT_WR)
-            # A connection that is closed before all of it was read is reset, and the answer with it.
+            # Closing a connection with unread data resets it, and the answer is lost.
             while self.connection.recv(_CHUNK):
                 pass
 
@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         kind, _, digest = self.path.rpartition("/")
-        self._answer(200 if kind.endswith("/blobs") and self._push.has(digest) else 404, digest)
+        self._answer(200 if kind.endswith("/blobs") and self._push.has_blob(digest) else 404, digest)
 
     def do_POST(self) -> None:
         if not urlsplit(self.path).path.endswith("/blobs/uploads/"):
@@ -112,17 +112,17 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(202, location=f"{urlsplit(self.path).path}1")
 
     def do_PUT(self) -> None:
-        """A whole blob, or a manifest."""
-        place = urlsplit(self.path)
-        kind, _, last = place.path.rpartition("/")
+        """Receives a whole blob, or a manifest."""
+        url = urlsplit(self.path)
+        kind, _, last = url.path.rpartition("/")
         length = self.headers.get("Content-Length") or ""
-        self.close_connection = True  # whatever goes wrong, what is left of the body is not taken for a request
+        self.close_connection = True  # after an error, the rest of the body is not taken for a request
         if not length.isdecimal():
             self._answer(411)
         elif kind.endswith("/manifests") and int(length) <= _LARGEST_MANIFEST:
             self._manifest(last, b"".join(self._body(int(length))))
         elif kind.endswith("/blobs/uploads"):
-            self._blob(parse_qs(place.query).get("digest", [""])[0], int(length))
+            self._blob(parse_qs(url.query).get("digest", [""])[0], int(length))
         else:
             self._answer(404)
 
@@ -132,38 +132,38 @@ class _Handler(BaseHTTPRequestHandler):
         receiver.manifests[digest] = content
         if not reference.startswith("sha256:"):
             receiver.top = Descriptor(self.headers.get("Content-Type") or "", digest, len(content))
-        self._taken(digest)
+        self._created(digest)
 
     def _blob(self, digest: str, size: int) -> None:
         try:
-            self._push.take(digest, size, self._body(size))
+            self._push.receive(digest, size, self._body(size))
         except _BrokenOffError:
-            self._answer(500)  # the engine knows why, and says so
+            self._answer(500)  # the engine reports the cause itself
         except (OSError, ValueError) as error:
             self._push.receiver.failed.append(error)
             self._answer(500)
         else:
-            self._taken(digest, self.path)
+            self._created(digest, self.path)
 
-    def _body(self, left: int) -> Iterator[bytes]:
-        while left:
+    def _body(self, remaining: int) -> Iterator[bytes]:
+        while remaining:
             try:
-                piece = self.rfile.read(min(left, _CHUNK))
+                piece = self.rfile.read(min(remaining, _CHUNK))
             except OSError:
                 piece = b""
             if not piece:
                 raise _BrokenOffError("the engine stopped in the middle of a blob")
-            left -= len(piece)
+            remaining -= len(piece)
             yield piece
 
-    def _taken(self, digest: str, location: str = "") -> None:
-        """All of the body has been read. The connection stays: Go closes its own side when it sees the end, and where
-        it is then still waiting for the end of what it sent, its request fails in spite of the answer."""
+    def _created(self, digest: str, location: str = "") -> None:
+        """Answers 201 after all of the body was read, and keeps the connection: Go closes its own side when it sees the
+        end, and if it is still waiting for the end of its upload then, its request fails in spite of the answer."""
         self.close_connection = False
         self._answer(201, digest, location)
 
     def _answer(self, status: int, digest: str = "", location: str = "") -> None:
-        with suppress(OSError):  # the engine no longer listens
+        with suppress(OSError):  # the engine has closed the connection
             self.send_response(status)
             self.send_header("Content-Length", "0")
             if digest:

@@ -1,6 +1,6 @@
-"""Moving images between an engine and a registry. The engine moves the layers, and only those that are lacking.
+"""Pushes and pulls: the engine transfers the layers that the other side lacks.
 
-https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate); the answer is a JSON object a line.
+https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate); the response is a JSON object a line.
 """
 
 from __future__ import annotations
@@ -12,27 +12,29 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from builder.engine.client import json_lines
 from builder.engine.client.api import quoted, stream
 from builder.engine.client.errors import NO_ROOM, NO_ROOM_HINT, EngineHTTPError, EngineTimeoutError
+from builder.engine.reference import DIGEST
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from builder.engine.client.endpoint import Endpoint
 
 _NO_LOGIN = {"X-Registry-Auth": "e30="}
-# An engine says several times a second how far it is, the same again where nothing moves: a registry that hangs.
+# An engine reports its progress several times a second, and repeats itself while a registry hangs.
 IDLE = 120.0
-_AMOUNTS = ("Downloading", "Pushing")
-# The last thing that an engine says of a push, `7: digest: sha256:… size: 855`, whatever its image store.
-_DIGEST = re.compile(r"digest: (sha256:[0-9a-f]{64}) size: ")
+_TRANSFERRING = ("Downloading", "Pushing")
+# The last status of a push, `7: digest: sha256:… size: 855`, on either image store.
+_PUSHED_DIGEST = re.compile(f"digest: ({DIGEST}) size: ")
 
 
 @dataclass(frozen=True)
 class LayerProgress:
-    """How far a transfer is: bytes of the layers that move (those that are there already do not), and whether the
-    engine is past them and unpacks."""
+    """The progress of a transfer, in bytes of the layers that the other side lacks; ``unpacking`` once the engine has
+    them and unpacks them."""
 
     current: int
     total: int
@@ -41,7 +43,7 @@ class LayerProgress:
 
 @dataclass(frozen=True)
 class PulledLayers:
-    """What an engine lacked and got: layers, and the bytes of those large enough that it said how far it was."""
+    """The layers that a pull fetched: their number, and the bytes of those large enough for progress to be reported."""
 
     layers: int
     bytes: int
@@ -52,41 +54,43 @@ OnLayerProgress = Callable[[LayerProgress], None]
 
 @dataclass
 class _Layers:
-    """What was said of each layer: bytes moved, bytes in all."""
+    """The state of each layer of a transfer; ``amounts`` are bytes transferred, and bytes in all."""
 
-    known: dict[str, tuple[int, int]] = field(default_factory=dict)
+    amounts: dict[str, tuple[int, int]] = field(default_factory=dict)
     lacking: set[str] = field(default_factory=set)
     last: dict[str, tuple[object, object]] = field(default_factory=dict)
     digest: str = ""
-    news_at: float = field(default_factory=time.monotonic)
+    changed_at: float = field(default_factory=time.monotonic)
 
-    def is_stuck(self, said: Mapping[str, Any]) -> bool:
-        """Whether nothing new has been said of any layer for longer than `IDLE`."""
-        layer = said.get("id", "")
-        now = (said.get("status"), (said.get("progressDetail") or {}).get("current"))
-        if self.last.get(layer) != now:
-            self.last[layer] = now
-            self.news_at = time.monotonic()
-        return time.monotonic() - self.news_at > IDLE
+    def is_stuck(self, status: Mapping[str, Any]) -> bool:
+        """True if no layer has changed for longer than `IDLE`."""
+        layer = status.get("id", "")
+        state = (status.get("status"), (status.get("progressDetail") or {}).get("current"))
+        if self.last.get(layer) != state:
+            self.last[layer] = state
+            self.changed_at = time.monotonic()
+        return time.monotonic() - self.changed_at > IDLE
 
-    def amount(self, said: Mapping[str, Any]) -> LayerProgress | None:
-        word, layer, detail = said.get("status"), said.get("id", ""), said.get("progressDetail") or {}
-        if word == "Pulling fs layer":
+    def progress(self, status: Mapping[str, Any]) -> LayerProgress | None:
+        """Records a status; returns the progress of all layers where it changes that."""
+        phase, layer, detail = status.get("status"), status.get("id", ""), status.get("progressDetail") or {}
+        if phase == "Pulling fs layer":
             self.lacking.add(layer)
-        if word in _AMOUNTS and detail.get("total"):
-            self.known[layer] = (int(detail.get("current") or 0), int(detail["total"]))
-        elif word != "Extracting":
+        if phase in _TRANSFERRING and detail.get("total"):
+            self.amounts[layer] = (int(detail.get("current") or 0), int(detail["total"]))
+        elif phase != "Extracting":
             return None
-        return LayerProgress(*self.sums(), unpacking=word == "Extracting")
+        return LayerProgress(*self.sums(), unpacking=phase == "Extracting")
 
     def sums(self) -> tuple[int, int]:
-        return sum(now for now, _ in self.known.values()), sum(total for _, total in self.known.values())
+        """Returns the bytes transferred and the bytes in all, of all layers together."""
+        return sum(current for current, _ in self.amounts.values()), sum(total for _, total in self.amounts.values())
 
 
 def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_progress: OnLayerProgress) -> str:
-    """Pushes the image that the engine has under this reference; returns the digest that the registry now has there.
+    """Pushes the engine's image of this reference; returns the digest that the reference now has in the registry.
 
-    Raises TransferError where the registry did not take all of it: what it took is there for the next try.
+    Raises TransferError where the registry did not take all of it: the next try need not send those layers again.
     """
     _, _, tag = reference.rpartition(":")
     path = f"/images/{quoted(reference.removesuffix(':' + tag))}/push"
@@ -96,8 +100,10 @@ def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_progre
 def pull(
     endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_progress: OnLayerProgress
 ) -> PulledLayers:
-    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns what the engine
-    lacked. Raises TransferError where not all of it came, or something else than its digests say."""
+    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the layers that the engine lacked.
+
+    Raises TransferError where not all of it came, or where the content does not match its digests.
+    """
     query = {"fromImage": repository, "tag": version}
     layers = _follow(endpoint, "/images/create", query, login, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
@@ -114,18 +120,19 @@ def _follow(
     layers = _Layers()
     where = f"{failed} ({endpoint.origin})"
     headers = {**_NO_LOGIN, **login}
+    body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
     try:
-        for said in _objects(
-            stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
-        ):
-            if error := said.get("error") or (said.get("errorDetail") or {}).get("message"):
+        for status in json_lines.objects(body):
+            if error := status.get("error") or (status.get("errorDetail") or {}).get("message"):
                 raise TransferError(f"{where}: {error}", hint=_hint(str(error)))
-            if layers.is_stuck(said):
+            if layers.is_stuck(status):
                 raise _stuck(where)
-            if amount := layers.amount(said):
-                on_progress(amount)
-            if found := _DIGEST.search(str(said.get("status"))):
-                layers.digest = found[1]
+            if progress := layers.progress(status):
+                on_progress(progress)
+            if match := _PUSHED_DIGEST.search(str(status.get("status"))):
+                layers.digest = match[1]
+    except json.JSONDecodeError:
+        raise TransferError("the engine stopped in mid-answer", hint="is it running? Then try again") from None
     except EngineHTTPError as error:
         raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
     except EngineTimeoutError:
@@ -140,25 +147,10 @@ def _stuck(where: str) -> TransferError:
     )
 
 
-def _objects(pieces: Iterator[bytes]) -> Iterator[dict[str, Any]]:
-    """The JSON objects of the lines; an answer that ends in the middle of one was cut off."""
-    rest = b""
-    for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield json.loads(line)
-    if rest.strip():
-        try:
-            yield json.loads(rest)
-        except ValueError:
-            raise TransferError("the engine stopped in mid-answer", hint="is it running? Then try again") from None
-
-
-def _hint(said: str) -> str:
-    words = said.lower()
-    for signs, hint in _HINTS:
-        if any(sign in words for sign in signs):
+def _hint(error: str) -> str:
+    lowered = error.lower()
+    for phrases, hint in _HINTS:
+        if any(phrase in lowered for phrase in phrases):
             return hint
     return "run it again: what has moved need not move again"
 

@@ -1,4 +1,4 @@
-"""The way from a node's engine to a registry on this machine's loopback."""
+"""The ssh tunnel from a node's engine to a registry on this machine's loopback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
 
-# What ssh prints when it asked the other machine for any free port.
+# ssh's message after it requested any free port of the other machine.
 _ALLOCATED = re.compile(r"Allocated port (\d+) for remote forward")
 _OPTIONS = (
     *("-N", "-T"),
@@ -29,8 +29,8 @@ _OPTIONS = (
 )
 
 
-def require_way(endpoint: Endpoint) -> None:
-    """Raises TransferError for a node that has no way to a registry on this machine's loopback."""
+def require_route(endpoint: Endpoint) -> None:
+    """Raises TransferError for a node whose engine cannot reach a registry on this machine's loopback."""
     if not endpoint.host.startswith(("unix://", "ssh://")):
         raise TransferError(
             f"the engine at {endpoint.host} cannot reach a registry on this machine, and builder.yaml sets no other",
@@ -41,12 +41,12 @@ def require_way(endpoint: Endpoint) -> None:
 
 @contextmanager
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
-    """The port on the node's own 127.0.0.1 that leads to ``port`` on this machine's, while the block runs.
+    """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former.
 
-    A node on this machine (unix://) has it as it is; to one that is reached by ssh a reverse tunnel is opened. Raises
-    TransferError as `require_way` does, and where ssh fails.
+    A node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises
+    TransferError as `require_route` does, and where ssh fails.
     """
-    require_way(endpoint)
+    require_route(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port
         return
@@ -69,12 +69,12 @@ def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
 
 
 def _allocated(endpoint: Endpoint, process: subprocess.Popen[str]) -> int:
-    said = []
+    lines = []
     for line in process.stderr or ():
-        if found := _ALLOCATED.search(line):
-            return int(found[1])
-        said.append(line.strip())
+        if match := _ALLOCATED.search(line):
+            return int(match[1])
+        lines.append(line.strip())
     raise TransferError(
-        f"no tunnel to {endpoint.host}: {'; '.join(said[-3:]) or 'ssh ended'}",
+        f"no tunnel to {endpoint.host}: {'; '.join(lines[-3:]) or 'ssh ended'}",
         hint="does `ssh` get there without a password, and does its sshd allow TCP forwarding?",
     )

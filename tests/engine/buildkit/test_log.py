@@ -22,7 +22,7 @@ def test_every_line_carries_its_step() -> None:
     log.write(StepFinished("a", "[1/2] FROM x", cached=True, seconds=0))
     log.write(StepOutput("b", "o\n\nthree"))
     log.write(StepFinished("b", "[2/2] RUN …", cached=False, seconds=1.26, error="exit code: 2"))
-    log.text("ERROR: failed\n")
+    log.write_line("ERROR: failed\n")
     assert file.getvalue().splitlines() == [
         "#1 [1/2] FROM x",
         "#2 [2/2] RUN <<EOF",
