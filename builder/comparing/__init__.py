@@ -1,1 +1,1 @@
-"""What is in two images, and what differs."""
+"""Comparison of two images: their contents and the differences."""

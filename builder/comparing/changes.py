@@ -1,4 +1,4 @@
-"""What differs between two contents: plain data, in the order in which it is likely to be to blame."""
+"""Differences between the contents of two images, as plain data, the likeliest culprits first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ORDER: tuple[PackageKind, ...] = ("down", "up", "in", "out", "other files")
 
 @dataclass(frozen=True)
 class ValueChange:
-    """A value that has a name; None where it is not there."""
+    """A named value that differs; None on the side that lacks it."""
 
     name: str
     before: str | None
@@ -27,7 +27,7 @@ class ValueChange:
 
 @dataclass(frozen=True)
 class SourceChange:
-    """A source that moved. ``git`` is its address, empty where neither side was taken from git."""
+    """A source that moved. ``git`` is its address; empty if neither side was taken from git."""
 
     name: str
     before: Version | None
@@ -37,7 +37,7 @@ class SourceChange:
 
 @dataclass(frozen=True)
 class PullChange:
-    """A pull request that came, went, or was frozen anew; the SHA-256 of its frozen diff on either side."""
+    """A pull request that was added, removed or vendored again; the SHA-256 of its vendored patch on either side."""
 
     source: str
     number: int
@@ -48,7 +48,7 @@ class PullChange:
 
 @dataclass(frozen=True)
 class PackageChange:
-    """A Python package; ``other files`` are those of the same version with other hashes."""
+    """A Python package that differs; ``other files`` is the same version with other hashes."""
 
     name: str
     kind: PackageKind
@@ -58,7 +58,7 @@ class PackageChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """All that differs, but for what only the files of a build directory tell."""
+    """All differences, except those that only the files of a build directory show."""
 
     sources: tuple[SourceChange, ...]
     pulls: tuple[PullChange, ...]
@@ -71,7 +71,7 @@ class Changes:
 
 
 def between(before: ImageContents, after: ImageContents) -> Changes:
-    """What differs between two contents."""
+    """Returns the differences between the contents of two images."""
     return Changes(
         sources=tuple(_sources(before, after)),
         pulls=tuple(_pulls(before, after)),
@@ -82,7 +82,7 @@ def between(before: ImageContents, after: ImageContents) -> Changes:
 
 
 def values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[ValueChange]:
-    """The values that differ, by name."""
+    """Yields the values that differ, sorted by name."""
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name) or None, after.get(name) or None
         if old != new:
@@ -90,7 +90,7 @@ def values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Valu
 
 
 def kind_of(before: object, after: object) -> Kind:
-    """How something changed that is None where it is not there."""
+    """Returns the kind of a change between two values, of which the one that is missing is None."""
     return "added" if before is None else "removed" if after is None else "changed"
 
 

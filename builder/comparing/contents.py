@@ -1,4 +1,4 @@
-"""What goes into an image, in one form, whether a build directory tells it or the pins of a definition do."""
+"""The contents of an image, in one form, whether they come from a build directory or from the pins of a definition."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class PullRequest:
 
 @dataclass(frozen=True)
 class ImageContents:
-    """``git`` holds the address of each source that is taken from git; ``pulls`` the SHA-256 of each frozen diff;
-    ``packages`` the version of each Python package and a digest of its files, ``build`` those for building alone."""
+    """The contents of an image. ``git`` has the address of each source taken from git, ``pulls`` the SHA-256 of each
+    vendored patch, ``packages`` the version of each Python package and a digest of its files, ``build`` the same for
+    packages that are only built with."""
 
     base: str = ""
     sources: Mapping[str, Version] = field(default_factory=dict)
@@ -39,13 +40,13 @@ class ImageContents:
     build: Mapping[str, str] = field(default_factory=dict)
 
     def versions_only(self) -> ImageContents:
-        """The same without what only a build directory tells."""
+        """Returns the same contents, without what only a build directory shows."""
         return ImageContents(sources=self.sources, git=self.git)
 
 
 def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins) -> ImageContents:
-    """What is in a numbered image. Without its build directory only the versions are known, and where the sources come
-    from is taken from the ``pins`` of its definition."""
+    """Returns the contents of a numbered image. Without its build directory only the versions are known, and the
+    addresses of the sources are taken from the ``pins`` of its definition."""
     git = _addresses(pins)
     if directory is None:
         return ImageContents(sources=image.versions, git=git)
@@ -61,7 +62,7 @@ def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins)
 
 
 def of_pins(pins: Pins) -> ImageContents:
-    """What ``pins`` stand for."""
+    """Returns the contents of an image built with ``pins``."""
     git = [(name, pin) for name, pin in pins.sources.items() if isinstance(pin, GitPin)]
     return ImageContents(
         base=f"{pins.base.asked} {pins.base.resolved}" if pins.base else "",

@@ -1,7 +1,7 @@
-"""What in a build directory is no longer what its number was built from.
+"""Edits in a build directory: files that are no longer what the number was built from.
 
-plan.json holds what each step took in, and images.lock the hash over them; every file is compared with its step. Of the
-bake file only what decides the content counts: its other keys may differ between versions of this program.
+plan.json has the inputs of each step, and images.lock the hash over them; every file is compared with its step. Of the
+bake file only the keys that decide the content count; others may differ between versions of this program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PULL = "pull request "
 
 
 def edits(directory: BuildDirectory, image: NumberedImage) -> Iterator[str]:
-    """One line for each file that differs, by its path in the directory; nothing where all is as it was built."""
+    """Yields a line for each file that differs, by its path in the directory; none if all is as it was built."""
     if model.input_hash(directory.steps) != image.input_hash:
         yield "plan.json does not have the input hash that images.lock records"
     base = ""
@@ -57,7 +57,7 @@ def _patches(part: Part) -> Iterator[str]:
 
 
 def _problem(path: Path, sha256: str) -> str:
-    """What is wrong with a file that should have this hash; empty where nothing is."""
+    """Describes the problem with a file that should have this hash; empty if there is none."""
     try:
         return "" if hashlib.sha256(path.read_bytes()).hexdigest() == sha256 else "was edited"
     except OSError:
@@ -79,7 +79,7 @@ def _packages(part: Part) -> Iterator[str]:
     to_build, installed = listed.pop("build.txt", {}), _joined(listed)
     if names := _differences(runtime, installed):
         yield f"python/ was edited: {names}"
-    # What has a file of its own is installed from that one before a build, too.
+    # Packages with a requirements file of their own are installed from that one before a build, too.
     elsewhere = _joined({file: packages for file, packages in listed.items() if file != "packages.txt"})
     required = part.takes.get("build packages", {})
     if names := _differences(
@@ -110,7 +110,7 @@ def _mods(part: Part) -> Iterator[str]:
 
 
 def _bake_keys(part: Part, platform: str, base: str) -> Iterator[str]:
-    """The keys of the part's target that do not say what they said."""
+    """Yields the keys of the part's target that no longer have the value they were built with."""
     expected = {
         "context": part.definition or ".",
         "dockerfile": "Dockerfile",
@@ -131,7 +131,7 @@ def _commit(part: Part, source: str) -> str:
 
 
 def _mounted_sources(part: Part) -> Iterator[str]:
-    """The sources whose trees the Dockerfile mounts."""
+    """Yields the sources whose trees the Dockerfile mounts."""
     try:
         text = (part.folder / "Dockerfile").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -141,7 +141,7 @@ def _mounted_sources(part: Part) -> Iterator[str]:
 
 
 def _epoch(part: Part) -> str:
-    """The date of the image as the bake file gives it, from the metadata; empty where that is damaged."""
+    """Returns the date of the image as the bake file gives it, from the metadata; empty if that is damaged."""
     try:
         return str(int(datetime.fromisoformat(build_directory.metadata(part)["build_date"]).timestamp()))
     except (ValueError, KeyError, TypeError):

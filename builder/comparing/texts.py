@@ -1,4 +1,4 @@
-"""What differs between two files, or two folders of them, as text that people read."""
+"""Differences between two files, or two folders, as text for the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTEXT = 3
 
 @dataclass(frozen=True)
 class FileChange:
-    """A file that differs: the lines of a unified diff without its head, or what is to be said in their place."""
+    """A file that differs: the lines of a unified diff without its header, or a ``note`` in their place."""
 
     path: str
     kind: Kind
@@ -28,7 +28,7 @@ class FileChange:
 
 
 def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
-    """The files that differ between two folders; every one of a folder that is not there."""
+    """Yields the files that differ between two folders; all files if one folder is missing."""
     names = {
         path.relative_to(folder).as_posix() for folder in (before, after) for path in build_directory.files(folder)
     }
@@ -38,7 +38,7 @@ def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
 
 
 def of_files(before: Path, after: Path, name: str) -> FileChange | None:
-    """How a file differs; None where it does not. One that cannot be read counts as not there."""
+    """Returns the difference between two files; None if there is none. A file that cannot be read counts as missing."""
     old, new = _content(before), _content(after)
     if old == new:
         if old is None or _executable(before) == _executable(after):
@@ -62,14 +62,14 @@ def _content(path: Path) -> bytes | None:
 
 
 def _lines(content: bytes) -> list[str] | None:
-    """The lines of a small text, None for anything else."""
+    """Returns the lines of a small text file; None for anything else."""
     if len(content) > LARGEST or b"\0" in content:
         return None
     try:
         lines = content.decode().split("\n")
     except UnicodeDecodeError:
         return None
-    # As git says it: a text without a last line break differs from one with it.
+    # As in git: a text without a final line break differs from one with it.
     return lines[:-1] if not lines[-1] else [*lines[:-1], f"{lines[-1]}\n\\ No newline at the end"]
 
 

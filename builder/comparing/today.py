@@ -1,4 +1,4 @@
-"""What a build would make today of what a numbered image was built from, and the command that builds it again."""
+"""Comparison of a numbered image with what a build of its recipe or definition would make today."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OriginalBuild:
-    """The build that an image came from, as far as the record tells: ``target`` is its recipe, or its definition.
+    """The build that an image came from, as far as its record shows: ``target`` is its recipe or its definition.
 
-    ``mods`` are those in it that neither of these asks for today (``--mod`` gave them, or the recipe has dropped them
-    since); ``platform`` is empty where a build without ``--platform`` is for the same one.
+    ``mods`` are those in the image that neither of these requests today (they were given with ``--mod``, or the recipe
+    has dropped them since); ``platform`` is empty if a build without ``--platform`` is for the same one.
     """
 
     target: str
@@ -35,14 +35,14 @@ class OriginalBuild:
 
     @property
     def command(self) -> str:
-        """What to type."""
+        """The command that does this build."""
         mods = "".join(f" --mod {name}" for name in self.mods)
         return f"builder build {self.target}{mods}" + (f" --platform {self.platform}" if self.platform else "")
 
 
 def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) -> OriginalBuild:
-    """The build that would make the image called ``name`` today. Raises what its recipe and definitions have to say,
-    and EngineError where no engine answers."""
+    """Returns the build that would make the image ``name`` today. Raises the errors of its recipe and definitions, and
+    EngineError if no engine answers."""
     text = image.recipe or image.definition
     build_target = target.find(workspace.project, text)
     chain = image_chain.load(workspace.project, build_target.definition, versions.platform(workspace.engine))
@@ -54,9 +54,8 @@ def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) 
 
 
 def reasons(workspace: Workspace, name: ImageName, image: NumberedImage, build: OriginalBuild) -> tuple[str, ...]:
-    """The inputs that differ from those of the image where ``build`` is done with the pins as they are; none where it
-    makes the same image. Raises what
-    `resolution.resolve` and `planning.plan_all` do."""
+    """Returns the inputs of ``build``, done with the pins as they are, that differ from those of the image; none if it
+    would make the same image. Raises what `resolution.resolve` and `planning.plan_all` raise."""
     request = BuildRequest((build.target,), build.mods, platform=image.platform, locked=True)
     quiet = replace(workspace, report=ignore)
     (planned,) = planning.plan_all(quiet, resolution.resolve(quiet, request))
@@ -70,7 +69,7 @@ def reasons(workspace: Workspace, name: ImageName, image: NumberedImage, build: 
 
 
 def _baked_mods(project: Project, name: ImageName, image: NumberedImage) -> tuple[str, ...]:
-    """The mods of an image, in the order in which they were baked where its build directory tells."""
+    """Returns the mods of an image, in the order in which they were baked, as far as its build directory shows."""
     try:
         order = tuple(build_directory.read(project, name).mods)
     except FileProblemsError:

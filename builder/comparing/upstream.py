@@ -1,4 +1,4 @@
-"""The upstream commits behind sources that moved, from the mirrors of their repositories."""
+"""Upstream commits behind sources that moved, from the mirrors of their repositories."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class UpstreamCommits:
-    """A source that moved, with the commits that came with it (``gained``) and those that went (``lost``: after a
-    force-push, or on the way back). Where they cannot be told, ``untold`` says why."""
+    """A source that moved, with the commits that it gained and those that it lost (after a force-push, or on the way
+    back); ``unknown_because`` says why they are not known, if so."""
 
     change: SourceChange
     gained: CommitRange | None = None
@@ -32,12 +32,12 @@ class UpstreamCommits:
 def commits_of(
     project: Project, changes: Changes, commit_filter: CommitFilter, report: Report
 ) -> tuple[UpstreamCommits, ...]:
-    """Every source that moved, with the commits behind it."""
+    """Returns every source that moved, with its commits."""
     return tuple(_commits_of(project, change, commit_filter, report) for change in changes.sources)
 
 
 def _commits_of(project: Project, change: SourceChange, commit_filter: CommitFilter, report: Report) -> UpstreamCommits:
-    """The commits behind a change. A repository that does not answer is said and no error: the rest still counts."""
+    """Returns the commits of a change. A repository that does not answer is noted and is no error."""
     reason = _unknown_because(change)
     if reason:
         return UpstreamCommits(change, unknown_because=reason)

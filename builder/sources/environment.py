@@ -1,4 +1,4 @@
-"""The person's own settings for package indexes, certificates and proxies, which reach uv and the steps of a build.
+"""The user's own settings for package indexes, certificates and proxies, which are passed to uv and to build steps.
 
 They say where packages come from, never which: nothing of them enters a plan, a lock or an image.
 """
@@ -17,8 +17,9 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 
 @dataclass(frozen=True)
 class Settings:
-    """``ca_file`` replaces the certificates of the image while a step runs; ``find_links`` are folders or addresses
-    with wheels; ``proxies`` maps the usual variables, in capitals, to their values."""
+    """Settings for fetching packages. ``ca_file`` replaces the certificates of the image while a step runs;
+    ``find_links`` are folders or addresses with wheels; ``proxies`` pairs the usual variables, in capitals, with their
+    values."""
 
     ca_file: Path | None = None
     index_url: str = ""
@@ -27,7 +28,7 @@ class Settings:
     proxies: tuple[tuple[str, str], ...] = ()
 
     def local_wheels(self) -> tuple[Path, ...]:
-        """The wheels in the folders among ``find_links``, sorted."""
+        """Returns the wheels in the folders among ``find_links``, sorted."""
         folders = (
             Path(link.removeprefix("file://")) for link in self.find_links if "://" not in link.removeprefix("file://")
         )
@@ -35,7 +36,7 @@ class Settings:
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """The settings that pip and uv would follow themselves."""
+    """Reads the settings that pip and uv themselves would follow."""
     ca_file = next((environ[name] for name in ("SSL_CERT_FILE", "PIP_CERT") if environ.get(name)), None)
     proxies = tuple((name, value) for name in PROXIES if (value := environ.get(name) or environ.get(name.lower(), "")))
     return Settings(

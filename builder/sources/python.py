@@ -1,4 +1,4 @@
-"""Python packages: uv resolves the whole closure for the target platform, with the hash of every file that suits it."""
+"""Python packages: uv resolves the whole closure for the target platform, with the hashes of all files that suit it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
 _COMPILE += ["--no-python-downloads", "--quiet", "--color", "never"]
-_FINDING_UV = threading.Lock()  # sysconfig, which it asks, answers wrongly to a second thread the first time
+_FINDING_UV = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
 @dataclass(frozen=True)
 class ClosureRequest:
-    """One closure to resolve: the Python and the indexes that are wanted, what was asked for as images.lock records it,
-    and the requirements that uv is given. What is in the closure ``before`` keeps its version where that will do."""
+    """A closure to resolve: the Python version and the indexes (``wants``), the request as images.lock records it, and
+    the requirements for uv. Packages of the ``previous`` closure keep their version where that satisfies them."""
 
     wants: PythonRequirements
     requested: tuple[str, ...]
@@ -37,7 +37,7 @@ class ClosureRequest:
 
 @dataclass(frozen=True)
 class ResolvedClosure:
-    """A closure, and where the first suitable wheel of each package lies."""
+    """A resolved closure, and the address of the first suitable wheel of each package."""
 
     pin: PythonPin
     addresses: Mapping[str, str]
@@ -46,8 +46,8 @@ class ResolvedClosure:
 def requested_packages(
     definition: ImageDefinition, sources: Mapping[str, SourcePin], inherited: tuple[LockedPackage, ...]
 ) -> tuple[str, ...]:
-    """All that a definition asks for at run time, as images.lock records it: a changed line makes the pin stale.
-    ``held`` is what the images below have: other packages there may need others here."""
+    """Returns all that a definition requests at run time, as images.lock records it; a changed line makes the pin
+    stale. ``inherited`` are the packages of its base images: other packages there may need others here."""
     wants = definition.python
     if wants is None:
         return ()
@@ -63,7 +63,7 @@ def requested_packages(
 
 
 def requested_build_packages(wants: PythonRequirements) -> tuple[str, ...]:
-    """All that is asked for to build the sources taken from git, as images.lock records it."""
+    """Returns all that is requested for building the sources taken from git, as images.lock records it."""
     return (*_environment(wants), *wants.build, *_limits(wants))
 
 
@@ -86,9 +86,9 @@ def _limits(wants: PythonRequirements) -> tuple[str, ...]:
 
 
 def resolve(request: ClosureRequest, settings: Settings, inherited: tuple[LockedPackage, ...] = ()) -> ResolvedClosure:
-    """The closure of all packages asked for; those that are ``held`` keep their version.
+    """Resolves the closure of all requested packages; those that are ``inherited`` keep their version.
 
-    Raises SourceError where there is none, or an index does not answer.
+    Raises SourceError if there is none, or an index does not answer.
     """
     wants, platform = request.wants, request.platform
     target = f"{MACHINES[platform]}-manylinux_{wants.glibc.replace('.', '_')}"
@@ -105,7 +105,7 @@ def resolve(request: ClosureRequest, settings: Settings, inherited: tuple[Locked
 def compile_closure(
     request: ClosureRequest, settings: Settings, inherited: tuple[LockedPackage, ...], options: list[str]
 ) -> tuple[dict[str, Any], str]:
-    """What uv writes (pylock.toml, PEP 751), or else what it says against it."""
+    """Runs `uv pip compile`; returns the lock that it writes (pylock.toml, PEP 751), or an empty one and uv's error."""
     import os
     import subprocess
     import tempfile
@@ -141,7 +141,7 @@ def compile_closure(
 
 
 def _preferences(packages: tuple[LockedPackage, ...]) -> str:
-    """An output file of an earlier run, as far as uv reads one: it keeps the versions in it where they still do."""
+    """Returns an output file of an earlier run, as far as uv reads it: versions in it are kept while they satisfy."""
     from json import dumps as quoted
 
     lines = ['lock-version = "1.0"', 'created-by = "builder"']
@@ -151,7 +151,7 @@ def _preferences(packages: tuple[LockedPackage, ...]) -> str:
 
 
 def local_wheel_names(settings: Settings, machine: str) -> frozenset[str]:
-    """The names of the packages that the person keeps wheels of for this machine type."""
+    """Returns the names of the packages that the user has local wheels of for this machine type."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     names: set[str] = set()
@@ -166,8 +166,8 @@ def local_wheel_names(settings: Settings, machine: str) -> frozenset[str]:
 
 
 def _project(request: ClosureRequest, local: frozenset[str]) -> str:
-    """A pyproject.toml that asks uv for the packages, each index serving only its own; a local wheel comes first where
-    the index lets it."""
+    """Returns a pyproject.toml that requires the packages, each index serving only its own; a local wheel takes
+    precedence where the index allows it."""
     from json import dumps as quoted  # a JSON string of ASCII is a TOML string
 
     wants = request.wants

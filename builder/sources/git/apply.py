@@ -1,4 +1,4 @@
-"""What ``git apply`` has to say about a patch: the files that it changes, where it fails, where it fits elsewhere."""
+"""Results of ``git apply``: the files that a patch changes, the hunks that fail, and the hunks that apply elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from builder.sources.git import credentials, unified_diff
 from builder.sources.git.errors import printable, shorten
 from builder.sources.git.git_command import GitRepository, run_local
 
-# For git without a repository. It reads no files of one here, and its messages stay English (GitPython sees to that).
+# Runs git outside any repository. Its messages stay English (GitPython sets the locale).
 NO_REPOSITORY = GitRepository(Path("/no-repository"), credentials.Address(""))
 
 _FAILED = re.compile(r"error: patch failed: (?P<file>.+):(?P<line>[0-9]+)")
@@ -27,9 +27,9 @@ _MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Shift:
-    """A hunk that does not apply just as it says: number ``hunk`` of the ``hunks`` for ``file``, found at ``line``.
-    ``offset`` is how many lines further down that is; ``context`` how many lines before and after it fit, where not all
-    do."""
+    """A hunk that does not apply exactly where it says: number ``hunk`` of the ``hunks`` for ``file``, found at
+    ``line``. ``offset`` is how many lines further down that is; ``context`` how many lines before and after it match,
+    if not all of them do."""
 
     file: str
     hunk: int
@@ -47,8 +47,8 @@ class Shift:
 
 
 def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
-    """The files that ``patch`` changes, adds, removes or takes others from; ``name`` is what messages call it. Raises
-    SourceError for what is no patch."""
+    """Returns the files that ``patch`` changes, adds or removes, and those that it renames or copies others from.
+    ``name`` is what messages call it. Raises SourceError if it is not a patch."""
     listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
         message = f"{name} is no patch that git can read: {shorten(listed.stderr)}"
@@ -64,7 +64,7 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
 
 
 def failures(stderr: str, patch: bytes, strip: int = 1) -> str:
-    """Where ``patch`` does not apply, by file and hunk, from what git said."""
+    """Describes where ``patch`` does not apply, by file and hunk, from git's error output."""
     messages: list[str] = []
     for line in stderr.splitlines():
         failed, otherwise = _FAILED.fullmatch(line), _OTHERWISE.fullmatch(line)
@@ -77,7 +77,7 @@ def failures(stderr: str, patch: bytes, strip: int = 1) -> str:
 
 
 def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
-    """The hunks that apply elsewhere, or with part of their context only, from what ``git apply -v`` said."""
+    """Returns the hunks that apply elsewhere, or with only part of their context, from ``git apply -v``'s output."""
     hunk_shifts: list[Shift] = []
     file, hunks = "", list[unified_diff.Hunk]()
     for line in stderr.splitlines():
@@ -92,7 +92,7 @@ def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
             start, context = int(reduced["line"]), (int(reduced["before"]), int(reduced["after"]))
             number = next((number for number, hunk in enumerate(hunks, start=1) if hunk.new_start == start), 0)
             if hunk_shifts and (hunk_shifts[-1].file, hunk_shifts[-1].line) == (file, start):
-                # git counts this offset from where it gave up its context: no distance that people would count.
+                # git counts this offset from where it reduced the context, which is not the distance a reader expects.
                 number = hunk_shifts.pop().hunk
             hunk_shifts.append(Shift(file, number, len(hunks), start, 0, context))
     return tuple(hunk_shifts)

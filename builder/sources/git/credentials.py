@@ -1,8 +1,8 @@
-"""Credentials in the address of a repository (``https://user:token@host/…``): git gets them, and nobody else.
+"""Credentials in the address of a repository (``https://user:token@host/…``): only git gets them.
 
-git is told of them in the environment of each command, by a credential helper that answers for this one host. So they
-stand in no configuration file and in no argument that ``ps`` shows, and a redirect to another host does not take them
-along.
+They are passed in the environment of each command, through a credential helper that answers for this one host only. So
+they appear in no configuration file and in no argument that ``ps`` shows, and a redirect to another host does not get
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 _AUTHORITY = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<who>[^/?#]*)@(?P<rest>[^@/]*.*)", re.IGNORECASE | re.DOTALL
 )
-# git runs a helper that starts with `!` in a shell. It reads the values from the environment: nothing to quote here.
+# git runs a helper that starts with `!` in a shell. It reads the values from the environment, so nothing needs quoting.
 _HELPER = (
     '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n" "$BUILDER_GIT_USER" "$BUILDER_GIT_SECRET"; }; f'
 )
@@ -22,7 +22,7 @@ _HELPER = (
 
 @dataclass(frozen=True)
 class Address:
-    """A repository's address. ``url`` is without credentials: it goes into locks, messages and configuration."""
+    """A repository's address. ``url`` has no credentials, as it goes into locks, messages and configuration."""
 
     url: str
     user: str = field(default="", repr=False)
@@ -30,10 +30,10 @@ class Address:
 
 
 def split(url: str) -> Address:
-    """The address with the credentials apart.
+    """Splits the credentials off an address.
 
-    The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``): it is part of the place, and ssh takes no
-    password from there. A lone ``https://TOKEN@host/…`` is a token for any user, as GitHub and GitLab take it.
+    The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``): it belongs to the address, and ssh takes no
+    password from there. A lone ``https://TOKEN@host/…`` is a token for any user, as GitHub and GitLab accept it.
     """
     from urllib.parse import unquote
 
@@ -50,7 +50,7 @@ def split(url: str) -> Address:
 
 
 def configuration(address: Address) -> tuple[tuple[str, str], ...]:
-    """The settings that make git ask the helper, and no other one, where this address wants a login."""
+    """Returns the settings that make git ask this helper, and no other one, when the address requires a login."""
     if not address.user:
         return ()
     scheme, _, rest = address.url.partition("://")
@@ -59,12 +59,12 @@ def configuration(address: Address) -> tuple[tuple[str, str], ...]:
 
 
 def environment(address: Address) -> dict[str, str]:
-    """What the helper answers with."""
+    """Returns the environment variables that the helper reads its answer from."""
     return {"BUILDER_GIT_USER": address.user, "BUILDER_GIT_SECRET": address.secret} if address.user else {}
 
 
 def scrub(text: str, address: Address) -> str:
-    """``text`` with every spelling of the secret replaced by ``***``: a server may repeat what it was sent."""
+    """Replaces every spelling of the secret in ``text`` with ``***``, as a server may repeat what it was sent."""
     from urllib.parse import quote
 
     if not address.secret:

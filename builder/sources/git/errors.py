@@ -1,7 +1,7 @@
-"""What git's words mean: may it be tried again, is it a refusal, is this machine at fault, or is the mirror damaged?
+"""Classification of git's error messages: transient, refused, a fault of this machine, or a damaged mirror.
 
-git tells these apart only in its messages (it is run with LC_ALL=C). They come from git's transport.c, http.c,
-fetch-pack.c and packfile.c, from curl's strerror.c and from ssh.
+Only the messages tell these apart (git is run with LC_ALL=C). They come from git's transport.c, http.c, fetch-pack.c
+and packfile.c, from curl's strerror.c and from ssh.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from builder.errors import SourceError
 
 TRANSIENT = "again"
-"""The kind of a fault of the way there: the same question may well be answered a second later."""
+"""The kind of a network failure: the same request may well succeed a second later."""
 
 
 class MissingError(SourceError):
-    """The repository answers, and has no such branch, tag, pull request or commit."""
+    """A branch, tag, pull request or commit that the repository does not have."""
 
 
 class DamagedError(SourceError):
-    """The local mirror cannot be read; whoever holds its lock makes it anew."""
+    """A local mirror that cannot be read; the holder of its lock makes it anew."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class _Rule:
     hint: str = ""
 
 
-# The first that fits counts: `the remote end hung up` also follows a refusal, a full disk also breaks a connection.
+# The first match counts: `the remote end hung up` also follows a refusal, and a full disk also breaks a connection.
 _RULES = (
     _Rule(
         "local",
@@ -108,14 +108,14 @@ _OTHER = _Rule("other", re.compile(""), "git failed on {url}")
 
 @dataclass(frozen=True)
 class GitFailure:
-    """``kind`` is ``AGAIN`` or what ``error`` says in its class."""
+    """A failed git command: its ``kind`` (``TRANSIENT`` or that of the rule that matched) and the error to raise."""
 
     kind: str
     error: SourceError
 
 
 def classify(stderr: str, url: str, *, tries: int = 1) -> GitFailure:
-    """What a failed command means. ``said`` is its output without secrets; ``tries`` how often it was run."""
+    """Classifies a failed command. ``stderr`` is its error output without secrets; ``tries`` how often it was run."""
     rule = next((rule for rule in _RULES if rule.pattern.search(stderr)), _OTHER)
     times = f" ({tries} tries)" if tries > 1 else ""
     message = f"{rule.message.format(url=url)}{times}: {shorten(stderr) or 'git said nothing'}"
@@ -124,12 +124,12 @@ def classify(stderr: str, url: str, *, tries: int = 1) -> GitFailure:
 
 
 def shorten(stderr: str) -> str:
-    """The lines of a failure that say most: those of git itself, without the advice that it prints below."""
+    """Shortens git's error output to the lines that matter: git's own errors, without the advice below them."""
     lines = list(dict.fromkeys(printable(line) for line in stderr.splitlines() if line.strip()))
-    telling = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
-    return "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in (telling or lines)[:4])
+    errors = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
+    return "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in (errors or lines)[:4])
 
 
 def printable(text: str) -> str:
-    """``text`` from elsewhere, safe to print: what would move the cursor or colour the screen is a ``?``."""
+    """Makes text from elsewhere safe to print: what would move the cursor or colour the screen becomes a ``?``."""
     return "".join(letter if letter.isprintable() else "?" for letter in text.strip())

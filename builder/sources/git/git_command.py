@@ -1,8 +1,8 @@
-"""Running git, through GitPython: without questions, without secrets on the command line, and in two surroundings.
+"""Running git through GitPython: without prompts, without secrets on the command line, and in one of two environments.
 
-``read`` never reaches the network and obeys no settings but its own, so the same commit gives the same bytes on every
-machine. ``ask`` goes to the repository with the person's settings (proxy, certificates, ssh, credential helpers), and
-tries again after a fault of the way there.
+``run_local`` never reaches the network and obeys no settings but its own, so that the same commit gives the same bytes
+on every machine. ``run_remote`` contacts the repository with the user's settings (proxy, certificates, ssh, credential
+helpers), and retries after a network failure.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ if TYPE_CHECKING:
 Notify = Callable[[str], None]
 
 PAUSES = (1.0, 3.0, 9.0)  # seconds before the second, third and fourth try
-STALLED_SECONDS = 60  # without one byte a second; a server that counts objects sends five bytes every five seconds
-ANSWER_SECONDS = 90  # for a question with a short answer; a connection alone may take two minutes to fail
+STALLED_SECONDS = 60  # at less than one byte a second; a server that counts objects sends five bytes every five seconds
+ANSWER_SECONDS = 90  # for a request with a short answer; a connection alone may take two minutes to fail
 
 
 def discard(_: str) -> None:
-    """A ``Say`` for those who do not want to know."""
+    """A ``Notify`` that discards the message."""
 
 
 @dataclass(frozen=True)
 class GitRepository:
-    """A local bare repository, and the one elsewhere that it mirrors. ``notify`` is told what takes long."""
+    """A local bare repository at ``path``, and the ``address`` of the one that it mirrors. ``notify`` is called before
+    steps that take long."""
 
     path: Path
     address: Address
@@ -42,7 +43,7 @@ class GitRepository:
 
 @dataclass(frozen=True)
 class GitResult:
-    """``said`` is what git wrote beside its output, without secrets."""
+    """The result of a git command; ``stderr`` is without secrets."""
 
     status: int
     output: bytes
@@ -56,7 +57,7 @@ class GitResult:
 def run_local(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
 ) -> GitResult:
-    """Runs git on what is in the mirror. ``given`` is its input. The status is the caller's to judge."""
+    """Runs git on the mirror, without the network. A failure is for the caller to judge, by the status."""
     return _run(
         repository,
         ["git", *arguments],
@@ -72,7 +73,8 @@ def run_local(
 def run_checked(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
 ) -> GitResult:
-    """``read``, where a failure can only mean that the mirror is damaged (DamagedError), or this machine full."""
+    """Runs git as ``run_local`` does, where a failure can only mean that the mirror is damaged (DamagedError) or that
+    this machine has no room (SourceError)."""
     result = run_local(repository, arguments, stdin, environ=environ)
     if result.status:
         raise _damaged(repository, result)
@@ -84,8 +86,8 @@ def run_remote(
 ) -> GitResult:
     """Runs git with the network. ``seconds`` is the longest that one try may take.
 
-    Raises MissingError where the repository lacks what was asked for, DamagedError where the mirror is at fault, and
-    SourceError for a refusal at once, for a fault of the way there after the last try.
+    Raises MissingError if the repository lacks what was requested, DamagedError if the mirror is at fault, and
+    SourceError after a refusal, or after the last try if the network fails.
     """
     import time
 
@@ -114,7 +116,7 @@ def run_remote(
 
 
 def is_readable(repository: GitRepository) -> bool:
-    """Whether every commit that the mirror should have can be read. Takes some tenths of a second for vLLM."""
+    """True if every commit that the mirror should have can be read. Takes some tenths of a second for vLLM."""
     return run_local(repository, ["rev-list", "--quiet", "--all"]).status == 0
 
 
@@ -130,7 +132,7 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
 
 
 def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
-    """One try. git ends with this process, so that nobody writes into a mirror whose lock is free again."""
+    """Runs git once. It ends with this process, so that nothing writes to a mirror whose lock has been released."""
     import tempfile
     from shutil import which
 
@@ -154,7 +156,8 @@ def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: M
 
 
 def _ssh_command(repository: GitRepository) -> str:
-    """The command that reaches an ssh address, or nothing: the variable hides the setting, so that is looked up."""
+    """Returns the user's ssh command; empty if the address is not reached by ssh, or GIT_SSH names the program. The
+    variable that this program sets hides the setting core.sshCommand, so that is looked up here."""
     import os
 
     if "GIT_SSH_COMMAND" in os.environ:

@@ -1,4 +1,4 @@
-"""The surroundings that git runs in: environment variables, which override those of the person's shell or a hook."""
+"""The environment that git runs in: variables that override those of the user's shell or of a hook."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _ISOLATED_SETTINGS = (("core.attributesFile", "/dev/null"), ("core.quotePath", "
 
 
 def repository_variables(path: Path) -> dict[str, str]:
-    """git run by a hook, and this program by git, would otherwise work on that other repository."""
+    """Returns the variables that select the repository at ``path``. Where this program is run by a git hook, git would
+    otherwise work on the hook's repository."""
     return {
         "GIT_DIR": str(path),
-        "GIT_WORK_TREE": str(path),  # there is none; a hook's, with us below it, would shift every path
+        "GIT_WORK_TREE": str(path),  # there is none; a hook's, above this folder, would shift every path
         "GIT_OBJECT_DIRECTORY": str(path / "objects"),
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
         "GIT_NAMESPACE": "",
@@ -32,21 +33,23 @@ def repository_variables(path: Path) -> dict[str, str]:
 
 
 def isolated_variables() -> dict[str, str]:
-    """No network, and no settings of the person or the machine: some of them change the text of a diff."""
+    """Returns the variables that allow no network and no settings of the user or the machine, some of which change the
+    text of a diff."""
     return {
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_PARAMETERS": "",
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_DIFF_OPTS": "",
-        "GIT_ALLOW_PROTOCOL": "none",  # a blob that is missing is not fetched behind our back
-        "GIT_NO_LAZY_FETCH": "1",  # the same, said plainly to git 2.45 and later
+        "GIT_ALLOW_PROTOCOL": "none",  # a missing blob is not fetched silently
+        "GIT_NO_LAZY_FETCH": "1",  # the same, for git 2.45 and later
         **config_variables(_ISOLATED_SETTINGS),
     }
 
 
 def user_variables(address: Address, ssh: str, stalled_seconds: int) -> dict[str, str]:
-    """The person's own settings, and ours on top. ``ssh`` is the command that reaches the repository, if ssh does."""
+    """Returns the variables that keep the user's own settings and add ours. ``ssh`` is the user's ssh command, or empty
+    to leave ssh alone."""
     import os
 
     from builder.sources import environment
@@ -70,7 +73,8 @@ def user_variables(address: Address, ssh: str, stalled_seconds: int) -> dict[str
 
 
 def config_variables(settings: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
-    """git reads GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n as it reads ``-c``, but nobody else sees them."""
+    """Returns the variables GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n for these settings: the same as ``-c``, but hidden
+    from other users. ``first`` is the first n."""
     variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
     for number, (key, value) in enumerate(settings, start=first):
         variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}

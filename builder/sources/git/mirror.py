@@ -1,8 +1,8 @@
-"""What a local mirror of a git repository holds: bare, without the contents of files until they are needed.
+"""Contents of a local mirror of a git repository: bare, and without the contents of files until they are needed.
 
-What is pinned stays: every commit of interest has a ref of ours (``refs/builder/pins/COMMIT``,
-``refs/builder/pulls/NUMBER/COMMIT``), so neither a force-push upstream nor git's own cleaning takes it away. All of
-this needs the mirror's lock (``mirror_use.using``).
+Pinned commits stay: each has a ref of ours (``refs/builder/pins/COMMIT``, ``refs/builder/pulls/NUMBER/COMMIT``), so
+neither a force-push upstream nor git's own garbage collection removes it. All functions here need the mirror's lock
+(``mirror_access.with_mirror``).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 PINS = "refs/builder/pins"
 ALL_TAGS = "+refs/tags/*:refs/tags/*"
-_UPSTREAM = "source"  # the remote's name; not `origin`, for which people keep settings in their own configuration
+_UPSTREAM = "source"  # the remote's name; not `origin`, for which the user's own configuration may have settings
 _QUIETLY = ["--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--recurse-submodules=no"]
 _FETCH = ["fetch", *_QUIETLY, "--filter=blob:none"]
 
 
 def ensure_commit(repository: GitRepository, commit: str) -> None:
-    """Makes sure that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. No network
-    where it is there already. Raises MissingError where the repository does not have it, SourceError where it is no
-    commit."""
+    """Ensures that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. Takes no network
+    if it is there already. Raises MissingError if the repository does not have it, SourceError if it is not a commit.
+    """
     if has_commit(repository, commit):
         return
     repository.notify(f"fetching {commit[:7]} from {repository.address.url}")
@@ -38,7 +38,7 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
                 f"{repository.address.url} has no commit {commit}",
                 hint="was it pushed? A commit that was force-pushed away is only where it was mirrored before",
             ) from None
-        # A server of before git's protocol 2 hands out what its branches and tags point at, and nothing by name.
+        # A server older than git's protocol 2 gives only what its branches and tags point at, and no commit by name.
         fetch(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
         if not has_commit(repository, commit):
             raise MissingError(f"no branch or tag of {repository.address.url} holds the commit {commit}") from None
@@ -51,14 +51,14 @@ def ensure_commit(repository: GitRepository, commit: str) -> None:
 
 
 def has_commit(repository: GitRepository, commit: str) -> bool:
-    """Whether the mirror holds ``commit`` and its history; from then on it is kept."""
+    """Tells whether the mirror holds ``commit`` and its history; if so, gives it a ref of ours."""
     ref = f"{PINS}/{commit}"
     if run_checked(repository, ["for-each-ref", "--format=%(refname)", ref]).text:
         run_checked(repository, ["cat-file", "-e", f"{commit}^{{commit}}"])
         return True
     if commit not in _present(repository, [commit]):
         return False
-    # A commit that nothing points at may have come without its history, from a fetch that was cut off.
+    # A commit that nothing points at may have come without its history, from an interrupted fetch.
     if not run_checked(repository, ["for-each-ref", "--count=1", "--contains", commit]).text:
         return False
     run_checked(repository, ["update-ref", ref, commit])
@@ -66,7 +66,7 @@ def has_commit(repository: GitRepository, commit: str) -> bool:
 
 
 def fetch(repository: GitRepository, *refs: str) -> None:
-    """Fetches ``refs`` (git's refspecs) with their history. Raises as ``git_command.ask`` does."""
+    """Fetches ``refs`` (git's refspecs) with their history. Raises as ``git_command.run_remote`` does."""
     run_remote(repository, [*_FETCH, _UPSTREAM, *refs])
 
 
@@ -76,7 +76,7 @@ def fetch_tree(repository: GitRepository, ref: str) -> None:
 
 
 def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
-    """Makes the mirror's tags those of ``upstream`` (name to object); no network where they are already."""
+    """Updates the mirror's tags to those of ``upstream`` (name to object). Takes no network if they are the same."""
     lines = run_checked(
         repository, ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]
     ).text.splitlines()
@@ -89,7 +89,7 @@ def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
 
 
 def blob_names(repository: GitRepository, commit: str, files: Iterable[str]) -> dict[str, str]:
-    """The object names of those of ``files`` that ``commit`` has, by path. Folders and submodules are no files."""
+    """Returns the object names of those of ``files`` that ``commit`` has, by path, without folders and submodules."""
     paths = sorted(file for file in files if not file.startswith(("/", "../")))  # git refuses those as a whole
     if not paths:
         return {}
@@ -101,18 +101,18 @@ def blob_names(repository: GitRepository, commit: str, files: Iterable[str]) -> 
 
 
 def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
-    """Makes sure that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
+    """Ensures that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
     unique_names = sorted(set(names))
     present = _present(repository, unique_names, "--objects")
     missing = "".join(f"{blob}\n" for blob in unique_names if blob not in present).encode()
     if not missing:
         return
-    # As git's promisor-remote.c does it: telling the server what is here would save nothing.
+    # As git's promisor-remote.c does: negotiating what is here already would save nothing.
     run_remote(repository, ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM], missing)
 
 
 def _present(repository: GitRepository, names: Iterable[str], *options: str) -> set[str]:
-    """Those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files. ``--missing`` makes
-    git look and do nothing else; any other command would first go through every object that upstream promised."""
+    """Returns those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files, too. With
+    ``--missing`` git only looks; any other command would first go through every object that upstream promised."""
     command = ["rev-list", *options, "--no-walk", "--ignore-missing", "--missing=print", "--stdin"]
     return set(run_local(repository, command, "".join(f"{name}\n" for name in names).encode()).text.split())

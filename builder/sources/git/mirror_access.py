@@ -1,4 +1,4 @@
-"""Using a mirror: found by its address, locked, made where it is missing, made anew where it is damaged."""
+"""Access to mirrors: found by address, locked while in use, created if missing, recreated if damaged."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ T = TypeVar("T")
 
 
 def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
-    """What ``do`` returns for the mirror of ``url`` in the folder ``mirrors``, made where it is missing.
+    """Runs ``action`` on the mirror of ``url`` in the folder ``mirrors``, which is created if missing; returns its
+    result.
 
-    A mirror that turns out to be damaged is made anew, and ``do`` is called once more. Raises SourceError.
+    If the mirror turns out to be damaged, it is recreated and ``action`` is called once more. Raises SourceError.
     """
     repository = locate(mirrors, url, notify)
     try:
@@ -40,7 +41,8 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
 
 
 def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
-    """Where the mirror of ``url`` is; credentials make no difference. Raises SourceError for what is no address."""
+    """Returns the mirror of ``url``, which need not exist yet; credentials in the address make no difference. Raises
+    SourceError if it is not an address."""
     import hashlib
     import re
 

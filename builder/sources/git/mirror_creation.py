@@ -1,6 +1,6 @@
-"""Making a mirror: in a temporary place, then renamed; and making a damaged one anew without losing what is pinned.
+"""Creation of mirrors, in a temporary folder that is then renamed, and recreation of damaged ones with their pins.
 
-All of this needs the mirror's lock. git makes a fetch all or nothing by itself; what a killed one leaves is swept up.
+All of this needs the mirror's lock. git itself makes a fetch all or nothing; files left by a killed one are removed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _PINNED_REF = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
 
-# extensions.partialClone keeps a git too old for missing objects away. `tagOpt` and `gc` hold when people run git here
-# by hand; `uploadpack` lets one mirror be made from another.
+# extensions.partialClone makes a git refuse that is too old for missing objects. `tagOpt` and `gc` apply when the user
+# runs git here by hand; `uploadpack` allows one mirror to be made from another.
 _CONFIGURATION = """\
 [core]
 	repositoryformatversion = 1
@@ -49,7 +49,7 @@ _CONFIGURATION = """\
 
 
 def ensure(repository: GitRepository) -> None:
-    """Makes the mirror where there is none, and sweeps up after a process that was killed."""
+    """Creates the mirror if there is none, and otherwise removes what a killed process left in it."""
     if not repository.path.exists():
         atomic_folder.put_in_place(_init(repository), repository.path)
         return
@@ -59,9 +59,9 @@ def ensure(repository: GitRepository) -> None:
 
 
 def rebuild(repository: GitRepository) -> None:
-    """Puts a fresh mirror in the place of a damaged one. The commits that had a ref of ours come from the damaged one
-    where it can still give them, and from upstream otherwise; one that neither has is lost, and said to be. Where
-    upstream does not answer, the damaged one stays for the next time (SourceError)."""
+    """Replaces a damaged mirror with a new one. Commits with a ref of ours come from the damaged one as far as it can
+    be read, and from upstream otherwise; if neither has one, it is lost, and the user is told. If upstream does not
+    answer (SourceError), the damaged mirror stays for the next time."""
     fresh = replace(repository, path=_init(repository))
     pinned = _pinned_refs(repository.path)
     _repair(repository, pinned)
@@ -79,7 +79,7 @@ def rebuild(repository: GitRepository) -> None:
 
 
 def _init(repository: GitRepository) -> Path:
-    """An empty mirror beside the place where it belongs."""
+    """Creates an empty mirror next to its final path; returns where it is."""
     from shutil import rmtree
 
     path = repository.path.with_name(f"{repository.path.name}.new")
@@ -89,8 +89,8 @@ def _init(repository: GitRepository) -> Path:
 
 
 def _write_skeleton(path: Path, url: str) -> None:
-    """What makes a folder a repository. `git init --bare` would obey the person's templates, and it refuses to run
-    where a hook set GIT_WORK_TREE."""
+    """Writes the files that make a folder a repository. `git init --bare` would obey the user's templates, and it
+    refuses to run when a hook has set GIT_WORK_TREE."""
     for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (path / folder).mkdir(parents=True, exist_ok=True)
     (path / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
@@ -99,7 +99,7 @@ def _write_skeleton(path: Path, url: str) -> None:
 
 
 def _pinned_refs(path: Path) -> dict[str, str]:
-    """The refs of ours with their commits, read off their names: git refuses to list them when one file is broken."""
+    """Returns our refs with their commits, read from their names: git lists none if one file is damaged."""
     names = [str(file.relative_to(path)) for file in (path / "refs").rglob("*") if file.is_file()]
     with contextlib.suppress(FileNotFoundError):
         names.append((path / "packed-refs").read_text(encoding="utf-8", errors="replace"))
@@ -107,7 +107,7 @@ def _pinned_refs(path: Path) -> dict[str, str]:
 
 
 def _repair(damaged: GitRepository, pinned: Mapping[str, str]) -> None:
-    """Makes all but the objects of a damaged mirror whole, so that git can take from it what is left of those."""
+    """Repairs everything but the objects of a damaged mirror, so that git can fetch those that are left."""
     from shutil import rmtree
 
     _write_skeleton(damaged.path, damaged.address.url)
@@ -118,9 +118,9 @@ def _repair(damaged: GitRepository, pinned: Mapping[str, str]) -> None:
 
 
 def _copy_ref(fresh: GitRepository, damaged: Path, ref: str) -> bool:
-    """Fetches ``ref`` from the damaged mirror, if it can be had. git checks what it gets, whoever gives it."""
+    """Fetches ``ref`` from the damaged mirror; returns False if that fails. git checks what it receives in any case."""
     remote = "remote.damaged"
-    # A remote of this command alone: a bare address with --filter would be written into the configuration.
+    # A remote for this command only: a plain address with --filter would be written to the configuration.
     settings = (
         (f"{remote}.url", f"file://{damaged}"),
         (f"{remote}.promisor", "true"),
@@ -132,7 +132,7 @@ def _copy_ref(fresh: GitRepository, damaged: Path, ref: str) -> bool:
 
 
 def _stale_files(path: Path) -> Iterator[Path]:
-    """What only a git that was killed leaves: nobody else works here while we hold the lock."""
+    """Yields files that only a killed git can have left, as nothing else works here while we hold the lock."""
     objects = path / "objects"
     locks = chain(path.glob("*.lock"), (path / "refs").rglob("*.lock"))
     return chain(locks, (objects / "pack").glob("tmp_*"), objects.glob("??/tmp_obj_*"))

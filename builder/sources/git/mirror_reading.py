@@ -1,4 +1,4 @@
-"""What a mirror tells of a source: single files, and the commits between two pins."""
+"""Reading a mirror: single files of a commit, its requirements, and the commits between two pins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _OPTIONS = re.compile(r"\s+--?[a-z].*")
 
 @dataclass(frozen=True)
 class Commit:
-    """``date`` is the committer's (RFC 3339 UTC); ``title`` the first line of the message, safe to print."""
+    """A commit: its ``date`` is the committer's (RFC 3339 UTC), its ``title`` the first line of the message, safe to
+    print."""
 
     commit: str
     date: str
@@ -33,9 +34,9 @@ class Commit:
 
 @dataclass(frozen=True)
 class CommitRange:
-    """What a move from one commit to another brings: the newest ``commits`` of it first, ``total`` of them in all, of
-    which ``matching`` were asked for. ``left`` counts those of the old commit that the new one lacks: after a
-    force-push, or on the way back."""
+    """The commits that a move from one commit to another brings: ``total`` of them, ``matching`` of which pass the
+    filter, and of these the newest as ``commits``, newest first. ``dropped`` counts the commits of the old history that
+    the new one lacks, after a force-push or on the way back."""
 
     commits: tuple[Commit, ...]
     total: int
@@ -45,15 +46,15 @@ class CommitRange:
 
 @dataclass(frozen=True)
 class CommitFilter:
-    """Which commits to list: those that say ``grep`` in their message, in whatever case, and touch one of ``paths``;
-    at most ``limit`` of them."""
+    """A filter for the commits to list: those with ``grep`` in their message, in upper or lower case, that touch one of
+    ``paths``; at most ``limit`` of them."""
 
     grep: str = ""
     paths: tuple[str, ...] = ()
     limit: int = 200
 
     def arguments(self, commits: str) -> list[str]:
-        """What git needs to find them in the range ``commits``."""
+        """Returns git's arguments for finding them in the range ``commits``."""
         grep = ["--fixed-strings", "--regexp-ignore-case", f"--grep={self.grep}"] if self.grep else []
         return [*grep, commits, "--", *self.paths]
 
@@ -64,8 +65,8 @@ ALL_COMMITS = CommitFilter()
 def commits_between(
     mirrors: Path, url: str, old: str, new: str, commit_filter: CommitFilter = ALL_COMMITS, notify: Notify = discard
 ) -> CommitRange:
-    """The commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), all counted and those
-    ``wanted`` listed. No network where the mirror has both. Raises SourceError."""
+    """Counts the commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), and lists
+    those that pass the filter. Takes no network if the mirror has both. Raises SourceError."""
 
     def count_and_list(repository: GitRepository) -> CommitRange:
         for commit in (old, new):
@@ -87,14 +88,15 @@ def commits_between(
 def read_files(
     mirrors: Path, url: str, commit: str, paths: Collection[str], notify: Notify = discard
 ) -> dict[str, bytes]:
-    """Those of ``paths`` that ``commit`` has, as they are in it; fetched together, once. Raises SourceError."""
+    """Returns the contents of those of ``paths`` that ``commit`` has; they are fetched together, once. Raises
+    SourceError."""
     return mirror_access.with_mirror(mirrors, url, lambda repository: _read_all(repository, commit, paths), notify)
 
 
 def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard) -> tuple[str, ...]:
-    """The requirements in the file ``path`` of ``commit``, then those of the files that it takes in with ``-r``, each
-    once. Comments and pip's options (indexes, hashes, constraints) are left out. Raises SourceError where a file is
-    missing."""
+    """Returns the requirements in the file ``path`` of ``commit``, then those of the files that it includes with
+    ``-r``, each once, without comments and pip's options (indexes, hashes, constraints). Raises SourceError if a file
+    is missing."""
 
     def read_all(repository: GitRepository) -> tuple[str, ...]:
         requirements: dict[str, None] = {}
@@ -118,7 +120,7 @@ def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: N
 
 
 def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files that a requirements.txt takes in, and its own requirements, without comments and options.
+    """Returns the files that a requirements.txt includes, and its own requirements, without comments and options.
 
     The format is pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/
     """

@@ -1,7 +1,7 @@
-"""Do patches apply to a package? Tried by git on the few files that they touch, in a folder that holds nothing else.
+"""Dry-run apply of patches to a package, with git, on the few files that they touch in an otherwise empty folder.
 
-The rule is that of the step which bakes a patch (``builder.definitions.mods.mod.ModPatch``): all of its context, or in
-place already, or part of its context, or an error.
+The rule is that of the step which bakes a patch (``builder.definitions.mods.mod.ModPatch``): it applies with all of its
+context, or is in place already, or applies with part of its context, or fails.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _APPLY = ["apply", "-v", "--whitespace=nowarn"]
 
 ReadFiles = Callable[[Collection[str]], dict[str, bytes]]
-"""Gives those of some paths that exist, with their contents; raises SourceError."""
+"""Returns the contents of those of the given paths that exist; raises SourceError."""
 
 
 @dataclass(frozen=True)
 class CandidatePatch:
-    """A unified diff, ``strip`` folders to take off its names, and what messages call it."""
+    """A unified diff to try, how many folders to ``strip`` from its file names, and the name that messages use."""
 
     name: str
     diff: bytes
@@ -35,7 +35,7 @@ class CandidatePatch:
 
     @functools.cached_property
     def touched_files(self) -> frozenset[str]:
-        """The files that it changes, adds or removes; none for what git cannot read as a patch."""
+        """The files that it changes, adds or removes; none if git cannot read it as a patch."""
         try:
             return apply.touched_files(self.name, self.diff, self.strip)
         except SourceError:
@@ -44,8 +44,8 @@ class CandidatePatch:
 
 @dataclass(frozen=True)
 class PackageFiles:
-    """The files of the importable ``package`` as they lie in site-packages before any mod. ``before`` are patches that
-    its source is built with, which apply."""
+    """The files of the importable ``package`` as they are in site-packages before any mod. ``prior`` are the patches
+    that its source is built with, which are known to apply."""
 
     package: str
     read: ReadFiles
@@ -54,8 +54,8 @@ class PackageFiles:
 
 @dataclass(frozen=True)
 class PatchOutcome:
-    """What became of one patch. ``shifts`` are the hunks that apply, but not just as they say; ``problem`` says by file
-    and hunk what does not apply, or why the patch was not tried."""
+    """The outcome of one patch. ``shifts`` are the hunks that apply, but not exactly where they say; ``problem`` says
+    by file and hunk what does not apply, or why the patch was not tried."""
 
     state: Literal["applies", "in place", "fails", "not tried"]
     shifts: tuple[Shift, ...] = ()
@@ -63,7 +63,7 @@ class PatchOutcome:
 
 
 def prefetched(package_files: PackageFiles, patches: Iterable[CandidatePatch]) -> PackageFiles:
-    """The same with all files that ``patches`` touch at hand, fetched together. Raises SourceError."""
+    """Returns the same package with all files that ``patches`` touch fetched at once. Raises SourceError."""
     inside = f"{package_files.package}/"
     touched = {file for patch in patches for file in patch.touched_files if file.startswith(inside)}
     contents = package_files.read(touched) if touched else {}
@@ -71,7 +71,7 @@ def prefetched(package_files: PackageFiles, patches: Iterable[CandidatePatch]) -
 
 
 def dry_run(package_files: PackageFiles, patches: Sequence[CandidatePatch]) -> tuple[PatchOutcome, ...]:
-    """What becomes of ``patches``, each after those before it that apply. Raises SourceError where ``tree`` cannot be
+    """Tries ``patches`` in order, each after those before it that apply. Raises SourceError if the package cannot be
     read."""
     import tempfile
 

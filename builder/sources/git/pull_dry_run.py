@@ -1,7 +1,7 @@
-"""Do patches apply to a pinned commit, one after the other? Found out before anything is built.
+"""Dry-run apply of pull requests to a pinned commit, one after the other, before anything is built.
 
-git applies them to an index of their own: no file of the source is checked out, and only the contents of those that the
-patches touch are fetched.
+git applies them to a temporary index: no file of the source is checked out, and only the files that the patches touch
+are fetched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _APPLY = ["apply", "--cached", "--whitespace=nowarn"]
 
 @dataclass(frozen=True)
 class _DryRun:
-    """A commit to try patches on. ``folder`` takes the indexes and the new contents: the mirror stays as it is."""
+    """A commit to try patches on. Index and new contents go into ``folder``, so that the mirror stays as it is."""
 
     repository: GitRepository
     commit: str
@@ -30,9 +30,9 @@ class _DryRun:
 
 
 def check(mirrors: Path, url: str, commit: str, patches: Sequence[tuple[str, bytes]], notify: Notify = discard) -> None:
-    """Raises SourceError where one of ``patches`` does not apply to ``commit``, is in it already, or conflicts with one
-    before it; all problems are in it, each with file and hunk. A patch is what messages call it (``pull request
-    40898``) and a diff for ``-p1``."""
+    """Raises SourceError if one of ``patches`` does not apply to ``commit``, is in it already, or conflicts with one
+    before it; the error lists all problems, each with file and hunk. A patch is the name that messages use (``pull
+    request 40898``) and a diff for ``-p1``."""
     if patches:
         mirror_access.with_mirror(mirrors, url, lambda repository: _check(repository, commit, patches), notify)
 
@@ -58,7 +58,7 @@ def _check(repository: GitRepository, commit: str, patches: Sequence[tuple[str, 
 
 
 def _problem_alone(dry_run: _DryRun, name: str, diff: bytes) -> str:
-    """What is wrong with a patch on the commit as it is, or nothing."""
+    """Describes the problem of a patch with the commit as it is; empty if it applies."""
     stderr = _apply_error(dry_run, [], diff)
     if not stderr:
         return ""
@@ -68,7 +68,7 @@ def _problem_alone(dry_run: _DryRun, name: str, diff: bytes) -> str:
 
 
 def _problem_after(dry_run: _DryRun, applied: Sequence[tuple[str, bytes]], name: str, diff: bytes) -> str:
-    """What is wrong with a patch that applies alone, after those before it, or nothing."""
+    """Describes the problem that a patch which applies alone has after those before it; empty if it applies."""
     stderr = _apply_error(dry_run, [earlier for _, earlier in applied], diff)
     if not stderr:
         return ""
@@ -84,7 +84,7 @@ def _problem_after(dry_run: _DryRun, applied: Sequence[tuple[str, bytes]], name:
 
 
 def _apply_error(dry_run: _DryRun, before: Sequence[bytes], diff: bytes, *options: str) -> str:
-    """What git says against ``diff`` after the patches ``before``, which apply; nothing where it applies."""
+    """Returns git's error for ``diff`` after the patches ``before``, which apply; empty if it applies, too."""
     objects = dry_run.folder / "objects"
     objects.mkdir(exist_ok=True)
     environ = {
@@ -100,6 +100,6 @@ def _apply_error(dry_run: _DryRun, before: Sequence[bytes], diff: bytes, *option
 
 
 def _fetch_touched_files(repository: GitRepository, commit: str, patches: Sequence[tuple[str, bytes]]) -> None:
-    """Fetches the contents of the files that the patches change, all at once."""
+    """Fetches the contents of the files that the patches touch, all at once."""
     files = {file for name, diff in patches for file in apply.touched_files(name, diff)}
     mirror.ensure_blobs(repository, mirror.blob_names(repository, commit, files).values())

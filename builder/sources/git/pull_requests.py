@@ -1,4 +1,4 @@
-"""Pull requests: fetched once, and kept as a frozen diff, because their branches move, get force-pushed and deleted."""
+"""Pull requests, fetched once and kept as vendored patches: their branches move, get force-pushed and are deleted."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _HEADS = ("refs/pull/{}/head", "refs/merge-requests/{}/head")
 _INCOMING = "refs/builder/incoming"
 _SUBMODULE = "160000"
 _NOTHING = "0" * 40
-# Everything that a setting, an attribute or another version of git could change is said. Whole object names, because
-# how far git shortens them depends on the number of objects in the repository. No renames: whether git sees one depends
-# on limits, and patch(1) does not know them.
+# Every option that a setting, an attribute or another version of git could change is given. Full object names, because
+# how far git shortens them depends on the number of objects in the repository. No renames: detecting them depends on
+# limits, and patch(1) does not know them.
 _DIFF = ["diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "--no-color", "--no-ext-diff"]
 _DIFF += ["--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--diff-algorithm=myers", "--indent-heuristic"]
 _DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignore-submodules=none"]
@@ -29,15 +29,16 @@ _DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignor
 
 @dataclass(frozen=True)
 class VendoredPatch:
-    """A pull request as it is now: its pin, and the diff that the pin's SHA-256 is of."""
+    """A pull request at its present state: its pin, and the diff that the pin gives the SHA-256 of."""
 
     pin: PullPin
     diff: bytes
 
 
 def vendor(mirrors: Path, url: str, number: int, commit: str, notify: Notify = discard) -> VendoredPatch:
-    """What pull request ``number`` of the repository ``url`` changes since it left the history of ``commit``, which is
-    the source's pin. Its head stays in the mirror. Raises SourceError: no such request, or nothing of it is new."""
+    """Returns the changes of pull request ``number`` of the repository ``url`` since it branched off the history of
+    ``commit``, the source's pin. Its head is kept in the mirror. Raises SourceError if there is no such request, or it
+    changes nothing."""
     return mirror_access.with_mirror(mirrors, url, lambda repository: _vendor(repository, number, commit), notify)
 
 
@@ -59,7 +60,7 @@ def _vendor(repository: GitRepository, number: int, commit: str) -> VendoredPatc
 
 
 def already_included(name: str, commit: str) -> SourceError:
-    """The error for a pull request whose changes ``commit`` has."""
+    """Returns the error for a pull request whose changes are in ``commit`` already."""
     return SourceError(f"{name} is already in {commit[:7]}: drop it", hint="take it out of `pulls:` in image.yaml")
 
 
@@ -81,7 +82,7 @@ def _diff(repository: GitRepository, base: str, head: str) -> bytes:
     raw = run_checked(repository, ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", base, head]).text
     blobs: set[str] = set()
     for entry in raw.split("\0"):
-        if entry.startswith(":"):  # the names of files stand between these
+        if entry.startswith(":"):  # the names of files come between these
             old_mode, new_mode, old, new, _ = entry[1:].split(" ")
             blobs |= {blob for mode, blob in ((old_mode, old), (new_mode, new)) if mode != _SUBMODULE}
     mirror.ensure_blobs(repository, blobs - {_NOTHING})

@@ -1,6 +1,6 @@
-"""Sources taken from git: a branch, tag or commit becomes one commit, with its version and date, kept in a mirror.
+"""Resolution of git refs: a branch, tag or commit becomes one commit with its version and date, kept in a mirror.
 
-What else a mirror tells is in ``mirror_reading`` (files, commits between two pins) and ``pull_requests``.
+Other contents of a mirror are read by ``mirror_reading`` (files, commits between two pins) and ``pull_requests``.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _AT_ONCE = 8
 
 
 def resolve(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
-    """The pin of ``ref`` in the repository ``url``, without pull requests; its commit is then in the mirror for good.
+    """Returns the pin of ``ref`` in the repository ``url``, without pull requests, and keeps its commit in the mirror.
 
-    ``mirrors`` is the folder that holds the mirrors. A whole commit that is there already takes no network. Raises
-    SourceError: no such ref, one that may mean two things, an abbreviated commit, no access, no answer.
+    ``mirrors`` is the folder that holds the mirrors. A full commit that is there already takes no network. Raises
+    SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no answer.
     """
     return mirror_access.with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
 
@@ -31,7 +31,7 @@ def resolve(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitP
 def resolve_all(
     mirrors: Path, sources: Sequence[tuple[str, str]], notify: Notify = discard
 ) -> dict[tuple[str, str], GitPin | SourceError]:
-    """The pins of several sources (address, ref), resolved at the same time; for each its pin, or why there is none.
+    """Resolves several sources (address, ref) at the same time; returns the pin of each, or the error if there is none.
     ``notify`` is called from other threads."""
     from concurrent.futures import ThreadPoolExecutor
 

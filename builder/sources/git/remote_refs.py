@@ -1,4 +1,4 @@
-"""What a repository calls by a name: its branches and tags, asked with one ``ls-remote``."""
+"""Branches and tags of a remote repository, listed with one ``ls-remote``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class RemoteRefs:
-    """The names of a repository. ``branches`` and ``tags`` give the object, which for an annotated tag is the tag's
-    own; ``peeled`` gives the commit for those."""
+    """The refs of a repository, by name. ``branches`` and ``tags`` give the object, which for an annotated tag is the
+    tag object; ``peeled`` gives the commit for those."""
 
     branches: dict[str, str]
     tags: dict[str, str]
@@ -25,8 +25,8 @@ class RemoteRefs:
 
 
 def list_refs(repository: GitRepository) -> RemoteRefs:
-    """Asks for all branches and tags. Under git's protocol 2 the server sends nothing else: the pull requests of vLLM
-    alone would be some megabytes."""
+    """Lists all branches and tags. With git's protocol 2 the server sends nothing else; the pull requests of vLLM alone
+    would be some megabytes."""
     refs = RemoteRefs({}, {}, {})
     result = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
     for line in result.text.splitlines():
@@ -42,14 +42,14 @@ def list_refs(repository: GitRepository) -> RemoteRefs:
 
 
 def is_commit(ref: str) -> bool:
-    """Whether ``ref`` is a whole commit name, which is never looked up."""
+    """True if ``ref`` is a full commit name, which is never looked up."""
     return bool(_COMMIT.fullmatch(ref))
 
 
 def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
-    """The commit that the branch or tag ``ref`` stands for now; ``refs/heads/NAME`` and the like name one kind only.
+    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind.
 
-    Raises MissingError where there is none, SourceError where it may mean two things or is half a commit.
+    Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated commit.
     """
     url = repository.address.url
     branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None

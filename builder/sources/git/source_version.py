@@ -1,4 +1,4 @@
-"""The version that a commit's tags make of it, as setuptools-scm makes it when vLLM is built."""
+"""The version of a commit, derived from tags as setuptools-scm does when vLLM is built."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ _UNUSABLE_AT_MOST = 20  # tags that look like versions and are none, before givi
 
 
 def version_of(repository: GitRepository, commit: str) -> str:
-    """The version (PEP 440) of ``commit``, which the mirror has: its tag's where it has one, otherwise the next after
-    the nearest tag's as a development release, with the distance and the commit. ``0.0.0.dev…`` where no tag is near.
+    """Returns the version (PEP 440) of ``commit``, which the mirror has: that of its tag, if any, and otherwise a
+    development release of the version after the nearest tag's, with the distance and the commit; ``0.0.0.dev…`` if
+    there is no tag.
 
-    This is setuptools-scm's ``guess-next-dev``. Tags with anything before the version do not count: FlashInfer's
-    nightly ones would win otherwise. Seven digits of the commit, because how many git takes by itself depends on the
-    number of objects in the repository.
+    This is setuptools-scm's ``guess-next-dev``. Tags with a prefix before the version do not count, or FlashInfer's
+    nightly tags would win. The commit has seven digits, because the number that git chooses depends on the number of
+    objects in the repository.
     """
     exclusions: list[str] = []
     for _ in range(_UNUSABLE_AT_MOST):
@@ -34,20 +35,20 @@ def version_of(repository: GitRepository, commit: str) -> str:
 
 
 def date_of(repository: GitRepository, commit: str) -> str:
-    """When ``commit`` was committed, RFC 3339 in UTC."""
+    """Returns the commit date of ``commit``, RFC 3339 in UTC."""
     return rfc3339(int(run_checked(repository, ["log", "--no-walk", "--format=%ct", commit]).text))
 
 
 def rfc3339(seconds: int) -> str:
-    """Seconds since 1970 as RFC 3339 in UTC."""
+    """Formats seconds since 1970 as RFC 3339 in UTC."""
     from datetime import UTC, datetime
 
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def next_version(version: str) -> str:
-    """The version that the one after ``version`` is guessed to be: its last number and one (``0.19.1rc0`` leads to
-    ``0.19.1rc1``); a development release leads to what it develops."""
+    """Guesses the version after ``version``: its last number plus one (``0.19.1rc0`` becomes ``0.19.1rc1``); a
+    development release becomes the version that it develops."""
     public = version.partition("+")[0]
     release, developing, _ = public.partition(".dev")
     if developing:
@@ -57,8 +58,8 @@ def next_version(version: str) -> str:
 
 
 def _highest_version(repository: GitRepository, tag: str) -> str:
-    """The highest version among the tags of the commit that has ``tag``: a release is often its last candidate too.
-    Empty where none of them is a version."""
+    """Returns the highest version among the tags of the commit that has ``tag``, as a release is often its last
+    candidate, too; empty if none of them is a version."""
     from packaging.version import InvalidVersion, Version
 
     commit = run_checked(repository, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text

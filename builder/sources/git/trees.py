@@ -1,6 +1,6 @@
-"""Whole source trees in the mirrors: kept while upstream has them, for the day that it no longer does.
+"""Whole source trees in the mirrors, preserved while upstream has them, for the day when it no longer does.
 
-BuildKit takes a tree from upstream by its commit, submodules included. What is kept here stands in where it cannot.
+BuildKit takes a tree from upstream by its commit, submodules included. The preserved tree is used when it cannot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from builder.sources.git.git_command import GitRepository, Notify, discard, run_
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Submodules are kept apart from mirrors: without their history, which would end that of a source at the same address.
+# Submodules are kept apart from the mirrors: they are shallow, and would cut off the history of a source at the same
+# address.
 _SUBMODULES = "submodules"
 _SUBMODULE = "160000"
 _ADDRESSES = ("https://", "http://", "ssh://", "git://", "git@")
@@ -24,7 +25,7 @@ _ADDRESSES = ("https://", "http://", "ssh://", "git://", "git@")
 
 @dataclass(frozen=True)
 class Submodule:
-    """Another repository at ``path`` of a tree: its address, and the commit that is meant."""
+    """A submodule at ``path`` of a tree: its address, and the commit that the tree records."""
 
     path: str
     url: str
@@ -32,8 +33,8 @@ class Submodule:
 
 
 def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> None:
-    """Brings the contents of all files of ``commit`` into the mirror of ``url``, and the trees of its submodules beside
-    it. A submodule that cannot be had is said: the source's own server is not the one at fault. Raises SourceError."""
+    """Fetches the contents of all files of ``commit`` into the mirror of ``url``, and the trees of its submodules next
+    to it. A submodule that cannot be fetched is only reported, as it comes from another server. Raises SourceError."""
 
     def fetch_files(repository: GitRepository) -> tuple[Submodule, ...]:
         mirror.ensure_commit(repository, commit)
@@ -49,9 +50,10 @@ def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> 
 
 
 def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
-    """Writes the files of ``commit`` and of its submodules, as ``keep`` brought them, into ``folder``. No network.
+    """Writes the files of ``commit`` and of its submodules, as ``preserve`` fetched them, into ``folder``. Takes no
+    network.
 
-    Raises SourceError where something of it is not in the mirror.
+    Raises SourceError if any of them is not in the mirror.
     """
     for submodule in _write(mirrors, url, commit, folder):
         _write_submodule(mirrors / _SUBMODULES, submodule, folder)
@@ -97,7 +99,7 @@ def _write_submodule(mirrors: Path, submodule: Submodule, folder: Path) -> None:
 
 
 def _entries(repository: GitRepository, commit: str) -> list[tuple[str, str, str]]:
-    """Mode, object name and path of everything in a commit but folders."""
+    """Returns mode, object name and path of everything in a commit but folders."""
     listed = run_checked(repository, ["ls-tree", "-r", "-z", "--full-tree", commit]).output.decode(
         "utf-8", "surrogateescape"
     )
@@ -106,7 +108,7 @@ def _entries(repository: GitRepository, commit: str) -> list[tuple[str, str, str
 
 
 def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]:
-    """What ``commit`` has in other repositories; its own files are in the mirror."""
+    """Returns the submodules of ``commit``."""
     links = {path: name for mode, name, path in _entries(repository, commit) if mode == _SUBMODULE}
     if not links:
         return ()
@@ -121,7 +123,7 @@ def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]
 
 
 def absolute_url(parent: str, url: str) -> str:
-    """The address of a submodule, which may be written from that of its parent: ``../cutlass.git``."""
+    """Returns the address of a submodule, which may be relative to its parent's: ``../cutlass.git``."""
     if not url.startswith(("./", "../")):
         return url
     base = parent.rstrip("/")

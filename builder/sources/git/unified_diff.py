@@ -1,4 +1,4 @@
-"""Reading a unified diff: which files it changes, and which of its hunks a line number means."""
+"""Unified diffs: their hunks, and the hunk that a line number belongs to."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _HUNK = re.compile(r"@@ -(?P<start>\d+)(?:,(?P<old>\d+))? \+(?P<new_start>\d+)(?
 
 @dataclass(frozen=True)
 class Hunk:
-    """One hunk: the file as it was called before, the lines that it starts at before and after (from 1), and its
-    header."""
+    """A hunk: the file's name before the change, its first line before and after it (from 1), and its header."""
 
     file: str
     start: int
@@ -24,8 +23,8 @@ class Hunk:
 
 
 def hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
-    """All hunks of ``diff``, in order; ``strip`` leading folders are taken off the names. Their bodies are passed over
-    by count, as a removed line may look like a header (``--- a/x`` for ``-- a/x``)."""
+    """Returns all hunks of ``diff``, in order; ``strip`` leading folders are removed from the names. Their bodies are
+    skipped by line count, as a removed line may look like a header (``--- a/x`` for ``-- a/x``)."""
     parsed: list[Hunk] = []
     lines = iter(diff.decode("utf-8", "replace").split("\n"))
     old_name = new_name = ""
@@ -43,7 +42,7 @@ def hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
 
 
 def describe_hunk(diff: bytes, file: str, start: int, strip: int = 1) -> str:
-    """``FILE, hunk 2 of 3 (@@ -12,7 +12,9 @@ class X)``, for the hunk of ``file`` that starts at line ``start``."""
+    """Describes the hunk of ``file`` that starts at line ``start``: ``FILE, hunk 2 of 3 (@@ -12,7 +12,9 @@ x)``."""
     of_file = [hunk for hunk in hunks(diff, strip) if hunk.file == file]
     number = next((number for number, hunk in enumerate(of_file, start=1) if hunk.start == start), None)
     if number is None:
@@ -62,6 +61,6 @@ def _pass_over(lines: Iterator[str], old: int, new: int) -> None:
 
 
 def _name(line: str, strip: int) -> str:
-    """The file that a ``---`` or ``+++`` line names, without its first folders, as ``patch -pN`` takes it."""
+    """Returns the file that a ``---`` or ``+++`` line names, without its first folders, as ``patch -pN`` does."""
     name = line[4:].rstrip("\r").partition("\t")[0]
     return name if name == "/dev/null" else "/".join(name.split("/")[strip:])

@@ -1,4 +1,4 @@
-"""What a failed download from the Hugging Face hub means to a person. Neither the token nor a login in the hub's
+"""Errors of downloads from the Hugging Face hub, in words for the user. Neither the token nor a login in the hub's
 address is ever repeated."""
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def hub_address(environ: Mapping[str, str]) -> str:
-    """The hub that is asked, without a login that may stand in it."""
+    """Returns the address of the hub, without any login in it."""
     return credentials.split((environ.get("HF_ENDPOINT") or PUBLIC).rstrip("/")).url
 
 
 @contextmanager
 def translated_errors(environ: Mapping[str, str], model: str, revision: str) -> Iterator[None]:
-    """Turns what huggingface_hub raises into a SourceError that says what to do."""
+    """Translates what huggingface_hub raises into a SourceError that says what to do."""
     from httpx2 import HTTPError
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -94,7 +94,7 @@ def _refused(environ: Mapping[str, str], error: HTTPError, model: str, revision:
 
 
 def has_token(environ: Mapping[str, str]) -> bool:
-    """Whether the hub is told who asks: by HF_TOKEN, or a login that `hf auth login` kept."""
+    """True if requests to the hub carry a token: HF_TOKEN, or one that `hf auth login` stored."""
     from huggingface_hub import get_token
 
     return bool(environ.get("HF_TOKEN") or get_token())

@@ -1,7 +1,7 @@
-"""One file from the hub, which goes on where an earlier process stopped, and is compared with the id of its content.
+"""Download of one file from the hub, resumed where an earlier process stopped, and verified against its content's id.
 
 The cache names a file's content by that id (https://huggingface.co/docs/huggingface_hub/guides/manage-cache): the
-SHA-256 of what Git LFS holds, and of any other file the id that git gives it, a SHA-1.
+SHA-256 of a file in Git LFS, and for any other file the id that git gives it, a SHA-1.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 LARGEST = 50_000_000_000
-"""The bytes above which the hub gives a file by its Xet protocol alone."""
+"""The size in bytes above which the hub serves a file over its Xet protocol only."""
 
 _SHA256_DIGITS = 64
 
 CountBytes = Callable[[int], None]
-"""Takes the bytes that have come since the last time; fewer than none where some have to come again."""
+"""Is called with the bytes received since the last call; with a negative number if some have to be fetched again."""
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of ``size`` bytes; ``blob`` is the id of its content. ``token`` is the person's, where they gave one."""
+    """A file of ``size`` bytes on the hub; ``blob`` is the id of its content, ``token`` the user's, if there is one."""
 
     url: str
     size: int
@@ -43,11 +43,11 @@ class RemoteFile:
 
 
 class StoppedError(Exception):
-    """Nobody wants the rest of the file any more."""
+    """The download was stopped: the rest of the file is no longer needed."""
 
 
 def until_stopped(stopped: threading.Event, count_bytes: CountBytes) -> CountBytes:
-    """``amount``, which ends the download that it is told of once ``stopped`` is set."""
+    """Returns ``count_bytes``, extended to end the download that calls it once ``stopped`` is set."""
 
     def count(more: int) -> None:
         if stopped.is_set():
@@ -58,7 +58,7 @@ def until_stopped(stopped: threading.Event, count_bytes: CountBytes) -> CountByt
 
 
 def bytes_present(blobs: Path, blob: str | None) -> int:
-    """The bytes of a file's content that are there already, whole or in part; 0 where its id is not known."""
+    """Returns the bytes of a file's content that are in the cache, complete or not; 0 if its id is not known."""
     for name in (blob, f"{blob}{INCOMPLETE}") if blob else ():
         with suppress(FileNotFoundError):
             return (blobs / name).stat().st_size
@@ -66,9 +66,9 @@ def bytes_present(blobs: Path, blob: str | None) -> int:
 
 
 def download(remote: RemoteFile, blobs: Path, link: Path, count_bytes: CountBytes) -> None:
-    """Brings a file into ``blobs``, and makes ``link`` lead to it.
+    """Downloads a file into ``blobs``, and makes ``link`` point to it.
 
-    A second process that wants the same file waits for the first. Raises SourceError where something else arrived, and
+    A second process that downloads the same file waits for the first. Raises SourceError if other content arrived, and
     what huggingface_hub raises.
     """
     blob = blobs / remote.blob
@@ -117,7 +117,7 @@ def _require_whole(remote: RemoteFile, path: Path) -> None:
 
 
 def _content_id(path: Path, like: str) -> str:
-    """The id of a file's content, of the kind that ``like`` is: see the module."""
+    """Returns the id of a file's content, of the same kind as ``like`` (see the module)."""
 
     def git() -> hashlib._Hash:
         # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects#_object_storage
@@ -128,7 +128,7 @@ def _content_id(path: Path, like: str) -> str:
 
 
 class _ProgressBar:
-    """What huggingface_hub takes for a progress bar."""
+    """A stand-in for the progress bar that huggingface_hub expects."""
 
     def __init__(self, count_bytes: CountBytes) -> None:
         self._count_bytes = count_bytes

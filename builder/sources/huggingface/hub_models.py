@@ -1,8 +1,8 @@
-"""Models from the Hugging Face hub, by huggingface_hub, into its own cache.
+"""Download of models from the Hugging Face hub, with huggingface_hub, into its own cache.
 
-Files come by `huggingface_file`: huggingface_hub (2.4) itself goes on after a lost connection, but begins a file anew
-where a process was ended, and the weights of a large model are a few files of several GB each. What is left to it are
-files that only the Xet protocol gives, and those of a mirror that does not list the ids of their contents.
+Most files are fetched by `file_download`: huggingface_hub (2.4) itself resumes after a lost connection, but starts a
+file again after its process has ended, and the weights of a large model are a few files of several GB each. It still
+fetches files that only the Xet protocol serves, and those of a mirror that does not list the ids of their contents.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from builder.sources.huggingface.file_download import CountBytes
 
-# Files at a time: enough to fill a line, and few to be left half done.
+# Files at a time: enough to use the bandwidth, and few enough that little is left half done.
 _WORKERS = 4
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file of a model: its path, its size in bytes, and the id of its content, where the hub says it."""
+    """A file of a model: its path, its size in bytes, and the id of its content, if the hub gives it."""
 
     path: str
     size: int
@@ -43,7 +43,7 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A model as it was at a commit; ``revision`` is what was asked for and led there."""
+    """A model at a commit; ``revision`` is the one that was requested and led there."""
 
     model: str
     revision: str
@@ -52,15 +52,14 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """All bytes of it."""
+        """The size of all files, in bytes."""
         return sum(file.size for file in self.files)
 
 
 def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
-    """What the hub has of ``model`` at ``revision`` (a branch, a tag or a commit).
+    """Looks up ``model`` at ``revision`` (a branch, a tag or a commit) on the hub, or in offline mode in the cache.
 
-    In offline mode what the cache has is taken for it. Raises SourceError where the hub does not answer or does not
-    let the person in, and where the cache lacks the model in offline mode.
+    Raises SourceError if the hub does not answer or denies access, or if the cache lacks the model in offline mode.
     """
     if not huggingface_cache.is_name(revision):
         raise SourceError(f"{model} has no revision `{revision}`", hint="a branch, a tag or a commit is meant")
@@ -70,7 +69,7 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
-    # What it warns of ends in an error that is told, or goes well the second time.
+    # What it warns of either ends in an error, which is reported, or succeeds on the second try.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     api = HfApi(endpoint=_endpoint(environ), token=_token(environ))
     with translated_errors(environ, model, revision):
@@ -87,13 +86,13 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
 
 
 def _require_safe_path(environ: Mapping[str, str], file: ModelFile) -> None:
-    """A name from the hub becomes a path on this disk."""
+    """Raises SourceError if a name from the hub, which becomes a path on this disk, would lead elsewhere."""
     if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
         raise SourceError(f"{hub_address(environ)} lists a file that nothing can be called: {file.path!r}")
 
 
 def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
-    """The bytes that are still to come."""
+    """Returns the bytes that are still to be downloaded."""
     folder = huggingface_cache.folder(environ, snapshot.model)
     present = folder / "snapshots" / snapshot.commit
     return sum(
@@ -104,11 +103,11 @@ def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
 
 
 def fetch(environ: Mapping[str, str], snapshot: Snapshot, count_bytes: CountBytes) -> Path:
-    """Brings the model into the cache, and returns its folder there. ``amount`` is told of bytes as they arrive, by
-    several threads; what arrived before a break is not asked for again.
+    """Downloads the model into the cache, and returns its folder there. ``count_bytes`` is called from several threads
+    as bytes arrive; what arrived before an interruption is not fetched again.
 
-    The cache's name for the revision is set last: whoever reads it meanwhile has the old model, whole.
-    Raises SourceError.
+    The cache's name for the revision is set last, so that a reader meanwhile gets the old model, complete. Raises
+    SourceError.
     """
     from multiprocessing.pool import ThreadPool
 
@@ -118,7 +117,7 @@ def fetch(environ: Mapping[str, str], snapshot: Snapshot, count_bytes: CountByte
         _fetch_file, environ, snapshot, folder, file_download.until_stopped(stopped, count_bytes)
     )
     with translated_errors(environ, snapshot.model, snapshot.revision):
-        # Its threads do not keep the process when the person stops it, whatever they wait for.
+        # A ThreadPool, as its threads do not keep the process alive when the user stops it.
         with ThreadPool(_WORKERS) as pool:
             try:
                 for _ in pool.imap_unordered(fetch_file, snapshot.files):
@@ -157,21 +156,21 @@ def _fetch_file(
 
 
 def _remove_stale_parts(blobs: Path) -> None:
-    """Takes away the parts of files that are whole by now.
+    """Removes the partial files of which the complete file is there by now.
 
-    huggingface_hub gives each download of its own a further part, which stays where the process is killed and is never
-    read again.
+    huggingface_hub gives each of its own downloads another partial file, which stays behind when the process is killed,
+    and is never read again.
     """
     for part in blobs.glob(f"*{huggingface_cache.INCOMPLETE}"):
         if part.with_name(part.name.partition(".")[0]).exists():
-            # A container that runs as root leaves parts that are not the person's to remove.
+            # A container that runs as root leaves parts that the user may not remove.
             with suppress(OSError):
                 part.unlink()
 
 
 def _write_ref(folder: Path, snapshot: Snapshot) -> None:
-    """Writes down which commit the revision led to. A first model that was asked for by its commit becomes ``main`` as
-    well: that is what is loaded where nobody names a revision and no hub is asked."""
+    """Records the commit that the revision led to. The first revision of a model that is requested by its commit
+    becomes ``main``, too: that is what is loaded when no revision is named and the hub is not contacted."""
     name = huggingface_cache.MAIN if snapshot.revision == snapshot.commit else snapshot.revision
     path = folder / "refs" / name
     if path.exists() and (name != snapshot.revision or path.read_text(encoding="ascii") == snapshot.commit):
@@ -206,5 +205,5 @@ def _endpoint(environ: Mapping[str, str]) -> str | None:
 
 
 def _token(environ: Mapping[str, str]) -> str | None:
-    """None lets huggingface_hub take what `hf auth login` kept."""
+    """Returns the token; with None huggingface_hub takes the one that `hf auth login` stored."""
     return environ.get("HF_TOKEN") or None

@@ -1,4 +1,4 @@
-"""Local wheels that a build needs: found by hash, and copied into a folder that becomes a build context."""
+"""Local wheels that a build needs, found by hash and copied into a folder that becomes a build context."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings: Settings) -> bool:
-    """Puts the person's wheels with the SHA-256 hashes in ``wanted`` into ``folder``, one subfolder a group; tells
-    whether there are any. A wheel of the right name with other content stays where it is. Raises SourceError where one
-    cannot be copied."""
+    """Copies the user's wheels with the SHA-256 hashes in ``hashes_by_group`` into ``folder``, one subfolder for each
+    group; returns True if there are any. A wheel of the right name with other content is not copied. Raises SourceError
+    if one cannot be copied."""
     staged = False
     if not any(hashes_by_group.values()):
         return staged
@@ -32,8 +32,9 @@ def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings:
 
 
 def _copy(wheel: Path, target: Path) -> None:
-    """A hard link would cost nothing here. But it changes the wheel's ctime, from which uv concludes that the wheel is
-    another one: it unpacks it again at the next resolution (torch: 5 s, and 700 MB more in its cache, each time)."""
+    """Copies a wheel. A hard link would cost nothing, but it changes the wheel's ctime, from which uv concludes that
+    the wheel is another one, and unpacks it again at the next resolution (torch: 5 s, and 700 MB more in its cache,
+    each time)."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(wheel, target)

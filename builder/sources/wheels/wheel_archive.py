@@ -1,4 +1,4 @@
-"""A wheel opened where it lies: of one behind an address only the ranges that are looked at are fetched."""
+"""Reading a wheel in place: of a remote one only the byte ranges that are needed are fetched."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMEOUT = 60.0
 
 @contextlib.contextmanager
 def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
-    """The wheel at ``address`` (https: or file:). What cannot be read of it, now or later, raises SourceError."""
+    """Opens the wheel at ``address`` (https: or file:). Raises SourceError if it cannot be read, now or later."""
     try:
         with contextlib.ExitStack() as stack:
             yield stack.enter_context(zipfile.ZipFile(stack.enter_context(_open_file(address, ca_file))))
@@ -44,7 +44,7 @@ def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
         return
     import requests
 
-    # One connection for all ranges: each costs a question to the name server and three to the server otherwise.
+    # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
     with requests.Session() as session:
         if ca_file:
             session.verify = str(ca_file)
@@ -52,7 +52,7 @@ def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
 
 
 class _RemoteFile(io.RawIOBase):
-    """A file behind an address, read in ranges (RFC 9110, section 14)."""
+    """A remote file, read in ranges (RFC 9110, section 14)."""
 
     def __init__(self, address: str, session: requests.Session) -> None:
         super().__init__()
@@ -87,8 +87,8 @@ class _RemoteFile(io.RawIOBase):
         return len(data)
 
     def _request(self, method: str, headers: dict[str, str]) -> tuple[requests.Response, bytes]:
-        """The answer, and its content where that is the range asked for: a whole wheel is left where it is. Raises
-        SourceError, as zipfile takes an OSError for a file that is no zip file."""
+        """Sends a request; returns the response, and its content if that is the requested range: a whole wheel is not
+        downloaded. Raises SourceError, as zipfile takes an OSError for a file that is not a zip file."""
         plain = {"Accept-Encoding": "identity", **headers}
         try:
             with self._session.request(
@@ -97,5 +97,5 @@ class _RemoteFile(io.RawIOBase):
                 if not response.ok:
                     raise _unreadable(self._address, f"the server says {response.status_code} {response.reason}")
                 return response, response.content if response.status_code == 206 else b""
-        except OSError as error:  # all of requests' own are such
+        except OSError as error:  # the base class of requests' own errors
             raise _unreadable(self._address, error) from None

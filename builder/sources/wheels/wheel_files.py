@@ -1,4 +1,4 @@
-"""Files of a wheel: read where it lies, a few kilobytes of hundreds of megabytes, and kept by the wheel's hash."""
+"""Files of a wheel: read in place, a few kilobytes of hundreds of megabytes, and cached by the wheel's hash."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
     from builder.sources.wheels.wheel_lookup import Wheel
 
-# A wheel may carry what goes into site-packages apart: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+# A wheel may keep files for site-packages in a folder of its own: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
 _DATA_PREFIX = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 
 def read(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
-    """Those of ``paths`` that the wheel puts into site-packages. Raises SourceError where it cannot be read.
+    """Returns the contents of those of ``paths`` that the wheel installs into site-packages. Raises SourceError if it
+    cannot be read.
 
-    What was read once is in ``cache``, and so is the list of all names: no network for either.
+    Files that were read once, and the list of all names, are in ``cache`` and take no network.
     """
     folder = cache / wheel.sha256
     listing = _cached(folder / "names")
@@ -42,7 +43,7 @@ def read(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None
 
 
 def _file(folder: Path, path: str) -> Path:
-    """Where a file is kept: by the hash of its path, which may be any text."""
+    """Returns the path of a cached file, named after the hash of its path in the wheel, which may be any text."""
     return folder / hashlib.sha256(path.encode()).hexdigest()
 
 

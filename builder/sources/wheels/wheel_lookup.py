@@ -1,4 +1,4 @@
-"""Where the wheels of one exact version lie: asked of uv, which follows the person's indexes, once a version."""
+"""The wheels of one exact version, looked up by uv on the user's indexes, once for each version."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from builder.definitions.image import PythonRequirements
     from builder.sources.environment import Settings
 
-# Nothing is built, so any Python will do: uv would look for the one asked for, which takes longer than the rest.
+# Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
 _ALONE = ["--universal", "--no-deps", "--python", sys.executable]
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel on an index or in a folder: where it lies, and the SHA-256 (64 hex digits) of it."""
+    """A wheel on an index or in a folder: its address and its SHA-256 (64 hex digits)."""
 
     address: str
     sha256: str
@@ -32,9 +32,9 @@ class Wheel:
 
 @dataclass(frozen=True)
 class WheelRequest:
-    """One exact version (``vllm==0.20.0``), for the Python and from the indexes of ``python``. Of its wheels one with
-    one of ``hashes`` (SHA-256) is meant, or where there are none one for ``platform`` or any: the Python files in them
-    are the same."""
+    """A request for a wheel of one exact version (``vllm==0.20.0``), for the Python and from the indexes of ``python``.
+    Its SHA-256 must be one of ``hashes``; if there are none, a wheel for ``platform`` is preferred to any other, as the
+    Python files in them are the same."""
 
     requirement: str
     python: PythonRequirements
@@ -43,9 +43,9 @@ class WheelRequest:
 
 
 def find(cache: Path, request: WheelRequest, settings: Settings) -> Wheel:
-    """The wheel that is wanted. ``cache`` remembers what an index answered.
+    """Finds the requested wheel. The answer of an index is stored in ``cache``.
 
-    Raises SourceError where there is no wheel, none with such a hash, or no answer.
+    Raises SourceError if there is no wheel, none with such a hash, or no answer.
     """
     wheel = _suitable(request, _remembered(cache, request, settings))
     if wheel is None:
