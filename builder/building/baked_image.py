@@ -88,10 +88,10 @@ def _require_local_base(engine: Endpoint, plan: Plan) -> None:
     pin = plan.chain[0].pins.base
     if pin is None or not pin.resolved.startswith("local:"):
         return
-    found = base.local_fingerprint(engine, pin.asked)
+    found = base.local_fingerprint(engine, pin.requested)
     if found != pin.resolved.removeprefix("local:"):
         here = f"this engine has {found} under that name" if found else "this engine has no such image"
         raise ImageStateError(
-            f"the base image {pin.asked} is pinned as {pin.resolved}, which no registry holds; {here}",
+            f"the base image {pin.requested} is pinned as {pin.resolved}, which no registry holds; {here}",
             hint="`--update base` pins the base anew",
         )

@@ -53,14 +53,14 @@ def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built
     if pin is None:
         return
     if pin.resolved.startswith("local:"):
-        base = images.inspect(endpoint, pin.asked)
+        base = images.inspect(endpoint, pin.requested)
         holds = base is not None and built.layers[: len(base.layers)] == base.layers
     else:
         holds = pin.resolved in {material.digest for material in baked.materials}
     if not holds:
         used = ", ".join(f"{material.uri} {material.digest}" for material in baked.materials) or "nothing"
         raise BuildFailedError(
-            f"the image does not stand on the pinned base {pin.asked} {pin.resolved}; BuildKit used {used}",
+            f"the image does not stand on the pinned base {pin.requested} {pin.resolved}; BuildKit used {used}",
             hint="the base was replaced during the build: build again",
         )
 

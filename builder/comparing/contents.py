@@ -65,7 +65,7 @@ def of_pins(pins: Pins) -> ImageContents:
     """Returns the contents of an image built with ``pins``."""
     git = [(name, pin) for name, pin in pins.sources.items() if isinstance(pin, GitPin)]
     return ImageContents(
-        base=f"{pins.base.asked} {pins.base.resolved}" if pins.base else "",
+        base=f"{pins.base.requested} {pins.base.resolved}" if pins.base else "",
         sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
         git=_addresses(pins),
         pulls={PullRequest(name, pull.number): pull.sha256 for name, pin in git for pull in pin.pulls},

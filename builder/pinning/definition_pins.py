@@ -55,10 +55,10 @@ def uncovered(definition: ImageDefinition, pins: Pins, held: Held) -> tuple[str,
     wants = definition.python
     asked = None if held is None else python.requested_packages(definition, pins.sources, held)
     covered = {
-        "base": pins.base is not None and pins.base.asked == definition.base,
+        "base": pins.base is not None and pins.base.requested == definition.base,
         **{name: source_pins.covers(source, pins.sources.get(name)) for name, source in definition.sources.items()},
-        "python": bool(wants and pins.python and pins.python.asked == asked),
-        "build": bool(wants and pins.build and pins.build.asked == python.requested_build_packages(wants)),
+        "python": bool(wants and pins.python and pins.python.requested == asked),
+        "build": bool(wants and pins.build and pins.build.requested == python.requested_build_packages(wants)),
     }
     return tuple(name for name in names(definition) if not covered[name])
 

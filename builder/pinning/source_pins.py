@@ -30,7 +30,7 @@ class Resolved:
 def covers(source: Source, pin: SourcePin | None) -> bool:
     """Whether ``pin`` is what ``source`` asks for today, pull requests in their order included."""
     if isinstance(source, WheelSource):
-        return isinstance(pin, WheelPin) and pin.asked == source.requested
+        return isinstance(pin, WheelPin) and pin.requested == source.requested
     kept = _kept(source, pin)
     return kept is not None and tuple(pull.number for pull in kept.pulls) == source.pulls
 
@@ -39,7 +39,7 @@ def _kept(source: GitSource, pin: SourcePin | None) -> GitPin | None:
     """``pin`` where its address and ref are those that ``source`` asks for today, whatever its pull requests."""
     from builder.sources.git import credentials
 
-    if isinstance(pin, GitPin) and (pin.git, pin.asked) == (credentials.split(source.git).url, source.ref):
+    if isinstance(pin, GitPin) and (pin.git, pin.requested) == (credentials.split(source.git).url, source.ref):
         return pin
     return None
 
@@ -67,7 +67,7 @@ def resolve(
     for name, answer in {**resolver.commits(asked), **kept}.items():
         source = sources[name]
         try:
-            pin = replace(answered(answer), asked=source.ref)
+            pin = replace(answered(answer), requested=source.ref)
             diffs = _diffs(definition, name, kept[name], resolver) if name in kept else {}
             found[name] = _whole(resolver, pin, source, diffs, frozen)
         except SourceError as error:

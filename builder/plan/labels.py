@@ -89,16 +89,26 @@ def read(labels: Mapping[str, str]) -> Said | None:
 
 
 def _said(pins: Pins) -> dict[str, Any]:
-    sources = {name: asdict(pin) for name, pin in sorted(pins.sources.items())}
-    return {**({"base": asdict(pins.base)} if pins.base else {}), **({"sources": sources} if sources else {})}
+    sources = {name: _fields(pin) for name, pin in sorted(pins.sources.items())}
+    return {**({"base": _fields(pins.base)} if pins.base else {}), **({"sources": sources} if sources else {})}
+
+
+def _fields(pin: BasePin | SourcePin) -> dict[str, Any]:
+    """The fields of a pin by the keys of images.lock."""
+    return {"asked" if name == "requested" else name: value for name, value in asdict(pin).items()}
 
 
 def _pins(said: Mapping[str, Any]) -> Pins:
-    base = BasePin(**said["base"]) if "base" in said else None
+    base = BasePin(**_renamed(said["base"])) if "base" in said else None
     return Pins(base, {name: _source(pin) for name, pin in said.get("sources", {}).items()})
 
 
 def _source(said: Mapping[str, Any]) -> SourcePin:
-    if "git" not in said:
-        return WheelPin(**said)
-    return GitPin(**{**said, "pulls": tuple(PullPin(**pull) for pull in said["pulls"])})
+    fields = _renamed(said)
+    if "git" not in fields:
+        return WheelPin(**fields)
+    return GitPin(**{**fields, "pulls": tuple(PullPin(**pull) for pull in fields["pulls"])})
+
+
+def _renamed(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {"requested" if name == "asked" else name: value for name, value in said.items()}

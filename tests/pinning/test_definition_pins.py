@@ -137,7 +137,7 @@ def test_what_stands_on_an_image_is_stale_when_the_packages_below_are_others(pro
     asked = ("python 3.12, glibc 2.39", "on one: 2 packages, sha256 ", "kernel")
     found = definition_pins.complete(top, Pins(), below, resolver(project, index(project.root)), {})
     assert found.pins.python is not None
-    assert [line[: len(start)] for line, start in zip(found.pins.python.asked, asked, strict=True)] == list(asked)
+    assert [line[: len(start)] for line, start in zip(found.pins.python.requested, asked, strict=True)] == list(asked)
     assert [package.name for package in found.pins.python.packages] == ["kernel"]
     assert definition_pins.uncovered(top, found.pins, below) == ()
     others = (replace(below[0], version="2.0"), below[1])
@@ -237,7 +237,7 @@ def test_a_pin_of_another_kind_does_not_cover(project: Project, vllm: Vllm) -> N
     two = load(project, "two")
     pin = GitPin(vllm.url, "main", "a" * 40, "1", "2026-01-01T00:00:00Z")
     assert definition_pins.uncovered(two, Pins(BASE, {"vllm": pin}), ()) == ()
-    assert definition_pins.uncovered(two, Pins(BASE, {"vllm": replace(pin, asked="v1")}), ()) == ("vllm",)
+    assert definition_pins.uncovered(two, Pins(BASE, {"vllm": replace(pin, requested="v1")}), ()) == ("vllm",)
     assert definition_pins.uncovered(two, Pins(BASE, {"vllm": WheelPin("main", "1")}), ()) == ("vllm",)
 
 

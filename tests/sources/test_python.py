@@ -47,7 +47,7 @@ def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_p
         LockedPackage("kernel", "3.0", (sha256(wheels[2]),)),
         LockedPackage("serve", "1.2", (sha256(wheels[0]),)),
     )
-    assert pin.asked == ("what was asked",)
+    assert pin.requested == ("what was asked",)
 
 
 def test_a_package_that_is_never_wanted_is_left_out(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_tags_light_and_annotated_stand_for_their_commit(vllm: Vllm) -> None:
 
 def test_a_commit_is_taken_as_it_is_written(vllm: Vllm) -> None:
     pin = resolve(vllm, vllm.history.v0_19_1.upper())
-    assert (pin.commit, pin.asked) == (vllm.history.v0_19_1, vllm.history.v0_19_1.upper())
+    assert (pin.commit, pin.requested) == (vllm.history.v0_19_1, vllm.history.v0_19_1.upper())
 
 
 def test_any_other_ref_can_be_named_in_full(vllm: Vllm) -> None:

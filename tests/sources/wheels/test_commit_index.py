@@ -90,7 +90,7 @@ def test_version_hash_and_commit_are_those_of_the_commit(
     (wheel,) = (tmp_path / "wheels" / COMMIT).glob("*aarch64.whl")
     assert pins.python is not None
     assert {p.name: (p.version, p.hashes) for p in pins.python.packages}["vllm"] == (VERSION, (sha256(wheel),))
-    assert f"vllm from {index}" in pins.python.asked
+    assert f"vllm from {index}" in pins.python.requested
     assert definition_pins.uncovered(definition, pins, ()) == ()
     other = replace(definition, sources={"vllm": image.WheelSource("vllm", index.replace("cu130", "cu131"))})
     assert "vllm" in definition_pins.uncovered(other, pins, ())
