@@ -1,4 +1,4 @@
-"""The real engine by other addresses, and names for images that nobody else uses."""
+"""The real engine by other addresses, and unique names for images."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ while data := engine.recv(65536):
 
 @pytest.fixture
 def repository(endpoint: Endpoint) -> Iterator[str]:
-    """A repository of this test's own; what is left in it, and containers with its label, go when the test ends."""
+    """A repository of this test's own; its images, and containers with its label, are removed when the test ends."""
     name = shared.unique_name()
     yield name
     containers.remove_labelled(endpoint, name)
@@ -53,7 +53,7 @@ def repository(endpoint: Endpoint) -> Iterator[str]:
 
 @pytest.fixture
 def build(endpoint: Endpoint, tmp_path: Path) -> Build:
-    """Builds a Dockerfile: ``build(name, dockerfile, files={...}, …)``, the rest as bake takes it."""
+    """Builds a Dockerfile: ``build(name, dockerfile, files={...}, …)``, with further arguments of bake."""
 
     def run(
         name: str,
@@ -83,7 +83,7 @@ def build(endpoint: Endpoint, tmp_path: Path) -> Build:
 
 
 def write_build(directory: Path, dockerfile: str, files: dict[str, str]) -> None:
-    """A build directory with one target, ``image``."""
+    """Writes a build directory with one target, ``image``."""
     directory.mkdir(exist_ok=True)
     bake_file = '{"target": {"image": {"context": "."}}}'
     for name, content in {"Dockerfile": dockerfile, "bake.json": bake_file, **files}.items():
@@ -95,8 +95,8 @@ def relay(endpoint: Endpoint, tmp_path: Path) -> Iterator[tuple[Endpoint, Relay]
     """The engine behind a relay that can be cut."""
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(tmp_path / "relay.sock"))
-    with relaying(listening, endpoint.host.removeprefix("unix://")) as one:
-        yield replace(endpoint, host=f"unix://{tmp_path}/relay.sock"), one
+    with relaying(listening, endpoint.host.removeprefix("unix://")) as relay:
+        yield replace(endpoint, host=f"unix://{tmp_path}/relay.sock"), relay
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A relay in front of the real engine: other addresses for it, and an engine that goes away when told to."""
+"""A relay in front of the real engine: other addresses for it, and an engine that stops on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Relay:
-    """Passes on every connection that it accepts to the engine's socket, until it is cut."""
+    """A relay that passes on every connection to the engine's socket, until it is cut."""
 
     listening: socket.socket
     target: str
@@ -32,13 +32,13 @@ class Relay:
                 threading.Thread(target=_pass_on, args=(source, sink), daemon=True).start()
 
     def connect(self) -> socket.socket:
-        """A connection to the engine's socket."""
+        """Connects to the engine's socket."""
         far = socket.socket(socket.AF_UNIX)
         far.connect(self.target)
         return far
 
     def cut(self) -> None:
-        """Ends every connection and takes no more: what a client sees when the engine is stopped."""
+        """Ends every connection and accepts no more, as a stopped engine does."""
         with suppress(OSError):
             self.listening.shutdown(socket.SHUT_RDWR)
         self.listening.close()
@@ -57,7 +57,7 @@ def _pass_on(source: socket.socket, sink: socket.socket) -> None:
 
 @contextmanager
 def relaying(listening: socket.socket, target: str) -> Iterator[Relay]:
-    """A relay that runs while the block does."""
+    """Runs a relay during the block."""
     listening.listen()
     relay = Relay(listening, target)
     thread = threading.Thread(target=relay.run, daemon=True)
@@ -71,7 +71,7 @@ def relaying(listening: socket.socket, target: str) -> Iterator[Relay]:
 
 @contextmanager
 def over_tcp(host: str) -> Iterator[str]:
-    """The address over TCP of the engine that listens at the unix socket ``host``, while the block runs."""
+    """Serves the engine of the unix socket ``host`` over TCP during the block; yields that address."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     with relaying(listening, host.removeprefix("unix://")):

@@ -1,4 +1,4 @@
-"""What a base image's tag stands for: asked of a small registry, by the real engine."""
+"""Base images resolved by the real engine, from a small registry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OCI = "application/vnd.oci.image"
 
 
 def index(*platforms: str) -> bytes:
-    """An index of images for these platforms, and an attestation, as registries hold them."""
+    """Returns an index of images for these platforms, and an attestation, as registries have them."""
     manifests = []
     for number, platform in enumerate((*platforms, "unknown/unknown")):
         system, architecture, *variant = platform.split("/")
@@ -48,16 +48,16 @@ def index(*platforms: str) -> bytes:
 @pytest.fixture
 def registry() -> Iterator[tuple[str, dict[str, bytes]]]:
     """The address of a registry on this machine, and its manifests by `name:tag`, to be filled."""
-    held: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             _, _, rest = self.path.partition("/v2/")
             name, _, reference = rest.partition("/manifests/")
             by_digest = {
-                f"{key.split(':')[0]}:sha256:{sha256(value).hexdigest()}": value for key, value in held.items()
+                f"{key.split(':')[0]}:sha256:{sha256(value).hexdigest()}": value for key, value in contents.items()
             }
-            content = b"{}" if not rest else {**held, **by_digest}.get(f"{name}:{reference}")
+            content = b"{}" if not rest else {**contents, **by_digest}.get(f"{name}:{reference}")
             self.send_response(200 if content is not None else 404)
             content = content or b'{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}'
             self.send_header("Content-Type", f"{_OCI}.index.v1+json")
@@ -74,24 +74,24 @@ def registry() -> Iterator[tuple[str, dict[str, bytes]]]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}", held
+        yield f"127.0.0.1:{server.server_port}", contents
         server.shutdown()
 
 
 def test_the_registrys_digest(endpoint: Endpoint, registry: tuple[str, dict[str, bytes]]) -> None:
-    address, held = registry
-    held["nvidia/cuda:13"] = index("linux/amd64", "linux/arm64/v8")
-    digest = f"sha256:{sha256(held['nvidia/cuda:13']).hexdigest()}"
+    address, contents = registry
+    contents["nvidia/cuda:13"] = index("linux/amd64", "linux/arm64/v8")
+    digest = f"sha256:{sha256(contents['nvidia/cuda:13']).hexdigest()}"
     for platform in ("linux/amd64", "linux/arm64"):
         assert base.resolve(endpoint, f"{address}/nvidia/cuda:13", platform) == digest
     assert base.resolve(endpoint, f"{address}/nvidia/cuda@{digest}", "linux/arm64") == digest
-    held["nvidia/cuda:13"] = index("linux/arm64")
+    contents["nvidia/cuda:13"] = index("linux/arm64")
     assert base.resolve(endpoint, f"{address}/nvidia/cuda:13", "linux/arm64") != digest
 
 
 def test_a_platform_that_the_registry_has_not(endpoint: Endpoint, registry: tuple[str, dict[str, bytes]]) -> None:
-    address, held = registry
-    held["a/b:1"] = index("linux/amd64", "linux/ppc64le")
+    address, contents = registry
+    contents["a/b:1"] = index("linux/amd64", "linux/ppc64le")
     with pytest.raises(SourceError, match="is for linux/amd64, linux/ppc64le, not for linux/arm64") as caught:
         base.resolve(endpoint, f"{address}/a/b:1", "linux/arm64")
     assert caught.value.exit_code == 6
@@ -125,12 +125,12 @@ def test_an_image_that_only_the_engine_has(
     name = f"{registry[0]}/{repository}:1"
     build(name, "FROM scratch\nCOPY Dockerfile /\n")
     try:
-        found = images.inspect(endpoint, name)
-        assert found is not None
-        assert base.resolve(endpoint, name, found.platform) == f"local:{images.fingerprint(found)}"
-        assert base.local_fingerprint(endpoint, name) == images.fingerprint(found)
+        image = images.inspect(endpoint, name)
+        assert image is not None
+        assert base.resolve(endpoint, name, image.platform) == f"local:{images.fingerprint(image)}"
+        assert base.local_fingerprint(endpoint, name) == images.fingerprint(image)
         other = "linux/s390x"
-        with pytest.raises(SourceError, match=f"is for {found.platform}, and {other} is asked for"):
+        with pytest.raises(SourceError, match=f"is for {image.platform}, and {other} is asked for"):
             base.resolve(endpoint, name, other)
     finally:
         images.remove(endpoint, name)

@@ -1,4 +1,4 @@
-"""The file of remembered things: never in the way."""
+"""The cache file: an error in it never stops anything."""
 
 from __future__ import annotations
 

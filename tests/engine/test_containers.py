@@ -1,4 +1,4 @@
-"""Containers to look into an image with."""
+"""Short-lived containers, in which the checks of an image run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def image(repository: str, build: Build) -> str:
 
 
 def left(endpoint: Endpoint, label: str) -> list[str]:
-    found = api.request(
+    listing = api.request(
         endpoint, "GET", "/containers/json", query={"all": 1, "filters": json.dumps({"label": [label]})}
     )
-    return [container["Id"] for container in found]
+    return [container["Id"] for container in listing]
 
 
 def test_commands_run_and_nothing_is_left(endpoint: Endpoint, repository: str, image: str) -> None:
@@ -91,12 +91,12 @@ def test_a_missing_image(endpoint: Endpoint, repository: str) -> None:
 
 def test_leftovers_are_found_by_label(endpoint: Endpoint, repository: str, image: str) -> None:
     body = {"Image": image, "Entrypoint": ["sleep", "600"], "Labels": {repository: "a"}}
-    one = api.request(endpoint, "POST", "/containers/create", body=body)["Id"]
-    api.request(endpoint, "POST", f"/containers/{one}/start")
-    two = api.request(endpoint, "POST", "/containers/create", body={**body, "Labels": {repository: "b"}})["Id"]
-    assert set(left(endpoint, repository)) == {one, two}
+    first = api.request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    api.request(endpoint, "POST", f"/containers/{first}/start")
+    second = api.request(endpoint, "POST", "/containers/create", body={**body, "Labels": {repository: "b"}})["Id"]
+    assert set(left(endpoint, repository)) == {first, second}
     assert containers.remove_labelled(endpoint, f"{repository}=a") == 1
-    assert left(endpoint, repository) == [two]
+    assert left(endpoint, repository) == [second]
     assert containers.remove_labelled(endpoint, repository) == 1
     assert containers.remove_labelled(endpoint, repository) == 0
 

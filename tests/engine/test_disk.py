@@ -20,33 +20,33 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def name(endpoint: Endpoint) -> Iterator[str]:
-    found = shared.unique_name()
-    yield found
-    remove_all(endpoint, found)
+    repository = shared.unique_name()
+    yield repository
+    remove_all(endpoint, repository)
 
 
 def inspected(endpoint: Endpoint, tag: str) -> ImageDetails:
-    found = images.inspect(endpoint, tag)
-    assert found
-    return found
+    image = images.inspect(endpoint, tag)
+    assert image
+    return image
 
 
 def test_a_layer_is_told_by_all_below_it(endpoint: Endpoint, name: str) -> None:
     load(endpoint, f"{name}:1", (BASE, {"a": b"1" * 50_000}, {"b": b"2" * 90_000}))
     load(endpoint, f"{name}:2", (BASE, {"b": b"2" * 90_000}))
-    one, two = (inspected(endpoint, f"{name}:{n}") for n in (1, 2))
-    assert [len(layer) for layer in disk.layers(one)] == [1, 2, 3]
-    assert set(disk.layers(one)) & set(disk.layers(two)) == {disk.layers(one)[0]}
-    sizes = disk.layer_sizes(endpoint, [one, two])
-    assert [sizes[layer] // 10_000 for layer in disk.layers(one)] == [2, 5, 9]
-    assert {one.id, two.id} <= {image.id for image in disk.all_images(endpoint)}
+    first, second = (inspected(endpoint, f"{name}:{n}") for n in (1, 2))
+    assert [len(layer) for layer in disk.layers(first)] == [1, 2, 3]
+    assert set(disk.layers(first)) & set(disk.layers(second)) == {disk.layers(first)[0]}
+    sizes = disk.layer_sizes(endpoint, [first, second])
+    assert [sizes[layer] // 10_000 for layer in disk.layers(first)] == [2, 5, 9]
+    assert {first.id, second.id} <= {image.id for image in disk.all_images(endpoint)}
 
 
 @pytest.mark.parametrize(
     ("created_by", "sizes", "layers", "expected"),
     [
         (["ADD x", "ENV a=b", "RUN y", "LABEL a=b"], [10, 0, 20, 0], 2, [10, 20]),
-        # The classic store says 0 of a layer that holds only a folder.
+        # The classic store gives 0 for a layer that holds only a folder.
         (["ADD x", "ENV a=b", "WORKDIR /a", "RUN y"], [10, 0, 0, 20], 3, [10, 0, 20]),
         (["/bin/sh -c #(nop) ADD x", "/bin/sh -c #(nop)  CMD [a]", "/bin/sh -c y"], [10, 0, 0], 2, [10, 0]),
         # An imported image, or a tool that wrote no history.
@@ -69,8 +69,8 @@ def test_containers_are_found_by_the_image_that_they_use(endpoint: Endpoint, nam
         for n in (1, 2)
     ]
     try:
-        found = disk.containers_by_image(endpoint)[inspected(endpoint, f"{name}:1").id]
-        assert sorted(found) == [f"{name}-1", f"{name}-2"]
+        names = disk.containers_by_image(endpoint)[inspected(endpoint, f"{name}:1").id]
+        assert sorted(names) == [f"{name}-1", f"{name}-2"]
     finally:
         for container in made:
             api.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})

@@ -1,4 +1,4 @@
-"""Images: identity, names, removal."""
+"""Images: identity, tags, removal."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def recorded(name: str) -> ImageDetails:
 
 
 def test_the_same_content_has_one_fingerprint_in_both_stores_and_with_attestations() -> None:
-    found = {name: recorded(name) for name in ("classic", "containerd", "attested")}
-    assert len({image.id for image in found.values()}) == 3
-    assert len({images.fingerprint(image) for image in found.values()}) == 1
+    recordings = {name: recorded(name) for name in ("classic", "containerd", "attested")}
+    assert len({image.id for image in recordings.values()}) == 3
+    assert len({images.fingerprint(image) for image in recordings.values()}) == 1
 
 
 def test_what_the_engine_says() -> None:
-    found = recorded("attested")
-    assert (found.platform, found.size, found.tags) == ("linux/amd64", 32661805, ("enginefp:att",))
-    assert found.config["Healthcheck"] == {"Test": ["CMD-SHELL", "true"], "Interval": 30_000_000_000}
-    assert found.labels["x"] == "y"
-    assert len(found.layers) == 3
-    assert "OnBuild" not in found.config
+    image = recorded("attested")
+    assert (image.platform, image.size, image.tags) == ("linux/amd64", 32661805, ("enginefp:att",))
+    assert image.config["Healthcheck"] == {"Test": ["CMD-SHELL", "true"], "Interval": 30_000_000_000}
+    assert image.labels["x"] == "y"
+    assert len(image.layers) == 3
+    assert "OnBuild" not in image.config
 
 
 def test_a_fingerprint_stays_what_it_is() -> None:
-    # It is written into images.lock: another way to compute it would make every recorded image look moved.
+    # It is written into images.lock: another computation would make every recorded image look changed.
     assert (
         images.fingerprint(recorded("classic"))
         == "sha256:656c357d820bfb2b38fa5715716c380b861f804fa58e9602fce2df0f4e1c7b5a"
@@ -96,15 +96,15 @@ def test_what_is_about_an_image_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "platform"),
+    ("description", "platform"),
     [
         ({"Os": "linux", "Architecture": "arm64", "Variant": "v8"}, "linux/arm64"),
         ({"Os": "linux", "Architecture": "arm64"}, "linux/arm64"),
         ({"Os": "linux", "Architecture": "arm", "Variant": "v7"}, "linux/arm/v7"),
     ],
 )
-def test_platforms(said: dict[str, str], platform: str) -> None:
-    assert images.parse_details({"Id": "sha256:0", **said}).platform == platform
+def test_platforms(description: dict[str, str], platform: str) -> None:
+    assert images.parse_details({"Id": "sha256:0", **description}).platform == platform
 
 
 @pytest.mark.engine
@@ -114,7 +114,7 @@ def test_labels_and_attestations_leave_the_fingerprint(
     names = [f"{repository}:{number}" for number in (1, 2, 3)]
     for name in names[:2]:
         build(name, DOCKERFILE.format(label=f"name={name}"), files={"content": "same"})
-    # The classic image store takes no attestations.
+    # The classic image store has no attestations.
     provenance = "mode=max" if versions.require_supported(endpoint).store == "containerd" else "false"
     attested = [
         *endpoint.buildx,
@@ -124,19 +124,19 @@ def test_labels_and_attestations_leave_the_fingerprint(
         "build",
     ]
     subprocess.run(attested, cwd=tmp_path, env={**os.environ, **environment(endpoint)}, check=True, capture_output=True)
-    found = [images.inspect(endpoint, name) for name in names]
-    assert all(found)
-    assert len({image.id for image in found if image}) >= 2
-    assert len({images.fingerprint(image) for image in found if image}) == 1
+    inspected = [images.inspect(endpoint, name) for name in names]
+    assert all(inspected)
+    assert len({image.id for image in inspected if image}) >= 2
+    assert len({images.fingerprint(image) for image in inspected if image}) == 1
 
 
 @pytest.mark.engine
 def test_a_build_says_the_id_that_the_engine_uses(endpoint: Endpoint, repository: str, build: Build) -> None:
     baked = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\nLABEL a=b\n")
-    found = images.inspect(endpoint, f"{repository}:1")
-    assert found is not None
-    assert (found.id, found.tags, dict(found.labels)) == (baked.id, (f"{repository}:1",), {"a": "b"})
-    assert images.inspect(endpoint, baked.id) == found
+    image = images.inspect(endpoint, f"{repository}:1")
+    assert image is not None
+    assert (image.id, image.tags, dict(image.labels)) == (baked.id, (f"{repository}:1",), {"a": "b"})
+    assert images.inspect(endpoint, baked.id) == image
     assert images.inspect(endpoint, f"{repository}:2") is None
 
 
@@ -144,29 +144,29 @@ def test_a_build_says_the_id_that_the_engine_uses(endpoint: Endpoint, repository
 def test_an_image_for_another_platform(endpoint: Endpoint, repository: str, build: Build) -> None:
     bake = '{"target": {"image": {"context": ".", "platforms": ["linux/arm64"]}}}'
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n", files={"bake.json": bake})
-    found = images.inspect(endpoint, f"{repository}:1")
-    assert found is not None
-    assert found.platform == "linux/arm64"
-    assert len(found.layers) == 1
+    image = images.inspect(endpoint, f"{repository}:1")
+    assert image is not None
+    assert image.platform == "linux/arm64"
+    assert len(image.layers) == 1
 
 
 @pytest.mark.engine
 def test_names_come_and_go(endpoint: Endpoint, repository: str, build: Build) -> None:
-    one, two, latest = (f"{repository}:{tag}" for tag in ("1", "2", "latest"))
-    first = build(one, "FROM scratch\nCOPY Dockerfile /\nLABEL n=1\n").id
-    second = build(two, "FROM scratch\nCOPY Dockerfile /\nLABEL n=2\n").id
-    images.tag(endpoint, one, latest)
-    assert images.tags(endpoint, [repository]) == {one: first, two: second, latest: first}
+    first_name, second_name, latest = (f"{repository}:{tag}" for tag in ("1", "2", "latest"))
+    first = build(first_name, "FROM scratch\nCOPY Dockerfile /\nLABEL n=1\n").id
+    second = build(second_name, "FROM scratch\nCOPY Dockerfile /\nLABEL n=2\n").id
+    images.tag(endpoint, first_name, latest)
+    assert images.tags(endpoint, [repository]) == {first_name: first, second_name: second, latest: first}
     images.tag(endpoint, second, latest)
     assert images.tags(endpoint, [latest]) == {latest: second}
     assert images.remove_extra_tag(endpoint, latest)
-    assert not images.remove_extra_tag(endpoint, two), "the last name stays"
+    assert not images.remove_extra_tag(endpoint, second_name), "the last name stays"
     assert not images.remove_extra_tag(endpoint, latest), "nobody has it any more"
-    assert images.tags(endpoint, [f"{repository}*"]) == {one: first, two: second}
-    assert images.remove(endpoint, two)
+    assert images.tags(endpoint, [f"{repository}*"]) == {first_name: first, second_name: second}
+    assert images.remove(endpoint, second_name)
     assert images.inspect(endpoint, second) is None
-    assert not images.remove(endpoint, two)
-    assert one in images.tags(endpoint)
+    assert not images.remove(endpoint, second_name)
+    assert first_name in images.tags(endpoint)
 
 
 @pytest.mark.engine
@@ -188,9 +188,9 @@ def test_an_image_in_use_stays(endpoint: Endpoint, repository: str, build: Build
 def test_fingerprints_are_remembered(endpoint: Endpoint, repository: str, build: Build, tmp_path: Path) -> None:
     cache = tmp_path / "engine.json"
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    found = images.inspect(endpoint, image)
-    assert found is not None
-    expected = {image: images.fingerprint(found)}
+    details = images.inspect(endpoint, image)
+    assert details is not None
+    expected = {image: images.fingerprint(details)}
     gone = "sha256:" + "0" * 64
     assert images.fingerprints(endpoint, [image, gone, image], cache) == expected
     nobody = replace(endpoint, host="unix:///nonexistent.sock")

@@ -32,10 +32,10 @@ def made(endpoint: Endpoint, name: str, script: str, *, restart: str = "no", **m
 
 def ended(endpoint: Endpoint, service: Service) -> Service:
     for _ in range(300):
-        found = services.find(endpoint, service.id)
-        assert found is not None
-        if found.status == "exited":
-            return found
+        current = services.find(endpoint, service.id)
+        assert current is not None
+        if current.status == "exited":
+            return current
         time.sleep(0.05)
     raise AssertionError("it never ended")
 
@@ -46,9 +46,9 @@ def test_from_its_making_to_its_end(endpoint: Endpoint, repository: str) -> None
     assert service.labels[repository] == "yes"
     assert not service.is_up
     services.start(endpoint, service.id)
-    (found,) = services.labelled(endpoint, repository)
-    assert (found.id, found.status, found.health, found.is_up) == (service.id, "running", "", True)
-    assert found.started > "2026"
+    (current,) = services.labelled(endpoint, repository)
+    assert (current.id, current.status, current.health, current.is_up) == (service.id, "running", "", True)
+    assert current.started > "2026"
     gone = services.stop(endpoint, service.id, 30)
     assert gone is not None
     assert (gone.status, gone.exit_code) == ("exited", 143)
@@ -115,7 +115,7 @@ def test_what_cannot_be(endpoint: Endpoint, repository: str) -> None:
 
 @pytest.fixture(params=["tcp", "ssh"])
 def far(request: pytest.FixtureRequest, endpoint: Endpoint) -> Iterator[Endpoint]:
-    """The engine by another way."""
+    """The engine over another connection."""
     yield replace(endpoint, host=request.getfixturevalue(request.param))
 
 
@@ -133,6 +133,6 @@ def test_a_command_in_it_that_takes_too_long_does_not_end_it(endpoint: Endpoint,
     services.start(endpoint, service.id)
     with pytest.raises(EngineError, match="has not answered for 1 seconds"):
         containers.execute(endpoint, service.id, ["sleep", "600"], 1)
-    found = services.find(endpoint, service.id)
-    assert found is not None
-    assert found.status == "running"
+    current = services.find(endpoint, service.id)
+    assert current is not None
+    assert current.status == "running"

@@ -1,4 +1,4 @@
-"""Remembered tags are always those that a full listing would give."""
+"""Cached tags are always those of a full listing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> Eng
         ([event("start", kind="container"), event("connect", kind="network"), event("prune", kind="builder")], set()),
         ([event("tag", "r:2", B)], {"r:2"}),
         ([event("untag", "r:1")], {"r:1", "r:latest"}),
-        # As the classic image store says it.
+        # As the classic image store writes it.
         ([event("untag", A, A), event("delete", A, A)], {"r:1", "r:latest", A}),
         ([event("create", B, B), event("push", "r:1"), event("save", A)], set()),
         ([event("tag", "r:2", B), event("pull", "debian:1", "debian:1")], None),
@@ -65,20 +65,20 @@ def test_which_names_are_listed(name: str, wanted: list[str], matches: bool) -> 
 
 @contextmanager
 def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Notes the listings that are asked of the engine within the block, and passes them on."""
-    asked: list[str] = []
+    """Records the listings that are requested of the engine during the block, and passes them on."""
+    listings: list[str] = []
     real = api.request
 
     def request(
         endpoint: Endpoint, method: str, path: str, query: Mapping[str, str | int] | None = None, timeout: float = 60
     ) -> object:
         if path == "/images/json":
-            asked.append(json.dumps(query))
+            listings.append(json.dumps(query))
         return real(endpoint, method, path, query=query, timeout=timeout)
 
     with monkeypatch.context() as patched:
         patched.setattr(images, "request", request)
-        yield asked
+        yield listings
 
 
 @pytest.mark.engine
@@ -87,9 +87,9 @@ def test_every_change_is_seen(endpoint: Endpoint, repository: str, build: Build,
     wanted = [repository, "builder-test-another"]
 
     def check() -> dict[str, str]:
-        found = tag_cache.tags(endpoint, wanted, cache)
-        assert found == images.tags(endpoint, wanted)
-        return found
+        tags = tag_cache.tags(endpoint, wanted, cache)
+        assert tags == images.tags(endpoint, wanted)
+        return tags
 
     assert check() == {}
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\nLABEL n=1\n")
@@ -121,17 +121,17 @@ def test_what_has_not_changed_is_not_asked_for(
     cache = tmp_path / "engine.json"
     image = build(f"{repository}:1", "FROM debian:bookworm-slim\nLABEL n=1\n").id
     first = tag_cache.tags(endpoint, [repository], cache)
-    with unasked(monkeypatch) as asked:
+    with unasked(monkeypatch) as listings:
         assert tag_cache.tags(endpoint, [repository], cache) == first
         with containers.running(endpoint, image, labels={repository: ""}):
             assert tag_cache.tags(endpoint, [repository], cache) == first
-        assert asked == []
+        assert listings == []
         images.tag(endpoint, image, f"{repository}:2")
         assert len(tag_cache.tags(endpoint, [repository], cache)) == 2
-        assert len(asked) == 1
-        assert f"{repository}:2" in asked[0]
+        assert len(listings) == 1
+        assert f"{repository}:2" in listings[0]
         tag_cache.tags(endpoint, [f"{repository}:1"], cache)
-        assert len(asked) == 2, "other references are another question"
+        assert len(listings) == 2, "other references are another question"
 
 
 @pytest.mark.engine
@@ -140,7 +140,7 @@ def test_a_record_that_does_not_reach_back_is_not_trusted(
 ) -> None:
     cache = tmp_path / "engine.json"
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n")
-    found = tag_cache.tags(endpoint, [repository], cache)
+    tags = tag_cache.tags(endpoint, [repository], cache)
     section = cache_file.load(cache)["tags"]
     wrong = {**section, "tags": {f"{repository}:9": A}}
     for lost in (
@@ -150,7 +150,7 @@ def test_a_record_that_does_not_reach_back_is_not_trusted(
         {"tags": 7},
     ):
         cache_file.store(cache, "tags", {**wrong, **lost})
-        assert tag_cache.tags(endpoint, [repository], cache) == found
+        assert tag_cache.tags(endpoint, [repository], cache) == tags
     cache_file.store(cache, "tags", wrong)
     assert tag_cache.tags(endpoint, [repository], cache) == wrong["tags"], "the marker is there, so nothing is asked"
 
@@ -172,6 +172,6 @@ def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build)
     images.tag(endpoint, image, f"{repository}:2")
     recent = events.list_since(endpoint, before)
     assert recent is not None
-    mine = [(one.kind, one.action, one.name, one.id) for one in recent if one.name == f"{repository}:2"]
+    mine = [(event.kind, event.action, event.name, event.id) for event in recent if event.name == f"{repository}:2"]
     assert mine == [("image", "tag", f"{repository}:2", image)]
     assert events.list_since(endpoint, EventMarker(before.nanoseconds, "somebody else")) is None

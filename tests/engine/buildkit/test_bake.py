@@ -1,4 +1,4 @@
-"""Building with bake, and everything that can end it."""
+"""Builds with bake, and everything that can end them."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def test_the_same_build_again_is_cached_and_is_the_same_image(
     endpoint: Endpoint, repository: str, build: Build
 ) -> None:
     dockerfile = f"{FROM}{RUN}echo {secrets.token_hex(8)} > /x\n"
-    found = [build(f"{repository}:{number}", dockerfile) for number in range(3)]
-    assert len({baked.id for baked in found}) == 1
-    assert not next(step for step in found[0].steps if "RUN" in step.name).cached
-    assert next(step for step in found[2].steps if "RUN" in step.name).cached
+    builds = [build(f"{repository}:{number}", dockerfile) for number in range(3)]
+    assert len({baked.id for baked in builds}) == 1
+    assert not next(step for step in builds[0].steps if "RUN" in step.name).cached
+    assert next(step for step in builds[2].steps if "RUN" in step.name).cached
 
 
 @pytest.mark.engine
@@ -150,17 +150,17 @@ def test_a_step_that_fails(endpoint: Endpoint, repository: str, build: Build, tm
 
 @pytest.mark.engine
 @pytest.mark.parametrize(
-    ("dockerfile", "said"),
+    ("dockerfile", "message"),
     [
         (f"{FROM}RUNX\n", "unknown instruction: RUNX"),
         (f"{FROM}COPY nothing /\n", '"/nothing": not found'),
         ("FROM 127.0.0.1:1/a/b:1\n", "connection refused"),
     ],
 )
-def test_other_failures(endpoint: Endpoint, repository: str, build: Build, dockerfile: str, said: str) -> None:
+def test_other_failures(endpoint: Endpoint, repository: str, build: Build, dockerfile: str, message: str) -> None:
     with pytest.raises(BuildFailedError) as caught:
         build(f"{repository}:1", dockerfile)
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 @pytest.mark.engine
@@ -271,7 +271,7 @@ def test_killed(endpoint: Endpoint, repository: str, tmp_path: Path) -> None:
 
 
 def started(tmp_path: Path, repository: str, seconds: str) -> subprocess.Popen[str]:
-    """A process that builds, in a session of its own, at the moment when its long and silent step runs."""
+    """Starts a build in a process and session of its own; returns once its long and silent step runs."""
     write_build(tmp_path / "build", f"{FROM}{RUN}echo {secrets.token_hex(8)}; sleep {seconds}\n", {})
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path / "build"), f"{repository}:1"],
@@ -287,21 +287,21 @@ def started(tmp_path: Path, repository: str, seconds: str) -> subprocess.Popen[s
 
 
 def unique_sleep() -> str:
-    """Seconds, as no other process sleeps them."""
+    """Returns a number of seconds that no other process sleeps."""
     return f"300.{secrets.randbelow(10**9):09}"
 
 
 def processes(words: str) -> list[int]:
-    """The processes on this machine whose command line holds these words; this one and its children's shells aside."""
-    found = []
+    """Returns the processes of this machine with these words in their command line, but for shells that start them."""
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if words in line and "-c " not in line.partition(words)[0]:
-            found.append(int(folder.name))
-    return found
+            pids.append(int(folder.name))
+    return pids
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = 20) -> None:

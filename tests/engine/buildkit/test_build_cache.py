@@ -35,14 +35,14 @@ def test_a_record_goes_by_its_id_alone(small: Project, builder: Command, endpoin
         f"FROM {{{{ base }}}}\nRUN {mark}-1 > /one\nRUN {mark}-2 > /two\n",
     )
     builder("build", "small")
-    found = {record.step: record for record in build_cache.records(endpoint) if repository in record.step}
-    assert {step: record.shared for step, record in found.items()} == {
+    records = {record.step: record for record in build_cache.records(endpoint) if repository in record.step}
+    assert {step: record.shared for step, record in records.items()} == {
         f"{mark}-1 > /one": True,
         f"{mark}-2 > /two": True,
     }
     for tag in ("1", "latest"):
         images.remove(endpoint, f"{repository}:{tag}")
-    below, top = (found[f"{mark}-{n} > /{name}"] for n, name in ((1, "one"), (2, "two")))
+    below, top = (records[f"{mark}-{n} > /{name}"] for n, name in ((1, "one"), (2, "two")))
     assert build_cache.remove(endpoint, []) == 0
     assert build_cache.remove(endpoint, [below.id]) == 0, "another record stands on it"
     assert build_cache.remove(endpoint, [top.id]) == top.size

@@ -1,4 +1,4 @@
-"""What is said of a failed build, from recordings of failed builds."""
+"""The errors of failed builds, from recordings of their progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDINGS = Path(__file__).parent / "recordings"
 
 @pytest.fixture
 def alive(tmp_path: Path) -> Iterator[Endpoint]:
-    """Something that answers a ping as an engine does."""
+    """A server that answers a ping as an engine does."""
     with serving(tmp_path / "s", answering(b"HTTP/1.0 200 OK\r\n\r\nOK")) as endpoint:
         yield endpoint
 
@@ -102,15 +102,15 @@ def test_a_step_that_failed_before_the_engine_went_away_is_the_reason(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("said", "hint"),
+    ("error", "hint"),
     [
         ("write /x: no space left on device", "disk is full"),
         ("tar: No space left on device", "disk is full"),
         ("/bin/bash: line 1: 5 Killed", "out of memory"),
     ],
 )
-def test_hints(alive: Endpoint, said: str, hint: str) -> None:
-    assert hint in judged(alive, [f"ERROR: failed to solve: {said}"]).hint
+def test_hints(alive: Endpoint, error: str, hint: str) -> None:
+    assert hint in judged(alive, [f"ERROR: failed to solve: {error}"]).hint
 
 
 def test_a_long_step_is_named_by_its_beginning(alive: Endpoint) -> None:

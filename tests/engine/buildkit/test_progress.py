@@ -1,4 +1,4 @@
-"""BuildKit's raw JSON as events; the recordings are what buildx 0.29.1 wrote."""
+"""BuildKit's raw JSON as events, from recordings of buildx 0.29.1."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def steps(progress: BuildProgress) -> dict[str, BuildStep]:
 def test_a_build_from_the_beginning() -> None:
     progress, events = replay("fresh")
     names = list(steps(progress))
-    # A step that several builds share carries the number that another one gave it.
+    # A step that several builds share has the number of one of them.
     assert re.fullmatch(r"\[1/\d\] FROM docker\.io/library/debian:bookworm-slim@sha256:\w+", names[0])
     assert names[1] == "[2/3] COPY blob /blob"
     assert names[2].startswith("[3/3] RUN --network=none printf")
@@ -145,8 +145,8 @@ def test_a_step_that_starts_again_counts_both_times() -> None:
         "completed": "2026-01-01T00:00:01.75Z",
     }
     again = {**first, "started": "2026-01-01T00:00:02.123456789Z", "completed": "2026-01-01T00:00:03.123456789Z"}
-    found = [event for vertex in (first, first, again, again) for event in progress.feed({"vertexes": [vertex]})]
-    assert [type(event) for event in found] == [StepStarted, StepFinished, StepFinished]
+    events = [event for vertex in (first, first, again, again) for event in progress.feed({"vertexes": [vertex]})]
+    assert [type(event) for event in events] == [StepStarted, StepFinished, StepFinished]
     assert progress.steps["a"].seconds == pytest.approx(2.25)
 
 
@@ -158,7 +158,7 @@ def test_what_is_not_known_is_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("[stage-1 3/7] RUN <<'EOF' (# the Python packages...)", "[3/7] the Python packages"),
         ("[2/3] COPY build-metadata.yaml /workspace/", "[2/3] COPY build-metadata.yaml /workspace/"),
@@ -166,5 +166,5 @@ def test_what_is_not_known_is_ignored() -> None:
         ("exporting to image", "exporting to image"),
     ],
 )
-def test_a_step_is_called_what_the_template_calls_it(name: str, said: str) -> None:
-    assert title(name) == said
+def test_a_step_is_called_what_the_template_calls_it(name: str, expected: str) -> None:
+    assert title(name) == expected

@@ -1,4 +1,4 @@
-"""Talking to an engine: what goes wrong, against small servers on real sockets; and the real engine, every way."""
+"""Requests to an engine: errors, against small servers on real sockets, and all connections to the real one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Serve = Callable[[socket.socket], None]
 
 @contextmanager
 def serving(path: Path, serve: Serve) -> Iterator[Endpoint]:
-    """A server that takes one connection after the other and lets ``serve`` answer."""
+    """Runs a server that accepts one connection after the other and passes it to ``serve``."""
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(path))
     listening.listen()
@@ -52,22 +52,22 @@ def serving(path: Path, serve: Serve) -> Iterator[Endpoint]:
         thread.join(timeout=5)
 
 
-def answering(answer: bytes, asked: list[bytes] | None = None) -> Serve:
+def answering(answer: bytes, requests: list[bytes] | None = None) -> Serve:
     def serve(connection: socket.socket) -> None:
         data = connection.recv(65536)
-        if asked is not None:
-            asked.append(data)
+        if requests is not None:
+            requests.append(data)
         connection.sendall(answer)
 
     return serve
 
 
 def test_a_request_as_it_is_sent(tmp_path: Path) -> None:
-    asked: list[bytes] = []
-    with serving(tmp_path / "s", answering(b'HTTP/1.0 200 OK\r\nX: y\r\n\r\n{"a": [1]}\n', asked)) as endpoint:
-        found = api.request(endpoint, "POST", "/x/json", query={"all": 1, "filters": '{"a b"}'}, body={"k": "ü"})
-    assert found == {"a": [1]}
-    head, _, body = asked[0].partition(b"\r\n\r\n")
+    requests: list[bytes] = []
+    with serving(tmp_path / "s", answering(b'HTTP/1.0 200 OK\r\nX: y\r\n\r\n{"a": [1]}\n', requests)) as endpoint:
+        answer = api.request(endpoint, "POST", "/x/json", query={"all": 1, "filters": '{"a b"}'}, body={"k": "ü"})
+    assert answer == {"a": [1]}
+    head, _, body = requests[0].partition(b"\r\n\r\n")
     assert head.split(b"\r\n")[0] == b"POST /x/json?all=1&filters=%7B%22a+b%22%7D HTTP/1.0"
     assert f"Content-Length: {len(body)}".encode() in head
     assert json.loads(body) == {"k": "ü"}
@@ -87,11 +87,14 @@ def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"), [(b"plain text", "plain text"), (b"", "status 500 for GET /x"), (b"[]", "500")]
+    ("body", "explanation"), [(b"plain text", "plain text"), (b"", "status 500 for GET /x"), (b"[]", "500")]
 )
-def test_a_refusal_in_another_form(tmp_path: Path, body: bytes, said: str) -> None:
+def test_a_refusal_in_another_form(tmp_path: Path, body: bytes, explanation: str) -> None:
     answer = b"HTTP/1.0 500 Oops\r\n\r\n" + body
-    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(errors.EngineHTTPError, match=said):
+    with (
+        serving(tmp_path / "s", answering(answer)) as endpoint,
+        pytest.raises(errors.EngineHTTPError, match=explanation),
+    ):
         api.request(endpoint, "GET", "/x")
 
 
@@ -240,7 +243,7 @@ def certificates(tmp_path: Path) -> Path:
 
 @contextmanager
 def serving_tls(folder: Path) -> Iterator[str]:
-    """A server that only takes clients with a certificate, and answers each once."""
+    """Runs a server that accepts only clients with a certificate, and answers each once."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=folder / "ca.pem")
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")

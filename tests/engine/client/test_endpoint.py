@@ -1,4 +1,4 @@
-"""Which engine is found, by environment and files."""
+"""The engine that environment variables and files select."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PLUGIN = ("docker", "buildx")
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """The environment of a person with an empty home, and no private engine."""
+    """The environment of a user with an empty home and no private engine."""
     return {"HOME": str(tmp_path), "BUILDER_ENGINE_RUN": str(tmp_path / "no-engine")}
 
 
 @pytest.fixture
 def private(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a person with a private engine, its socket and all."""
+    """The environment of a user with a private engine, its socket included."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "docker.sock"))
         home = str(tmp_path / "home")
@@ -36,7 +36,7 @@ def private(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def write_context(config: Path, name: str, docker: object) -> Path:
-    """A context as `docker context create` writes it; returns where its TLS files would be."""
+    """Writes a context as `docker context create` does; returns the folder of its TLS files."""
     folder = sha256(name.encode()).hexdigest()
     meta = config / "contexts" / "meta" / folder / "meta.json"
     meta.parent.mkdir(parents=True)
@@ -54,15 +54,15 @@ def test_nothing_said(home: dict[str, str]) -> None:
 
 
 def test_docker_host_wins_over_everything(private: dict[str, str]) -> None:
-    found = endpoint.find({**private, "DOCKER_HOST": "ssh://me@spark", "DOCKER_CONTEXT": "nonesuch"})
-    assert (found.host, found.buildx, found.origin) == ("ssh://me@spark", PLUGIN, "DOCKER_HOST")
+    engine = endpoint.find({**private, "DOCKER_HOST": "ssh://me@spark", "DOCKER_CONTEXT": "nonesuch"})
+    assert (engine.host, engine.buildx, engine.origin) == ("ssh://me@spark", PLUGIN, "DOCKER_HOST")
 
 
 def test_the_private_engine_has_its_own_buildx(private: dict[str, str]) -> None:
-    found = endpoint.find(private)
-    assert found.host == f"unix://{private['BUILDER_ENGINE_RUN']}/docker.sock"
-    assert found.buildx == ("/srv/engine/bin/docker-buildx",)
-    assert endpoint.find({**private, "DOCKER_HOST": found.host}).buildx == found.buildx
+    engine = endpoint.find(private)
+    assert engine.host == f"unix://{private['BUILDER_ENGINE_RUN']}/docker.sock"
+    assert engine.buildx == ("/srv/engine/bin/docker-buildx",)
+    assert endpoint.find({**private, "DOCKER_HOST": engine.host}).buildx == engine.buildx
 
 
 def test_a_socket_that_is_not_there_is_not_used(home: dict[str, str]) -> None:
@@ -71,9 +71,9 @@ def test_a_socket_that_is_not_there_is_not_used(home: dict[str, str]) -> None:
 
 def test_docker_context_wins_over_the_private_engine(private: dict[str, str]) -> None:
     write_context(Path(private["HOME"]) / ".docker", "spark", {"Host": "tcp://spark:2375"})
-    found = endpoint.find({**private, "DOCKER_CONTEXT": "spark"})
-    assert (found.host, found.tls) == ("tcp://spark:2375", "")
-    assert "DOCKER_CONTEXT" in found.origin
+    engine = endpoint.find({**private, "DOCKER_CONTEXT": "spark"})
+    assert (engine.host, engine.tls) == ("tcp://spark:2375", "")
+    assert "DOCKER_CONTEXT" in engine.origin
 
 
 def test_the_private_engine_wins_over_the_current_context(private: dict[str, str]) -> None:
@@ -87,9 +87,9 @@ def test_current_context(home: dict[str, str]) -> None:
     config = Path(home["HOME"]) / ".docker"
     tls = write_context(config, "rootless", {"Host": "unix:///run/user/1000/docker.sock", "SkipTLSVerify": False})
     choose(config, "rootless")
-    found = endpoint.find(home)
-    assert (found.host, found.tls) == ("unix:///run/user/1000/docker.sock", "")
-    assert str(config / "config.json") in found.origin
+    engine = endpoint.find(home)
+    assert (engine.host, engine.tls) == ("unix:///run/user/1000/docker.sock", "")
+    assert str(config / "config.json") in engine.origin
     tls.mkdir(parents=True)
     assert endpoint.find(home).tls == str(tls)
 
@@ -98,8 +98,8 @@ def test_docker_config_moves_the_folder(home: dict[str, str], tmp_path: Path) ->
     config = tmp_path / "elsewhere"
     write_context(config, "spark", {"Host": "tcp://spark:2376", "SkipTLSVerify": True})
     choose(config, "spark")
-    found = endpoint.find({**home, "DOCKER_CONFIG": str(config)})
-    assert (found.host, found.tls_verify) == ("tcp://spark:2376", False)
+    engine = endpoint.find({**home, "DOCKER_CONFIG": str(config)})
+    assert (engine.host, engine.tls_verify) == ("tcp://spark:2376", False)
 
 
 def test_the_default_context_is_the_default_socket(home: dict[str, str]) -> None:
@@ -139,8 +139,8 @@ def test_a_config_that_is_no_object_is_ignored(home: dict[str, str]) -> None:
 def test_tls_of_docker_host(home: dict[str, str]) -> None:
     environ = {**home, "DOCKER_HOST": "tcp://spark:2376", "DOCKER_TLS_VERIFY": "1"}
     assert endpoint.find(environ).tls == str(Path(home["HOME"]) / ".docker")
-    found = endpoint.find({**environ, "DOCKER_CERT_PATH": "/certs"})
-    assert (found.tls, found.tls_verify) == ("/certs", True)
+    engine = endpoint.find({**environ, "DOCKER_CERT_PATH": "/certs"})
+    assert (engine.tls, engine.tls_verify) == ("/certs", True)
     assert not endpoint.find({**home, "DOCKER_HOST": "tcp://spark:2376", "DOCKER_TLS": "1"}).tls_verify
 
 
@@ -154,7 +154,7 @@ def test_the_environment_of_buildx() -> None:
 def test_a_node_is_an_address_or_a_context(home: dict[str, str], tmp_path: Path) -> None:
     assert endpoint.of_node(home, "spark2", "ssh://me@spark2") == Endpoint("ssh://me@spark2", PLUGIN, "node spark2")
     write_context(tmp_path / ".docker", "office", {"Host": "tcp://10.0.0.3:2376", "SkipTLSVerify": False})
-    found = endpoint.of_node(home, "spark3", "office")
-    assert (found.host, found.tls_verify) == ("tcp://10.0.0.3:2376", True)
+    engine = endpoint.of_node(home, "spark3", "office")
+    assert (engine.host, engine.tls_verify) == ("tcp://10.0.0.3:2376", True)
     with pytest.raises(EngineError, match=r"`nowhere` \(from node spark4\) does not exist"):
         endpoint.of_node(home, "spark4", "nowhere")

@@ -1,4 +1,4 @@
-"""A stream of frames, wherever it was cut."""
+"""A stream of frames, cut at any place."""
 
 from __future__ import annotations
 

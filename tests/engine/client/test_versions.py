@@ -1,4 +1,4 @@
-"""Whether an engine and its buildx will do."""
+"""The versions of engine and buildx that are supported."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def fake_buildx(folder: Path, said: str, code: int = 0) -> tuple[str, ...]:
+def fake_buildx(folder: Path, output: str, code: int = 0) -> tuple[str, ...]:
     program = folder / "buildx"
-    program.write_text(f"#!/bin/sh\necho '{said}'\nexit {code}\n")
+    program.write_text(f"#!/bin/sh\necho '{output}'\nexit {code}\n")
     program.chmod(0o755)
     return (str(program),)
 
 
 @pytest.mark.engine
 def test_the_real_engine_will_do(endpoint: Endpoint) -> None:
-    found = versions.require_supported(endpoint)
-    assert int(found.engine.split(".")[0]) >= 23
-    assert found.buildx[0].isdigit()
-    assert found.store in {"containerd", "classic"}
-    assert found.platform in {"linux/amd64", "linux/arm64"}
-    assert float(found.api) > 1.4
+    installed = versions.require_supported(endpoint)
+    assert int(installed.engine.split(".")[0]) >= 23
+    assert installed.buildx[0].isdigit()
+    assert installed.store in {"containerd", "classic"}
+    assert installed.platform in {"linux/amd64", "linux/arm64"}
+    assert float(installed.api) > 1.4
 
 
 def test_an_old_engine(tmp_path: Path) -> None:
@@ -62,23 +62,23 @@ def test_an_old_buildx(endpoint: Endpoint, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("output", "version"),
     [
         ("github.com/docker/buildx v0.29.1 a32761aeb3debd39be1eca514af3693af0db334b", "0.29.1"),
         ("github.com/docker/buildx 0.29.1+ds1 ", "0.29.1+ds1"),
         ("github.com/docker/buildx v0.14.0-docker 1", "0.14.0-docker"),
     ],
 )
-def test_how_versions_are_written(tmp_path: Path, said: str, version: str) -> None:
-    assert versions.buildx(Endpoint("unix:///x", fake_buildx(tmp_path, said), "a test")) == version
+def test_how_versions_are_written(tmp_path: Path, output: str, version: str) -> None:
+    assert versions.buildx(Endpoint("unix:///x", fake_buildx(tmp_path, output), "a test")) == version
 
 
 @pytest.mark.parametrize(
-    ("said", "code"), [("docker: unknown command: docker buildx", 1), ("0.29.1", 125), ("hello", 0)]
+    ("output", "code"), [("docker: unknown command: docker buildx", 1), ("0.29.1", 125), ("hello", 0)]
 )
-def test_no_buildx(tmp_path: Path, said: str, code: int) -> None:
+def test_no_buildx(tmp_path: Path, output: str, code: int) -> None:
     with pytest.raises(EngineError, match="buildx plugin") as caught:
-        versions.buildx(Endpoint("unix:///x", fake_buildx(tmp_path, said, code), "a test"))
+        versions.buildx(Endpoint("unix:///x", fake_buildx(tmp_path, output, code), "a test"))
     assert "docker-buildx-plugin" in caught.value.hint
 
 

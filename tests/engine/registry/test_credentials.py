@@ -1,4 +1,4 @@
-"""The logins that engines are given for registries."""
+"""The credentials that engines get for registries."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def test_the_login_comes_from_dockers_own_configuration(tmp_path: Path, monkeypa
     (tmp_path / "config.json").write_text(json.dumps({"auths": {"registry.example": {"auth": login}}}))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     header = credentials.headers("registry.example/vllm:1")["X-Registry-Auth"]
-    said = json.loads(base64.urlsafe_b64decode(header))
-    assert (said["username"], said["password"]) == ("somebody", "secret")
+    decoded = json.loads(base64.urlsafe_b64decode(header))
+    assert (decoded["username"], decoded["password"]) == ("somebody", "secret")
     assert credentials.headers("debian:bookworm-slim") == {}
 
 

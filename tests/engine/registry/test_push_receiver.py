@@ -1,4 +1,4 @@
-"""The registry that takes one push: what an engine asks of it, and what it must not believe."""
+"""The registry that receives one push: an engine's requests, and content that does not match."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def receiver(taken: dict[str, bytes]) -> Iterator[PushReceiver]:
         assert len(content) == size
         taken[digest] = content
 
-    with push_receiver.serving(KNOWN.__eq__, take) as found:
-        yield found
+    with push_receiver.serving(KNOWN.__eq__, take) as receiver:
+        yield receiver
 
 
 def ask(receiver: PushReceiver, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
@@ -65,7 +65,7 @@ def test_a_push_as_the_specification_has_it(receiver: PushReceiver, taken: dict[
 
 
 def test_the_connection_stays_after_what_was_taken(receiver: PushReceiver) -> None:
-    """Go fails a request whose connection ends before it has seen the end of what it sends itself."""
+    """Go fails a request if the connection closes before the end of its own upload."""
     connection = http.client.HTTPConnection("127.0.0.1", receiver.port, timeout=10)
     try:
         for path in (f"/v2/a/blobs/uploads/1?digest={DIGEST}", "/v2/a/manifests/7"):

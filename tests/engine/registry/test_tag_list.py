@@ -29,18 +29,18 @@ LOGIN = base64.b64encode(b"tester:secret").decode()
 
 
 def test_tags_are_those_of_the_repository(endpoint: Endpoint, tmp_path: Path) -> None:
-    with registries.registry(tmp_path) as found:
-        names = [f"{found.address}/tags/of:{tag}" for tag in ("1", "22", "latest")]
+    with registries.registry(tmp_path) as registry:
+        names = [f"{registry.address}/tags/of:{tag}" for tag in ("1", "22", "latest")]
         for name in names:
             images.tag(endpoint, "debian:bookworm-slim", name)
             try:
                 transfer.push(endpoint, name, {}, lambda _: None)
             finally:
                 images.remove_extra_tag(endpoint, name)
-        assert sorted(tag_list.tags(endpoint, f"{found.address}/tags/of")) == ["1", "22", "latest"]
-        assert tag_list.tags(endpoint, f"{found.address}/none") == ()
+        assert sorted(tag_list.tags(endpoint, f"{registry.address}/tags/of")) == ["1", "22", "latest"]
+        assert tag_list.tags(endpoint, f"{registry.address}/none") == ()
     with pytest.raises(TransferError, match="was asked for the tags"):
-        tag_list.tags(endpoint, f"{found.address}/tags/of")
+        tag_list.tags(endpoint, f"{registry.address}/tags/of")
 
 
 def test_a_registry_that_wants_a_login_gets_dockers_own(
@@ -57,7 +57,7 @@ def test_a_registry_that_wants_a_login_gets_dockers_own(
 
 @contextmanager
 def serving(answer: Callable[[str, str, str], tuple[int, dict[str, str], bytes]]) -> Iterator[str]:
-    """A server whose ``answer`` gets the path, the Authorization and the Host of each question."""
+    """Runs a server whose ``answer`` gets the path, the Authorization and the Host of each request."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
@@ -81,15 +81,15 @@ def serving(answer: Callable[[str, str, str], tuple[int, dict[str, str], bytes]]
 
 
 def wants_token(path: str, authorization: str, host: str) -> tuple[int, dict[str, str], bytes]:
-    """A registry that wants a bearer token, gives one to whoever logs in as tester, and answers in pages of two."""
+    """Answers as a registry that requires a bearer token, has one for the user tester, and lists pages of two tags."""
     place = urlsplit(path)
-    asked = parse_qs(place.query)
+    query = parse_qs(place.query)
     if place.path == "/token":
-        said = {"token": asked["scope"][0]} if authorization == f"Basic {LOGIN}" else {}
-        return 200, {}, json.dumps(said).encode()
+        body = {"token": query["scope"][0]} if authorization == f"Basic {LOGIN}" else {}
+        return 200, {}, json.dumps(body).encode()
     if authorization != f"Bearer {SCOPE}":
         return 401, {"WWW-Authenticate": f'Bearer realm="http://{host}/token",service="s",scope="{SCOPE}"'}, b"{}"
-    if "last" in asked:
+    if "last" in query:
         return 200, {}, b'{"tags": ["3"]}'
     return 200, {"Link": '</v2/a/b/tags/list?last=2&n=2>; rel="next"'}, b'{"tags": ["1", "2"]}'
 
