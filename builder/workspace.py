@@ -28,3 +28,11 @@ class Workspace:
     def report_waiting(self) -> None:
         """Tells that another process is writing images.lock."""
         self.report(WAITING)
+
+
+def open_workspace(project: Project, environ: Mapping[str, str], report: Report) -> Workspace:
+    """The workspace of a project, with the engine that the environment leads to; nothing is asked of it yet. Raises
+    EngineError for a docker context that does not exist."""
+    from builder.engine.client import endpoint
+
+    return Workspace(project, endpoint.find(environ), environ, report)

@@ -55,6 +55,11 @@ class PlannedImage:
         return tuple(model for model in self.models if model not in self.lock.models)
 
     @property
+    def kept_steps(self) -> int:
+        """How many of the first steps are those of the number that it is compared with."""
+        return explain.kept(self.comparison.before, self.plan.steps)
+
+    @property
     def is_recorded(self) -> bool:
         """True if images.lock lacks nothing of an image that is there already: no pairing, no pin as asked now."""
         return not self.unpaired and all(

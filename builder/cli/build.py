@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder import quantity
+from builder import humanize
 from builder.cli import table, verbosity, wording
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
@@ -127,14 +127,11 @@ def _print_already_built(result: AlreadyBuilt) -> None:
 
 
 def _print_plan(image: PlannedImage, force: bool) -> None:
-    from builder.plan import explain
-
     plan, comparison = image.plan, image.comparison
-    kept = explain.kept(comparison.before, plan.steps)
     rows = []
     for number, step in enumerate(plan.steps):
         takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else _takes(step)
-        rows.append(("built" if number < kept else "to build", step.name, takes))
+        rows.append(("built" if number < image.kept_steps else "to build", step.name, takes))
     table.show(("", "STEP", "TAKES"), rows)
     for remark in plan.remarks:
         put(f"note: {remark}")
@@ -148,14 +145,12 @@ def _print_plan(image: PlannedImage, force: bool) -> None:
 
 
 def _takes(step: Step) -> str:
-    from builder.plan.explain import short
-
-    return ", ".join(f"{key} {short(value)}" for key, value in step.takes.items())
+    return ", ".join(f"{key} {humanize.digest(value)}" for key, value in step.takes.items())
 
 
 def _print_built(built: Built) -> None:
     layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
-    cost = f"{quantity.of_bytes(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
+    cost = f"{humanize.of_bytes(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
     put(click.style(f"built {built.image}", bold=True) + f" in {wording.duration(built.seconds)}: {cost}")
     for model in built.models:
         put(f"  paired with {model}")

@@ -14,7 +14,6 @@ from builder.cli import output
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
     from builder.events import Report
     from builder.project import Project
     from builder.workspace import Workspace
@@ -32,17 +31,11 @@ class Context:
 
         return project.find(self.start)
 
-    @functools.cached_property
-    def endpoint(self) -> Endpoint:
-        from builder.engine.client import endpoint
-
-        return endpoint.find(os.environ)
-
     def workspace(self, report: Report = output.say) -> Workspace:
         """The workspace of a command that tells ``report`` what happens: by default its messages, line by line."""
-        from builder.workspace import Workspace
+        from builder import workspace
 
-        return Workspace(self.project, self.endpoint, os.environ, report)
+        return workspace.open_workspace(self.project, os.environ, report)
 
 
 pass_context = click.make_pass_decorator(Context)

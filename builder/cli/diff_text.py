@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder import quantity
+from builder import humanize
 from builder.cli import folding, table, wording
-from builder.plan.explain import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -80,7 +79,7 @@ def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
 def _rows(side: Side) -> Iterator[tuple[str, ...]]:
     """An image, and what is said of it for a model alone."""
     image = side.image
-    yield f"  {side.name.number}", wording.ago(image.built), quantity.of_bytes(image.size), _marked(image)
+    yield f"  {side.name.number}", wording.ago(image.built), humanize.of_bytes(image.size), _marked(image)
     for model, pairing in side.pairings.items():
         if (pairing.status, pairing.note) != (image.status, image.note):
             yield "", "", "", f"{model}: {_marked(pairing)}"
@@ -174,7 +173,7 @@ def _base(change: ValueChange | None) -> Iterator[str]:
 
 def _image(text: str | None) -> str:
     """A base image with its digest cut to what people compare."""
-    return " ".join(short(word) for word in text.split(" ")) if text else "none"
+    return " ".join(humanize.digest(word) for word in text.split(" ")) if text else "none"
 
 
 def _value(change: ValueChange) -> str:
@@ -182,12 +181,12 @@ def _value(change: ValueChange) -> str:
 
 
 def _said(value: str | None) -> str:
-    return "nothing" if value is None else short(value)
+    return "nothing" if value is None else humanize.digest(value)
 
 
 def _size(before: int, after: int) -> str:
     sign = "+" if after > before else "-"
-    return f"{quantity.of_bytes(before)} → {quantity.of_bytes(after)} ({sign}{quantity.of_bytes(abs(after - before))})"
+    return f"{humanize.of_bytes(before)} → {humanize.of_bytes(after)} ({sign}{humanize.of_bytes(abs(after - before))})"
 
 
 def _paired(change: PairingChange) -> str:

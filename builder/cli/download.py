@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from builder import quantity
+from builder import humanize
 from builder.cli import wording
 from builder.cli.complete import names
 from builder.cli.context import Context, pass_context
@@ -33,7 +33,7 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
         done = verb.run(context.workspace(report), verb.Request(what, revision, nodes))
     for one in done:
         took = (
-            f"{quantity.of_bytes(one.fetched)} in {wording.duration(one.seconds)}"
+            f"{humanize.of_bytes(one.fetched)} in {wording.duration(one.seconds)}"
             if one.fetched
             else "it was here already"
         )

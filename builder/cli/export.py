@@ -50,16 +50,5 @@ def export(
     if output is None:
         click.echo(done.text, nl=False)
         return
-    _write(output, done.text, executable=kind == "script")
+    verb.write(output, done.text, executable=kind == "script")
     put(f"{output}: {done.image}")
-
-
-def _write(path: Path, text: str, *, executable: bool) -> None:
-    """Puts the text in place in one step: whoever reads the file meanwhile has the old one or the new one."""
-    from builder.errors import UsageError
-    from builder.storage import atomic_file
-
-    try:
-        atomic_file.write(path, text.encode(), mode=0o755 if executable else 0o644)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None

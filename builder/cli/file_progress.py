@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from builder import quantity
+from builder import humanize
 from builder.cli import display
 from builder.cli.output import note
 from builder.events import TransferProgress
@@ -36,7 +36,7 @@ def _plain() -> Report:
         step = 100 * event.current // max(event.total, 1) // _STEP * _STEP
         if step > said.setdefault(event.what, 0):
             said[event.what] = step
-            note(f"{event.what}: {step} % of {quantity.of_bytes(event.total)}")
+            note(f"{event.what}: {step} % of {humanize.of_bytes(event.total)}")
 
     return report
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from builder import quantity
+from builder import humanize
 from builder.cli import wording
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
@@ -45,7 +45,7 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
             {"image": str(done.image), "file": str(file), "size": done.size, "layers": done.layers, "needs": needs}
         )
         return
-    put(f"{done.image} is in {file}: {wording.counted(done.layers, 'layer')}, {quantity.of_bytes(done.size)}")
+    put(f"{done.image} is in {file}: {wording.counted(done.layers, 'layer')}, {humanize.of_bytes(done.size)}")
     if done.needs:
         put(f"to be imported where {done.needs} is")
 
@@ -83,7 +83,7 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     came = (
         "is here already"
         if done.already
-        else f"imported, {wording.counted(done.layers, 'layer')}, {quantity.of_bytes(done.bytes)}"
+        else f"imported, {wording.counted(done.layers, 'layer')}, {humanize.of_bytes(done.bytes)}"
     )
     put(f"{done.image} {came}")
     if done.models:

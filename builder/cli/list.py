@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder import quantity
+from builder import humanize
 from builder.cli import table, wording
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
@@ -32,28 +31,26 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     TARGET limits the list to a definition, a repository, a model, or the image of a recipe.
     """
     from builder.commands import listing
-    from builder.lock import lost
-    from builder.lock.file_problems import TAKE_BACK
-    from builder.serving import model_revision as of_models
 
-    lock, overview = listing.run(context.workspace(), target)
-    gone = f"images.lock is {lost.SAID}: {TAKE_BACK}" if lost.is_lost(context.project) else ""
+    workspace = context.workspace()
+    lock, overview = listing.run(workspace, target)
+    lost = listing.lost_lock(workspace)
     if as_json:
-        if gone:
-            note(gone)
-        held = of_models.cached(os.environ, lock)
+        if lost:
+            note(lost)
+        held = listing.cached_models(workspace, lock)
         document(_document(lock, overview, held))
         return
     if overview.engine_error:
         note(f"no engine answers, so states are unknown: {overview.engine_error}")
     for repository in overview.stray:
         note(f"{repository}:latest is not its current number; the next build or rollback mends that")
-    if gone:
-        put(gone)
+    if lost:
+        put(lost)
     elif not overview.rows:
         put("no images yet: `builder build TARGET` makes the first")
     elif models:
-        held = of_models.cached(os.environ, lock)
+        held = listing.cached_models(workspace, lock)
         rows = [row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model, held.get(name))]
         table.show(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
     else:
@@ -79,7 +76,7 @@ def _image_rows(row: Row, lock: Lock) -> list[tuple[str, ...]]:
     image = (
         str(row.name),
         wording.ago(row.image.built),
-        quantity.of_bytes(row.image.size),
+        humanize.of_bytes(row.image.size),
         vllm.version if vllm else "-",
         ", ".join(word for word in said if word),
         ", ".join(_serves(model, status, row) for model, status in models) or "-",
@@ -109,7 +106,7 @@ def _cached(held: Held | None) -> str:
     if held is None:
         return "  not downloaded"
     revision = f" at {held.revision[:7]}" if held.revision else ""
-    return f"  {quantity.of_bytes(held.size)}{revision}{', incomplete' if held.incomplete else ''}"
+    return f"  {humanize.of_bytes(held.size)}{revision}{', incomplete' if held.incomplete else ''}"
 
 
 def image_document(row: Row) -> dict[str, Any]:

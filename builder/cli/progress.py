@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder import quantity
+from builder import humanize
 from builder.building.step_times import StepTimes
 from builder.cli import display, verbosity, wording
 from builder.engine.buildkit.progress import StepFinished, StepOutput, StepProgress, StepStarted, label, title
@@ -68,7 +68,7 @@ def _live(console: Console) -> Iterator[Report]:
                 amount = f"took {wording.duration(last)} before" if last else ""
                 running[event.step] = progress.add_task(escape(title(event.name)), total=None, amount=amount)
             elif isinstance(event, StepProgress) and event.step in running and event.total:
-                amount = f"{quantity.of_bytes(event.current)} of {quantity.of_bytes(event.total)}"
+                amount = f"{humanize.of_bytes(event.current)} of {humanize.of_bytes(event.total)}"
                 progress.update(running[event.step], amount=amount)
             elif isinstance(event, StepFinished) and event.step in running:
                 progress.remove_task(running.pop(event.step))

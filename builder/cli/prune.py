@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder import quantity
+from builder import humanize
 from builder.cli import table, wording
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
@@ -39,10 +39,8 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     nobody can be asked it only shows, unless there is --yes.
     """
     from builder.commands import prune as verb
-    from builder.numbered import retention
 
-    wish = retention.Wish(keep, older_than or timedelta(0))
-    pruning = verb.plan(context.workspace(), wish, datetime.now(UTC))
+    pruning = verb.plan(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
     if not as_json:
         _print_plan(pruning)
     done = None
@@ -68,17 +66,17 @@ def _print_plan(pruning: Pruning) -> None:
         put("nothing to remove")
         return
     click.echo()
-    going = [(str(one.name), wording.ago(one.built), quantity.of_bytes(one.frees)) for one in pruning.going]
+    going = [(str(one.name), wording.ago(one.built), humanize.of_bytes(one.frees)) for one in pruning.going]
     if going:
         table.show(("GOES", "BUILT", "FREES"), going)
     if pruning.nameless:
         put(f"and {len(pruning.nameless)} images without a name that builds of this project left")
     for one in pruning.compiled:
-        put(f"and what {one.name} compiled when it served: {quantity.of_bytes(one.size)} in {one.folder}")
+        put(f"and what {one.name} compiled when it served: {humanize.of_bytes(one.size)} in {one.folder}")
     if pruning.wheels:
-        put(f"and what was read of wheels that are pinned no longer: {quantity.of_bytes(pruning.wheels_size)}")
+        put(f"and what was read of wheels that are pinned no longer: {humanize.of_bytes(pruning.wheels_size)}")
     layers = "unpacked layers, each counted once; their packed copies come on top"
-    put(f"frees {quantity.of_bytes(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
+    put(f"frees {humanize.of_bytes(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
 
 
 def _print_done(done: Pruned) -> None:
@@ -88,7 +86,7 @@ def _print_done(done: Pruned) -> None:
     if done.compiled:
         put(f"removed what was compiled by {', '.join(map(str, done.compiled))}")
     if done.cache:
-        put(f"BuildKit let go of {quantity.of_bytes(done.cache)}: its own copies, packed and unpacked")
+        put(f"BuildKit let go of {humanize.of_bytes(done.cache)}: its own copies, packed and unpacked")
 
 
 def _print_document(pruning: Pruning, done: Pruned | None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder import quantity
+from builder import humanize
 from builder.cli import table, wording
 from builder.cli.complete import names
 from builder.cli.context import Context, json_option, pass_context
@@ -54,7 +54,7 @@ def _facts(shown: Shown, project: Project) -> list[tuple[str, str]]:
         ("definition", image.definition),
         ("platform", image.platform),
         ("built", f"{image.built} ({wording.ago(image.built)})"),
-        ("size", quantity.of_bytes(image.size)),
+        ("size", humanize.of_bytes(image.size)),
         *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
         ("base", f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
         ("mods", ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from builder import quantity
+from builder import humanize
 
 if TYPE_CHECKING:
     from builder.engine.registry.transfer import LayerProgress, PulledLayers
@@ -37,12 +37,12 @@ def counted(number: int, word: str) -> str:
 def layers(moved: PulledLayers) -> str:
     """Layers that moved, with their bytes where the engine said them."""
     count = counted(moved.layers, "layer")
-    return f"{count}, {quantity.of_bytes(moved.bytes)}" if moved.bytes else count
+    return f"{count}, {humanize.of_bytes(moved.bytes)}" if moved.bytes else count
 
 
 def amount(of: LayerProgress) -> str:
     """How far a transfer is."""
-    return "unpacking" if of.unpacking else f"{quantity.of_bytes(of.current)} of {quantity.of_bytes(of.total)}"
+    return "unpacking" if of.unpacking else f"{humanize.of_bytes(of.current)} of {humanize.of_bytes(of.total)}"
 
 
 def duration(seconds: float) -> str:

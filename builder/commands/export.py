@@ -15,6 +15,7 @@ from builder.serving.exports import compose, opencode, recipe, script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from builder.definitions.recipes.command import ServeCommand
     from builder.lock.model import ImageName
@@ -77,3 +78,14 @@ def _text(
 def _not_baked(found: SelectedImage) -> list[str]:
     """The recipe's mods that its image does not carry."""
     return [asked for asked in found.recipe.mods if mod_reading.name_of(asked) not in found.record.mods]
+
+
+def write(path: Path, text: str, *, executable: bool) -> None:
+    """Puts the text in place in one step: whoever reads the file meanwhile has the old one or the new one. Raises
+    UsageError where it cannot be written."""
+    from builder.storage import atomic_file
+
+    try:
+        atomic_file.write(path, text.encode(), mode=0o755 if executable else 0o644)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None

@@ -12,6 +12,7 @@ from builder.numbered import names, status
 
 if TYPE_CHECKING:
     from builder.project import Project
+    from builder.storage.huggingface_cache import Held
     from builder.workspace import Workspace
 
 
@@ -26,6 +27,21 @@ def run(workspace: Workspace, target: str | None) -> tuple[Lock, status.Overview
         else _only(workspace.project, reading.of(workspace.project), target)
     )
     return lock, status.overview(workspace, lock)
+
+
+def lost_lock(workspace: Workspace) -> str:
+    """Tells that images.lock is lost, and how it comes back; empty where it is there, or nothing was built yet."""
+    from builder.lock import lost
+    from builder.lock.file_problems import TAKE_BACK
+
+    return f"images.lock is {lost.SAID}: {TAKE_BACK}" if lost.is_lost(workspace.project) else ""
+
+
+def cached_models(workspace: Workspace, lock: Lock) -> dict[str, Held]:
+    """The part of each model of ``lock`` that the Hugging Face cache of this machine has, by name."""
+    from builder.serving import model_revision
+
+    return model_revision.cached(workspace.environment, lock)
 
 
 def _only(project: Project, lock: Lock, text: str) -> Lock:

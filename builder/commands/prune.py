@@ -25,7 +25,7 @@ from builder.serving import compile_caches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from pathlib import Path
 
     from builder.engine.disk import Layer
@@ -87,8 +87,9 @@ class Pruned:
     cache: int
 
 
-def plan(workspace: Workspace, wish: retention.Wish, now: datetime) -> Pruning:
-    """What would go and what stays; nothing is changed. Raises EngineError where no engine answers."""
+def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) -> Pruning:
+    """Tells what would go and what stays, where of each repository the ``keep`` newest numbers stay, and what was built
+    less than ``older_than`` ago; nothing is changed. Raises EngineError where no engine answers."""
     lock = reading.of(workspace.project)
     states, tags = status.states(workspace, lock)
     every = {image.id: image for image in disk.all_images(workspace.engine)}
@@ -98,7 +99,7 @@ def plan(workspace: Workspace, wish: retention.Wish, now: datetime) -> Pruning:
     ours = {*nameless, *(image.id for image in numbered.values())}
     others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
     engine = retention.Engine(numbered, others, disk.containers_by_image(workspace.engine))
-    reasons = retention.reasons(lock, engine, wish, now)
+    reasons = retention.reasons(lock, engine, retention.Wish(keep, older_than), now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
     staying = [*others.values(), *(image for name, image in numbered.items() if reasons[name])]
     sizes = disk.layer_sizes(workspace.engine, [*going.values(), *nameless.values()])

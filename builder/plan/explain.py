@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from builder import humanize
 from builder.plan.model import Step
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[st
         return [f"{name}: changed"]
     lines: list[str] = []
     for key in (*new, *(key for key in old if key not in new)):
-        before, after = short(old.get(key, "")), short(new.get(key, ""))
+        before, after = humanize.digest(old.get(key, "")), humanize.digest(new.get(key, ""))
         if old.get(key) == new.get(key):
             continue
         if _own_name(name) in {"python packages", "build packages"}:
@@ -76,13 +77,3 @@ def _version_change(old: str, new: str) -> str:
     if before == after:
         return f"{after}, other files"
     return f"{before or 'not there'} → {after or 'gone'}"
-
-
-def short(value: str) -> str:
-    """A value as people are shown it: digests and commits by their first 12 digits."""
-    prefix, _, digest = value.rpartition(":")
-    if prefix.endswith("sha256") and len(digest) == 64:
-        return digest[:12]
-    if len(value) == 64 and all(c in "0123456789abcdef" for c in value):
-        return value[:12]
-    return value[:12] if len(value) == 40 and all(c in "0123456789abcdef" for c in value) else value

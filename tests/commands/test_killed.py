@@ -23,7 +23,7 @@ from builder.engine import images
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
-from builder.numbered import images_lock, retention
+from builder.numbered import images_lock
 from builder.project import Project
 from builder.workspace import Workspace
 from tests import projects
@@ -148,7 +148,7 @@ def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Mom
     stock(small, endpoint, repository, (1, 2, 3, 4), (MODEL,))
     while moments.killed < KILLS:
         before = reading.read(small.lock)
-        plan = prune.plan(workspace(small, endpoint, environ={}), retention.Wish(1, timedelta(0)), datetime.now(UTC))
+        plan = prune.plan(workspace(small, endpoint, environ={}), 1, timedelta(0), datetime.now(UTC))
         assert [going.name.number for going in plan.going] == [1, 2, 3]
         moments.run(partial(prune.run, workspace(small, endpoint), plan))
         held = reading.read(small.lock).images[repository]

@@ -180,11 +180,8 @@ def test_what_changed_since_the_plan_is_left_alone(
     from datetime import UTC, datetime, timedelta
 
     from builder.commands import prune
-    from builder.numbered import retention
 
-    plan = prune.plan(
-        workspace(stocked, endpoint, environ=os.environ), retention.Wish(3, timedelta(0)), datetime.now(UTC)
-    )
+    plan = prune.plan(workspace(stocked, endpoint, environ=os.environ), 3, timedelta(0), datetime.now(UTC))
     builder("pin", "small:1")
     images.tag(endpoint, "debian:bookworm-slim", f"{repository}:2")
     body = {"Image": f"{repository}:3"}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder import quantity
+from builder import humanize
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from builder import quantity
     ],
 )
 def test_sizes(count: int, said: str) -> None:
-    assert quantity.of_bytes(count) == said
+    assert humanize.of_bytes(count) == said
