@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ssl
 import threading
 import zipfile
 from contextlib import contextmanager
@@ -69,8 +70,9 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Served]:
-    """Serves ``folder`` on a free port of this machine until the block ends."""
+def serving(folder: Path, tls: tuple[Path, Path] | None = None) -> Iterator[Served]:
+    """Serves ``folder`` on a free port of this machine until the block ends, with the certificate and key of ``tls``
+    for the name localhost."""
     sent: list[int] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -99,10 +101,16 @@ def serving(folder: Path) -> Iterator[Served]:
             return data
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    url = f"http://127.0.0.1:{server.server_port}"
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*tls)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        url = f"https://localhost:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        yield Served(f"http://127.0.0.1:{server.server_port}", sent)
+        yield Served(url, sent)
     finally:
         server.shutdown()
         server.server_close()

@@ -19,9 +19,10 @@ from builder.engine.registry.manifests import HINT, WAIT
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
-    import requests
+    import httpx2
 
     from builder.engine.client.endpoint import Endpoint
 
@@ -40,33 +41,36 @@ def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
     The request goes out from this machine with the user's login, and without TLS where the engine is configured so.
     Raises TransferError where the registry does not answer, or refuses the login.
     """
-    import requests
+    import httpx2
 
     host, _, path = repository.partition("/")
-    insecure = _insecure(endpoint, host)
-    with requests.Session() as session:
-        if insecure:
-            session.trust_env = False  # such a registry is near: no proxy is needed
-        else:
-            session.verify = _certificates(host)
-        try:
-            return tuple(_pages(session, _address(session, host, insecure), repository, path))
-        except requests.RequestException as error:
-            raise TransferError(f"the registry was asked for the tags of {repository}: {error}", hint=HINT) from None
+    try:
+        with _client(host, insecure=_insecure(endpoint, host)) as client:
+            return tuple(_pages(client, _address(client, host), repository, path))
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        raise TransferError(f"the registry was asked for the tags of {repository}: {error}", hint=HINT) from None
 
 
-def _pages(session: requests.Session, address: str, repository: str, path: str) -> list[str]:
+def _client(host: str, *, insecure: bool) -> httpx2.Client:
+    """Returns a client for a registry; one that is ``insecure`` is near, and no proxy is needed."""
+    import httpx2
+
+    verify = True if insecure else _certificates(host)
+    return httpx2.Client(verify=verify, trust_env=not insecure, timeout=WAIT, follow_redirects=True)
+
+
+def _pages(client: httpx2.Client, address: str, repository: str, path: str) -> list[str]:
     tag_names: list[str] = []
     url = f"{address}/v2/{path}/tags/list?n={_PAGE}"
     seen: set[str] = set()
     while url and url not in seen:
         seen.add(url)
-        answer = _get(session, url, repository)
+        answer = _get(client, url, repository)
         if answer.status_code == _NOT_FOUND:
             return []
-        if not answer.ok:
-            status = f"{answer.status_code} {answer.reason}"
-            raise TransferError(f"the registry was asked for the tags of {repository}: {status}", hint=HINT)
+        if not answer.is_success:
+            reason = f"{answer.status_code} {answer.reason_phrase}"
+            raise TransferError(f"the registry was asked for the tags of {repository}: {reason}", hint=HINT)
         try:
             tag_names += map(str, answer.json().get("tags") or ())
         except (ValueError, AttributeError):
@@ -76,8 +80,8 @@ def _pages(session: requests.Session, address: str, repository: str, path: str) 
     return tag_names
 
 
-def _get(session: requests.Session, url: str, repository: str) -> requests.Response:
-    answer = session.get(url, timeout=WAIT)
+def _get(client: httpx2.Client, url: str, repository: str) -> httpx2.Response:
+    answer = client.get(url)
     challenge = answer.headers.get("WWW-Authenticate", "")
     if answer.status_code != _UNAUTHORIZED or not challenge:
         return answer
@@ -85,44 +89,37 @@ def _get(session: requests.Session, url: str, repository: str) -> requests.Respo
     user = (login["username"], login.get("password") or "") if login.get("username") else None
     kind, _, rest = challenge.partition(" ")
     if kind.lower() == "basic" and user:
-        session.auth = user
+        client.auth = user
     elif kind.lower() == "bearer":
         parameters = dict(re.findall(r'(\w+)="([^"]*)"', rest))
-        session.auth = _Bearer(_token(session, parameters, user))
+        client.headers["Authorization"] = f"Bearer {_token(client, parameters, user)}"
     else:
         return answer
-    return session.get(url, timeout=WAIT)
+    return client.get(url)
 
 
-class _Bearer:
-    """The authentication of a requests session by a bearer token."""
+def _token(client: httpx2.Client, parameters: Mapping[str, str], user: tuple[str, str] | None) -> str:
+    """Returns a token from the registry's token server, for a challenge's parameters (realm, service, scope)."""
+    import httpx2
 
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    def __call__(self, prepared: requests.PreparedRequest) -> requests.PreparedRequest:
-        prepared.headers["Authorization"] = f"Bearer {self._token}"
-        return prepared
-
-
-def _token(session: requests.Session, challenge: Mapping[str, str], user: tuple[str, str] | None) -> str:
-    """Returns a token from the registry's token server, for the challenge's parameters (realm, service, scope)."""
-    query = {key: challenge[key] for key in ("service", "scope") if key in challenge}
-    answer = session.get(challenge.get("realm", ""), params=query, auth=user, timeout=WAIT)
+    realm = parameters.get("realm", "")
+    query = {key: parameters[key] for key in ("service", "scope") if key in parameters}
+    client.headers.pop("Authorization", None)  # the one that the registry refused
+    answer = client.get(httpx2.URL(realm).copy_merge_params(query), auth=user)
     try:
         body: Any = answer.json()
         return str(body.get("token") or body["access_token"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        status = f"{answer.status_code} {answer.reason}"
-        raise TransferError(f"{challenge.get('realm')} gave no token for the registry: {status}", hint=HINT) from None
+        reason = f"{answer.status_code} {answer.reason_phrase}"
+        raise TransferError(f"{realm} gave no token for the registry: {reason}", hint=HINT) from None
 
 
-def _address(session: requests.Session, host: str, insecure: bool) -> str:
+def _address(client: httpx2.Client, host: str) -> str:
     secure = f"https://{_API_HOSTS.get(host, host)}"
-    if not insecure:
+    if client.trust_env:
         return secure
     plain = f"http://{host}"
-    return secure if session.get(f"{plain}/v2/", timeout=WAIT).status_code == _TLS_REQUIRED else plain
+    return secure if client.get(f"{plain}/v2/").status_code == _TLS_REQUIRED else plain
 
 
 def _insecure(endpoint: Endpoint, host: str) -> bool:
@@ -140,7 +137,9 @@ def _insecure(endpoint: Endpoint, host: str) -> bool:
     return any(address in network for address in addresses for network in networks)
 
 
-def _certificates(host: str) -> str | bool:
-    """Returns the CA file to verify the registry with: the engine's own, where that is readable here; else True."""
+def _certificates(host: str) -> ssl.SSLContext | bool:
+    """Returns the engine's own CA file for a registry, where that is readable here; else True: this machine's."""
+    import ssl
+
     own = _CERTIFICATES / host / "ca.crt"
-    return str(own) if own.is_file() else True
+    return ssl.create_default_context(cafile=own) if own.is_file() else True

@@ -13,7 +13,7 @@ from builder.errors import SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import requests
+    import httpx2
 
 _CHUNK = 1 << 16
 _TIMEOUT = 60.0
@@ -42,22 +42,38 @@ def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
         with Path(unquote(location.path)).open("rb") as file:
             yield file
         return
-    import requests
+    import ssl
 
+    import httpx2
+
+    context = ssl.create_default_context(cafile=ca_file) if ca_file else True
+    login = None if location.username else _login_from_netrc()
     # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
-    with requests.Session() as session:
-        if ca_file:
-            session.verify = str(ca_file)
-        yield io.BufferedReader(_RemoteFile(address, session), _CHUNK)
+    with httpx2.Client(verify=context, auth=login, timeout=_TIMEOUT, follow_redirects=True) as client:
+        yield io.BufferedReader(_RemoteFile(address, client), _CHUNK)
+
+
+def _login_from_netrc() -> httpx2.Auth | None:
+    """Returns the user's logins by host, which uv follows as well; None if there are none that can be read."""
+    import netrc
+    import os
+
+    import httpx2
+
+    path = Path(os.environ.get("NETRC") or "~/.netrc")
+    try:
+        return httpx2.NetRCAuth(str(path.expanduser()))
+    except (OSError, RuntimeError, netrc.NetrcParseError):
+        return None
 
 
 class _RemoteFile(io.RawIOBase):
     """A remote file, read in ranges (RFC 9110, section 14)."""
 
-    def __init__(self, address: str, session: requests.Session) -> None:
+    def __init__(self, address: str, client: httpx2.Client) -> None:
         super().__init__()
         self._address = address
-        self._session = session
+        self._client = client
         self._at = 0
         response, _ = self._request("HEAD", {})
         self._size = int(response.headers["Content-Length"])
@@ -86,16 +102,19 @@ class _RemoteFile(io.RawIOBase):
         self._at += len(data)
         return len(data)
 
-    def _request(self, method: str, headers: dict[str, str]) -> tuple[requests.Response, bytes]:
+    def _request(self, method: str, headers: dict[str, str]) -> tuple[httpx2.Response, bytes]:
         """Sends a request; returns the response, and its content if that is the requested range: a whole wheel is not
         downloaded. Raises SourceError, as zipfile takes an OSError for a file that is not a zip file."""
+        import httpx2
+
         plain = {"Accept-Encoding": "identity", **headers}
         try:
-            with self._session.request(
-                method, self._address, headers=plain, timeout=_TIMEOUT, stream=True, allow_redirects=True
-            ) as response:
-                if not response.ok:
-                    raise _unreadable(self._address, f"the server says {response.status_code} {response.reason}")
-                return response, response.content if response.status_code == 206 else b""
-        except OSError as error:  # the base class of requests' own errors
+            with self._client.stream(method, self._address, headers=plain) as response:
+                if not response.is_success:
+                    status = f"{response.status_code} {response.reason_phrase}"
+                    raise _unreadable(self._address, f"the server says {status}")
+                # A response that is read to its end leaves the connection for the next request.
+                is_short = method == "HEAD" or response.status_code == 206
+                return response, response.read() if is_short else b""
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise _unreadable(self._address, error) from None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import subprocess
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +15,8 @@ from tests.sources.wheelhouse import make_wheel, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+LOGIN = "Basic " + base64.b64encode(b"tester:secret").decode()
 
 
 def test_files_are_read_by_one_connection_or_from_the_disk(tmp_path: Path) -> None:
@@ -45,3 +49,48 @@ def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:
     said = r"the wheel http://127\.0\.0\.1:\d+/toy\.whl cannot be read: .*refused"
     with pytest.raises(SourceError, match=said), wheel_archive.open_wheel(gone, None):
         pass
+
+
+def test_a_login_comes_from_the_address_or_from_netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv reads the same file."""
+    logins: list[str | None] = []
+
+    class Closed(SimpleHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            logins.append(self.headers["Authorization"])
+            self.send_error(401)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Closed)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    netrc = tmp_path / "netrc"
+    monkeypatch.setenv("NETRC", str(netrc))
+    host = f"127.0.0.1:{server.server_port}"
+    try:
+        for content, address in (
+            ("", f"http://{host}/a.whl"),
+            ("machine 127.0.0.1 login tester password secret\n", f"http://{host}/a.whl"),
+            ("machine 127.0.0.1 login other password other\n", f"http://tester:secret@{host}/a.whl"),
+            ("no netrc at all", f"http://{host}/a.whl"),
+        ):
+            netrc.write_text(content)
+            with pytest.raises(SourceError, match="401"), wheel_archive.open_wheel(address, None):
+                pass
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert logins == [None, LOGIN, LOGIN, None]
+
+
+def test_a_server_with_a_certificate_of_its_own(tmp_path: Path) -> None:
+    """The file that uv is given as SSL_CERT_FILE is what the server is checked with."""
+    made = make_wheel(tmp_path, "toy", "1.0", files={"toy/a.py": "a\n"})
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    options = ["-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", "req", "-x509", *options, *subject], check=True, capture_output=True)
+    with serving(tmp_path, tls=(certificate, key)) as served:
+        address = f"{served.url}/{made.name}"
+        with wheel_archive.open_wheel(address, certificate) as archive:
+            assert archive.read("toy/a.py") == b"a\n"
+        with pytest.raises(SourceError, match="(?i)certificate"), wheel_archive.open_wheel(address, None):
+            pass
