@@ -10,7 +10,7 @@ from builder.engine import images
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.lock.pins import BasePin, Pins
-from builder.plan.make import Ingredients
+from builder.plan.make import ImageInputs
 from builder.plan.make import make as make_plan
 from builder.plan.model import Plan
 from builder.project import Project
@@ -55,4 +55,4 @@ def _plan(repository: str, number: int) -> Plan:
     locked = reading.read(SHIPPED.lock).pins_of("cpu", "linux/amd64")
     pins = Pins(BasePin("debian:bookworm-slim", f"sha256:{'b' * 64}"), locked.sources, locked.python)
     own = kept.baked("template", {"run.sh": "true\n", "chat.jinja": f"version {number}\n" * 200})
-    return make_plan(Ingredients(definition, pins, {}, (own,)))
+    return make_plan(ImageInputs(definition, pins, {}, (own,)))

@@ -76,7 +76,7 @@ def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
     FileProblemsError where they name mods in `after` that there are not, or wait for each other."""
     mods = mod_reading.load_all(project, names or mod_reading.names(project))
     alone = tuple(replace(one, requires={}, conflicts=()) for one in mods)
-    mod_rules.arrange([mod_rules.Level("", alone, {})], mod_reading.names(project))
+    mod_rules.arrange([mod_rules.ImageMods("", alone, {})], mod_reading.names(project))
     return mods
 
 

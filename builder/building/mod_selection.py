@@ -67,10 +67,10 @@ def arrange(
     if not any(mods):
         return tuple(mods)
     pinned: dict[str, str] = {}
-    levels: list[mod_rules.Level] = []
+    levels: list[mod_rules.ImageMods] = []
     for definition, own, held in zip(chain, mods, pins, strict=True):
         pinned = {**pinned, **_versions(definition, held)}
-        levels.append(mod_rules.Level(definition.name, own, pinned))
+        levels.append(mod_rules.ImageMods(definition.name, own, pinned))
     return mod_rules.arrange(levels, mod_reading.names(project))
 
 

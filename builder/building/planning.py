@@ -10,7 +10,7 @@ from builder.lock.model import ImageName, Lock
 from builder.numbered import plan_file, status
 from builder.pinning import vendored
 from builder.plan import explain
-from builder.plan.make import Ingredients, make
+from builder.plan.make import ImageInputs, make
 from builder.serving import model_revision
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PlannedImage:
     @property
     def kept_steps(self) -> int:
         """How many of the first steps are those of the number that it is compared with."""
-        return explain.kept(self.comparison.before, self.plan.steps)
+        return explain.common_steps(self.comparison.before, self.plan.steps)
 
     @property
     def is_recorded(self) -> bool:
@@ -89,7 +89,7 @@ def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: Re
         completed, is_last = resolution.pins[definition.name], definition is resolved.chain[-1]
         diffs.update(completed.frozen)
         own_diffs = vendored.load(workspace.project, definition.name, completed.pins, diffs)
-        ingredients = Ingredients(definition, completed.pins, own_diffs, mods)
+        ingredients = ImageInputs(definition, completed.pins, own_diffs, mods)
         plan = make(ingredients, plan, recipe if is_last else None, models if is_last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
@@ -137,5 +137,5 @@ def _try_patches(workspace: Workspace, image: PlannedImage) -> None:
     levels = []
     for part in image.plan.chain:
         diffs = vendored.load(workspace.project, part.definition.name, part.pins, image.diffs)
-        levels.append(packages.Level(part.definition, part.pins, diffs))
+        levels.append(packages.PinnedDefinition(part.definition, part.pins, diffs))
     mod_dry_run.require(image.plan.mods, lambda package: packages.pinned(access, levels, package), workspace.report)

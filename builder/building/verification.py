@@ -60,7 +60,7 @@ def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built
     if not holds:
         used = ", ".join(f"{material.uri} {material.digest}" for material in baked.materials) or "nothing"
         raise BuildFailedError(
-            f"the image does not stand on the pinned base {pin.requested} {pin.resolved}; BuildKit used {used}",
+            f"the image is not built on the pinned base {pin.requested} {pin.resolved}; BuildKit used {used}",
             hint="the base was replaced during the build: build again",
         )
 

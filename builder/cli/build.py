@@ -133,8 +133,8 @@ def _print_plan(image: PlannedImage, force: bool) -> None:
         takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else _takes(step)
         rows.append(("built" if number < image.kept_steps else "to build", step.name, takes))
     table.show(("", "STEP", "TAKES"), rows)
-    for remark in plan.remarks:
-        put(f"note: {remark}")
+    for warning in plan.warnings:
+        put(f"note: {warning}")
     put(f"input hash {plan.input_hash}")
     if comparison.existing:
         put(f"already built as {comparison.existing}" + ("; --force would build it again" if force else ""))

@@ -97,7 +97,7 @@ def _registry(workspace: Workspace) -> str:
 
 def _report_reasons(workspace: Workspace, image: PlannedImage) -> None:
     plan, comparison = image.plan, image.comparison
-    lines = list(plan.remarks)
+    lines = list(plan.warnings)
     if comparison.existing:
         lines.append(f"building again, as asked: {comparison.existing} has the same inputs")
     else:

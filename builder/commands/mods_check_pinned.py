@@ -13,7 +13,7 @@ from builder.events import Message
 from builder.lock import reading
 from builder.lock.pins import Pins
 from builder.pinning import packages, vendored
-from builder.pinning.packages import Level
+from builder.pinning.packages import PinnedDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class _There:
     project: Project
     reach: Access
     said: str
-    chain: tuple[Level, ...]
+    chain: tuple[PinnedDefinition, ...]
 
     def find(self, package: str) -> packages.Package | None:
         return packages.pinned(self.reach, self.chain, package)
@@ -109,13 +109,13 @@ def _unpinned(one: Mod, definition: str, *, asked: bool) -> Verdict:
 
 def _pinned(project: Project, reach: Access, lock: Lock, name: str) -> tuple[_There, ...]:
     """What images.lock pins of a definition and all below it, on each platform."""
-    found: list[tuple[str, tuple[Level, ...]]] = []
+    found: list[tuple[str, tuple[PinnedDefinition, ...]]] = []
     for platform in lock.pins.get(name, {}):
         chain = image_chain.load(project, name, platform, image_chain.Overrides(platform))
         pins = {one.name: lock.pins_of(one.name, platform) for one in chain}
         if Pins() not in pins.values():
             diffs = {one: vendored.load(project, one, pins[one], {}) for one in pins}
-            found.append((platform, tuple(Level(one, pins[one.name], diffs[one.name]) for one in chain)))
+            found.append((platform, tuple(PinnedDefinition(one, pins[one.name], diffs[one.name]) for one in chain)))
     several = len(found) > 1
     return tuple(
         _There(project, reach, f"{name} on {platform}" if several else name, chain) for platform, chain in found

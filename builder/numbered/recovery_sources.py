@@ -99,7 +99,7 @@ def current(endpoint: Endpoint, found: list[Found]) -> dict[str, int]:
     return latest
 
 
-def _labels(name: ImageName, details: ImageDetails) -> labels.Said | None:
+def _labels(name: ImageName, details: ImageDetails) -> labels.ImageLabels | None:
     said = labels.read(details.labels)
     return said if said and said.repository == name.repository else None
 
@@ -140,7 +140,7 @@ def _as_built(name: ImageName, part: Lock, here: ImageDetails | None, there: Rem
 
 
 def _as_tagged(
-    endpoint: Endpoint, name: ImageName, here: ImageDetails, said: labels.Said, there: Remote | None
+    endpoint: Endpoint, name: ImageName, here: ImageDetails, said: labels.ImageLabels, there: Remote | None
 ) -> Found:
     built = images.last_tagged(endpoint, str(name)) or here.created
     part = _part(name, here, said, built, images.disk_size(endpoint, str(name)))
@@ -150,7 +150,7 @@ def _as_tagged(
     return _with_remote(Found(name, part, (unknown,)), there, "this engine has another image under that number")
 
 
-def _as_pushed(name: ImageName, there: Remote, said: labels.Said, here: ImageDetails | None) -> Found:
+def _as_pushed(name: ImageName, there: Remote, said: labels.ImageLabels, here: ImageDetails | None) -> Found:
     part = _part(name, there.details, said, there.details.created, there.size)
     alone = (
         f"{name} is in the registry alone: when it was built is not known, its date is that of its sources, its size"
@@ -172,7 +172,7 @@ def _with_remote(found: Found, there: Remote | None, why_not: str) -> Found:
     return replace(found, part=found.part.with_image(found.name, replace(found.image, digest=there.digest)))
 
 
-def _part(name: ImageName, details: ImageDetails, said: labels.Said, built: str, size: int) -> Lock:
+def _part(name: ImageName, details: ImageDetails, said: labels.ImageLabels, built: str, size: int) -> Lock:
     """What the build of a labelled image wrote into images.lock."""
     image = NumberedImage(
         built=built,

@@ -68,7 +68,7 @@ def _grounds(engine: Engine, found: Mapping[ImageName, tuple[str, ...]]) -> dict
     """The layers below each image that stays, as an image on its own would have them, and what to say of it."""
     staying = {str(name): engine.numbered[name] for name, why in found.items() if why}
     return {
-        image.layers[:end]: (f"{name} stands on it",)
+        image.layers[:end]: (f"{name} is built on it",)
         for name, image in sorted({**engine.others, **staying}.items())
         for end in range(1, len(image.layers))
     }

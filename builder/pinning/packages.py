@@ -40,7 +40,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Level:
+class PinnedDefinition:
     """One definition of a chain, its pins, and the frozen diffs that they name, by SHA-256."""
 
     definition: ImageDefinition
@@ -64,7 +64,7 @@ def access(project: Project, environ: Mapping[str, str], say: Callable[[str], No
     return Access(project.mirrors, project.state / "wheels", environment.read(environ), say)
 
 
-def pinned(reach: Access, chain: Sequence[Level], package: str) -> Package | None:
+def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Package | None:
     """``package`` as the images of ``chain`` (the lowest first) hold it before any mod, or None where no pin says
     anything about it. Nothing is fetched before its files are asked for."""
     for one in reversed(chain):

@@ -16,7 +16,7 @@ TARGET = "image"
 
 
 def target(platform: str, epoch: int, sources: Mapping[str, GitPin], parent: str | None) -> dict[str, Any]:
-    """One target over the build directory; the image below is another target of the same file.
+    """A target that builds the build directory; the parent image is another target of the same file.
 
     Attestations are off: they would change the digest of every build.
     """

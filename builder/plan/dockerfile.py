@@ -35,7 +35,7 @@ class TemplateSource:
 
 @dataclass(frozen=True)
 class TemplatePatch:
-    """A patch of a mod; ``pinned`` says what its package is pinned to, where it is a source."""
+    """A patch of a mod as templates see it; ``pinned`` tells the pinned version of its package if that is a source."""
 
     file: str
     package: str
@@ -45,9 +45,8 @@ class TemplatePatch:
 
 @dataclass(frozen=True)
 class TemplateMod:
-    """A mod as templates see it. ``has_files`` tells whether the build directory holds a folder of it,
-    ``changes_files`` whether there is anything to do but to set ``env``; over the
-    ``host_mounts`` a serving image has folders of the host."""
+    """A mod as templates see it. ``has_files`` if the build directory has a folder of it, ``changes_files`` if there is
+    more to do than to set ``env``; a serving image has folders of the host mounted over ``host_mounts``."""
 
     name: str
     run: str | None
@@ -64,9 +63,9 @@ class TemplateMod:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """Everything that a Dockerfile's text depends on. ``name`` is the definition's, ``texts`` are the templates by the
-    name that they import each other under."""
+class TemplateInputs:
+    """Everything that the text of a Dockerfile depends on. ``name`` is the definition's, ``texts`` are the templates by
+    the names under which they import each other."""
 
     name: str
     description: str
@@ -87,9 +86,9 @@ def inputs(
     groups: tuple[PackageGroup, ...],
     sources: Mapping[str, TemplateSource],
     pinned: Mapping[str, Version],
-) -> Inputs:
-    """What ``definition`` renders from; ``pinned`` are the sources of the whole chain."""
-    return Inputs(
+) -> TemplateInputs:
+    """The inputs that ``definition`` is rendered from; ``pinned`` are the sources of the whole chain."""
+    return TemplateInputs(
         name=definition.name,
         description=definition.description,
         platform=definition.platform,
@@ -103,12 +102,12 @@ def inputs(
     )
 
 
-def render(wanted: Inputs) -> str:
-    """The Dockerfile's text. Raises FileProblemsError with the template's line where it asks for what is not there, and
-    for a template that passes over a mod."""
+def render(inputs: TemplateInputs) -> str:
+    """Renders the Dockerfile. Raises FileProblemsError with the line of a template that uses something undefined, and
+    for a template that leaves out a mod."""
     import jinja2
 
-    own, texts = _template_name(wanted.name), wanted.texts
+    own, texts = _template_name(inputs.name), inputs.texts
     # Not a DictLoader: it has no file names, which errors need.
     load = jinja2.FunctionLoader(lambda name: (texts[name], name, None) if name in texts else None)
     environment = jinja2.Environment(
@@ -124,30 +123,30 @@ def render(wanted: Inputs) -> str:
     environment.filters["env"] = _env
     try:
         text = environment.get_template(own).render(
-            definition=wanted.name,
-            description=wanted.description,
-            platform=wanted.platform,
-            arch=wanted.platform.removeprefix("linux/"),
-            base=wanted.base,
-            args=wanted.args,
-            python={"version": wanted.python_version, "groups": wanted.groups},
-            sources=wanted.sources,
-            versions={name: source.version for name, source in wanted.sources.items()},
-            mods=wanted.mods,
+            definition=inputs.name,
+            description=inputs.description,
+            platform=inputs.platform,
+            arch=inputs.platform.removeprefix("linux/"),
+            base=inputs.base,
+            args=inputs.args,
+            python={"version": inputs.python_version, "groups": inputs.groups},
+            sources=inputs.sources,
+            versions={name: source.version for name, source in inputs.sources.items()},
+            mods=inputs.mods,
             workspace=WORKSPACE,
         )
     except jinja2.TemplateSyntaxError as error:
-        place = Location(_file(error.name or own), error.lineno)
-        raise FileProblemsError((Problem(place, f"template: {error.message}"),)) from None
+        location = Location(_file(error.name or own), error.lineno)
+        raise FileProblemsError((Problem(location, f"template: {error.message}"),)) from None
     except jinja2.TemplateNotFound as error:
         raise FileProblemsError((Problem(Location(own), f"template: there is no part {error.name}"),)) from None
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-        # What a template does with the values that it gets may fail as any Python does.
+        # An expression in a template may fail in any way that Python can.
         raise FileProblemsError((Problem(_place(error, own), f"template: {error}"),)) from None
-    forgotten = [mod.name for mod in wanted.mods if f"\n# mod {mod.name}\n" not in text]
+    forgotten = [mod.name for mod in inputs.mods if f"\n# mod {mod.name}\n" not in text]
     if forgotten:
-        said = f"template: it does not bake {', '.join(forgotten)}; `bake` of _parts/mods.j2 does"
-        raise FileProblemsError((Problem(Location(own), said),))
+        message = f"template: it does not bake {', '.join(forgotten)}; `bake` of _parts/mods.j2 does"
+        raise FileProblemsError((Problem(Location(own), message),))
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
@@ -174,7 +173,7 @@ def _pinned(version: Version | None) -> str:
 
 
 def _env(value: str) -> str:
-    """A value as ENV takes it, which replaces variables and reads backslashes in double quotes."""
+    """A value quoted for ENV, which expands variables and backslashes in double quotes."""
     return '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
 
 
@@ -184,15 +183,15 @@ def _template_name(definition: str) -> str:
 
 def _place(error: Exception, own: str) -> Location:
     """The innermost line of a template in ``error``'s traceback."""
-    place = Location(own)
+    location = Location(own)
     trace = error.__traceback__
     while trace:
         if trace.tb_frame.f_code.co_filename.endswith(".j2"):
-            place = Location(_file(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
+            location = Location(_file(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
         trace = trace.tb_next
-    return place
+    return location
 
 
 def _file(name: str) -> str:
-    """A template's file: the shared parts are called from the folder that all templates lie in."""
+    """The path of a template: names of shared parts are relative to the folder of all templates."""
     return name if name.startswith("dockerfiles/") else f"dockerfiles/{name}"

@@ -1,4 +1,4 @@
-"""Why a build is not the same as an earlier one: the inputs that differ, first things first."""
+"""Explanation of why a build differs from an earlier one: the inputs that differ, in the order of the steps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def read_steps(text: str) -> tuple[Step, ...]:
     return tuple(Step(str(step["name"]), dict(step["takes"])) for step in json.loads(text)["steps"])
 
 
-def kept(before: Sequence[Step], after: Sequence[Step]) -> int:
-    """How many of the first steps of ``after`` are those of ``before``: a step counts only on the same ground."""
+def common_steps(before: Sequence[Step], after: Sequence[Step]) -> int:
+    """The number of leading steps that ``before`` and ``after`` share: a step is the same only after the same steps."""
     pairs = zip(before, after, strict=False)
     return next((number for number, (old, new) in enumerate(pairs) if old != new), min(len(before), len(after)))
 
 
 def changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str, ...]:
-    """One line for each input that differs, in the order of the steps; empty where nothing does.
+    """One line for each input that differs, in the order of the steps; empty if none does.
 
-    The rendered Dockerfile and the metadata follow from the other inputs: they are named only where nothing else
-    explains the difference.
+    The rendered Dockerfile and the metadata follow from the other inputs: they are named only if nothing else explains
+    the difference.
     """
     old = {step.name: step.takes for step in before}
     new = {step.name: step.takes for step in after}
@@ -53,7 +53,7 @@ _DERIVED = ("Dockerfile", "build-metadata.yaml")
 
 
 def _own_name(name: str) -> str:
-    """A step's name without the definition of a chain that it belongs to: ``dflash: mod x`` is ``mod x``."""
+    """A step's name without the definition that it belongs to in a chain: ``mod x`` for ``dflash: mod x``."""
     return name.rpartition(": ")[2]
 
 

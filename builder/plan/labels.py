@@ -1,7 +1,7 @@
-"""What an image says of itself in its labels, and reading it back where images.lock was lost.
+"""The labels that describe an image, and reading them back if images.lock was lost.
 
-The packages' hashes are too much for a label: the engine sends all labels with every listing. They stand in the build
-directory.
+The hashes of packages are too large for a label, because the engine sends all labels with every listing. They are in
+the build directory.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ INPUT_HASH = "builder.input-hash"
 
 
 @dataclass(frozen=True)
-class Said:
-    """The labels of an image, read back. ``pins`` are without Python packages, by definition."""
+class ImageLabels:
+    """The labels of an image, read back. ``pins`` are by definition, without Python packages."""
 
     repository: str
     definition: str
@@ -50,9 +50,9 @@ def write(
     models: tuple[str, ...],
     pins: Mapping[str, Pins],
 ) -> dict[str, str]:
-    """The labels of an image; the same inputs give the same ones. ``pins`` are those of all definitions that it is
+    """The labels of an image; the same inputs give the same labels. ``pins`` are those of all definitions that it is
     built from."""
-    said = {
+    labels = {
         REPOSITORY: definition.repository,
         "org.opencontainers.image.description": definition.description,
         "org.opencontainers.image.created": created,
@@ -62,33 +62,35 @@ def write(
         "builder.base": base,
         "builder.mods": json.dumps({mod.name: mod.content_hash for mod in mods}),
         "builder.sources": json.dumps({name: [v.version, v.commit] for name, v in sorted(versions.items())}),
-        "builder.pins": json.dumps({name: _said(one) for name, one in sorted(pins.items())}),
+        "builder.pins": json.dumps(
+            {name: _as_json(pins_of_definition) for name, pins_of_definition in sorted(pins.items())}
+        ),
         "builder.recipe": recipe.file if recipe else "",
         "builder.revision": (recipe.revision if recipe else "") or "",
         "builder.models": json.dumps(models),
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in labels.items() if value}
 
 
-def read(labels: Mapping[str, str]) -> Said | None:
-    """What an image's labels say; None for an image that this program did not build, or that says something else."""
+def read(labels: Mapping[str, str]) -> ImageLabels | None:
+    """Reads the labels of an image; None for an image that this program did not build, or whose labels are invalid."""
     try:
-        return Said(
+        return ImageLabels(
             repository=labels[REPOSITORY],
             definition=labels["builder.definition"],
             input_hash=labels[INPUT_HASH],
             mods=dict(json.loads(labels["builder.mods"])),
-            versions={n: Version(*said) for n, said in json.loads(labels["builder.sources"]).items()},
+            versions={n: Version(*data) for n, data in json.loads(labels["builder.sources"]).items()},
             recipe=labels.get("builder.recipe"),
             revision=labels.get("builder.revision"),
             models=tuple(json.loads(labels["builder.models"])),
-            pins={name: _pins(said) for name, said in json.loads(labels.get("builder.pins", "{}")).items()},
+            pins={name: _pins(data) for name, data in json.loads(labels.get("builder.pins", "{}")).items()},
         )
     except (KeyError, ValueError, TypeError, AttributeError):
         return None
 
 
-def _said(pins: Pins) -> dict[str, Any]:
+def _as_json(pins: Pins) -> dict[str, Any]:
     sources = {name: _fields(pin) for name, pin in sorted(pins.sources.items())}
     return {**({"base": _fields(pins.base)} if pins.base else {}), **({"sources": sources} if sources else {})}
 
@@ -98,17 +100,17 @@ def _fields(pin: BasePin | SourcePin) -> dict[str, Any]:
     return {"asked" if name == "requested" else name: value for name, value in asdict(pin).items()}
 
 
-def _pins(said: Mapping[str, Any]) -> Pins:
-    base = BasePin(**_renamed(said["base"])) if "base" in said else None
-    return Pins(base, {name: _source(pin) for name, pin in said.get("sources", {}).items()})
+def _pins(data: Mapping[str, Any]) -> Pins:
+    base = BasePin(**_renamed(data["base"])) if "base" in data else None
+    return Pins(base, {name: _source(pin) for name, pin in data.get("sources", {}).items()})
 
 
-def _source(said: Mapping[str, Any]) -> SourcePin:
-    fields = _renamed(said)
+def _source(data: Mapping[str, Any]) -> SourcePin:
+    fields = _renamed(data)
     if "git" not in fields:
         return WheelPin(**fields)
     return GitPin(**{**fields, "pulls": tuple(PullPin(**pull) for pull in fields["pulls"])})
 
 
-def _renamed(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {"requested" if name == "asked" else name: value for name, value in said.items()}
+def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {"requested" if name == "asked" else name: value for name, value in data.items()}

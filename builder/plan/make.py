@@ -1,4 +1,4 @@
-"""Definitions and pins become a plan."""
+"""Making a plan from definitions and pins."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
     from builder.lock.pins import Pins
 
-# Where nothing that is pinned has a date: zip files cannot hold an earlier one.
 _BAKE_MOD = "parts/bake-mod.sh"
+# The date if nothing that is pinned has one: zip files cannot store an earlier date.
 EARLIEST = "1980-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
-class Ingredients:
-    """What one image of a chain is made from: its definition, pins that cover it, the frozen diffs by SHA-256, mods."""
+class ImageInputs:
+    """The inputs of one image of a chain: its definition, its pins, the vendored patches by SHA-256, and its mods."""
 
     definition: ImageDefinition
     pins: Pins
@@ -37,28 +37,30 @@ class Ingredients:
 
 
 def make(
-    ingredients: Ingredients, parent: Plan | None = None, recipe: Recipe | None = None, models: tuple[str, ...] = ()
+    inputs: ImageInputs, parent: Plan | None = None, recipe: Recipe | None = None, models: tuple[str, ...] = ()
 ) -> Plan:
-    """The plan of one build on top of ``parent``, the plan of the image below."""
-    definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
+    """Makes the plan of a build on top of ``parent``, the plan of the parent image."""
+    definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
     base = parent.definition.name if parent else base_reference(pins)
-    below = parent.chain if parent else ()
-    all_pins = [*(plan.pins for plan in below), pins]
+    parents = parent.chain if parent else ()
+    all_pins = [*(plan.pins for plan in parents), pins]
     own_versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
     versions = {**(parent.versions if parent else {}), **own_versions}
-    definitions = [*(plan.definition for plan in below), definition]
-    args = {name: value for one in definitions for name, value in one.args.items()}
-    created = max([EARLIEST, *(date for one in all_pins for date in _dates(one))])
+    definitions = [*(plan.definition for plan in parents), definition]
+    args = {name: value for definition in definitions for name, value in definition.args.items()}
+    created = max([EARLIEST, *(date for own_pins in all_pins for date in _dates(own_pins))])
     epoch = int(datetime.fromisoformat(created).timestamp())
-    content = _content(ingredients, base, versions, _metadata(base_reference(all_pins[0]), args, versions, created))
-    steps = (*_steps_below(parent), *_steps(ingredients, base, content))
-    files = {**content, **(_files_below(parent) if parent else {})}
+    content = _content(inputs, base, versions, _metadata(base_reference(all_pins[0]), args, versions, created))
+    steps = (*_parent_steps(parent), *_steps(inputs, base, content))
+    files = {**content, **(_parent_files(parent) if parent else {})}
     git = {name: pin for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
     own = bake.target(definition.platform, epoch, git, parent.definition.name if parent else None)
     all_mods = (*(parent.mods if parent else ()), *mods)
-    pins_by_name = {one.name: its for one, its in zip(definitions, all_pins, strict=True)}
-    said = labels.write(definition, input_hash(steps), all_mods, versions, base, created, recipe, models, pins_by_name)
-    targets = {**(_targets_below(parent) if parent else {}), bake.TARGET: {**own, "labels": said}}
+    pins_by_name = {definition.name: own_pins for definition, own_pins in zip(definitions, all_pins, strict=True)}
+    image_labels = labels.write(
+        definition, input_hash(steps), all_mods, versions, base, created, recipe, models, pins_by_name
+    )
+    targets = {**(_parent_targets(parent) if parent else {}), bake.TARGET: {**own, "labels": image_labels}}
     return Plan(
         definition=definition,
         pins=pins,
@@ -70,12 +72,12 @@ def make(
         versions=versions,
         checks=(*(parent.checks if parent else ()), *_checks(mods)),
         epoch=epoch,
-        remarks=(*(parent.remarks if parent else ()), *warnings.remarks(parent.mods if parent else (), mods, recipe)),
+        warnings=(*(parent.warnings if parent else ()), *warnings.collect(parent.mods if parent else (), mods, recipe)),
     )
 
 
 def base_reference(pins: Pins) -> str:
-    """The base image as FROM takes it: by digest, or by tag alone for an image that only this engine has."""
+    """The base image for FROM: by digest, or by tag alone if only this engine has it."""
     if pins.base is None:
         raise ValueError("the base is not pinned")
     if pins.base.resolved.startswith("local:"):
@@ -84,15 +86,15 @@ def base_reference(pins: Pins) -> str:
 
 
 def steps_file(steps: tuple[Step, ...]) -> StagedFile:
-    """The steps as kept in the build directory, for telling what changed since."""
+    """The plan file: the steps as kept in the build directory, to tell later what has changed."""
     listed = [{"name": step.name, "takes": step.takes} for step in steps]
     return StagedFile(f"{json.dumps({'steps': listed}, indent=2, ensure_ascii=False)}\n".encode())
 
 
 def _content(
-    ingredients: Ingredients, base: str, versions: dict[str, Version], metadata: StagedFile
+    inputs: ImageInputs, base: str, versions: dict[str, Version], metadata: StagedFile
 ) -> dict[str, StagedFile]:
-    definition, pins, mods = ingredients.definition, ingredients.pins, ingredients.mods
+    definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
     groups = python.groups(definition)
     sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
     template = dockerfile.inputs(definition, base, mods, groups, sources, versions)
@@ -102,7 +104,7 @@ def _content(
         "build-metadata.yaml": metadata,
         **(python.files(pins, groups) if pins.python else {}),
         **({_BAKE_MOD: StagedFile(script.encode())} if script else {}),
-        **{f"patches/{file}": StagedFile(ingredients.diffs[sha256]) for file, sha256 in _patches(pins)},
+        **{f"patches/{file}": StagedFile(inputs.diffs[sha256]) for file, sha256 in _patches(pins)},
         **{f"mods/{mod.name}/{path}": file for mod in mods for path, file in _staged(mod).items()},
     }
 
@@ -117,7 +119,7 @@ def _template_source(name: str, pins: Pins) -> dockerfile.TemplateSource:
 
 
 def _patches(pins: Pins) -> list[tuple[str, str]]:
-    """The frozen diffs of all pull requests: file name in ``patches/``, and SHA-256."""
+    """The vendored patches of all pull requests: file name in ``patches/``, and SHA-256."""
     git = [(name, pin) for name, pin in sorted(pins.sources.items()) if isinstance(pin, GitPin)]
     return [(_patch_file(name, pull.number), pull.sha256) for name, pin in git for pull in pin.pulls]
 
@@ -127,37 +129,37 @@ def _patch_file(source: str, number: int) -> str:
 
 
 def _dates(pins: Pins) -> list[str]:
-    found = [pin.date for pin in pins.sources.values() if isinstance(pin, GitPin)]
-    return [*found, *([pins.python.newest] if pins.python and pins.python.newest else [])]
+    dates = [pin.date for pin in pins.sources.values() if isinstance(pin, GitPin)]
+    return [*dates, *([pins.python.newest] if pins.python and pins.python.newest else [])]
 
 
-def _steps_below(parent: Plan | None) -> tuple[Step, ...]:
+def _parent_steps(parent: Plan | None) -> tuple[Step, ...]:
     if parent is None:
         return ()
     return tuple(Step(f"{parent.definition.name}: {step.name}", step.takes) for step in parent.steps)
 
 
-def _files_below(parent: Plan) -> dict[str, StagedFile]:
-    """The build directory of the image below, as a folder of its name, and of those further down beside it."""
+def _parent_files(parent: Plan) -> dict[str, StagedFile]:
+    """The build directory of the parent image in a folder of its name, and those of its own parents beside it."""
     own_folder = f"{parent.definition.name}/"
-    below = {plan.definition.name for plan in parent.chain[:-1]}
+    parents = {plan.definition.name for plan in parent.chain[:-1]}
     return {
-        path if path.partition("/")[0] in below else own_folder + path: file
+        path if path.partition("/")[0] in parents else own_folder + path: file
         for path, file in parent.files.items()
         if path not in {"bake.json", "plan.json"}
     }
 
 
-def _targets_below(parent: Plan) -> dict[str, object]:
-    """The targets of the images below; labels are the finished image's alone."""
-    below = {name: target for name, target in parent.targets.items() if name != bake.TARGET}
+def _parent_targets(parent: Plan) -> dict[str, object]:
+    """The targets of the parent images, without labels: only the finished image has them."""
+    targets = {name: target for name, target in parent.targets.items() if name != bake.TARGET}
     own = {key: value for key, value in parent.targets[bake.TARGET].items() if key != "labels"}
     name = parent.definition.name
-    return {**below, name: {**own, "context": name}}
+    return {**targets, name: {**own, "context": name}}
 
 
-def _steps(ingredients: Ingredients, base: str, content: dict[str, StagedFile]) -> tuple[Step, ...]:
-    definition, pins = ingredients.definition, ingredients.pins
+def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tuple[Step, ...]:
+    definition, pins = inputs.definition, inputs.pins
     steps = []
     if definition.base:
         resolved = pins.base.resolved if pins.base else base
@@ -172,12 +174,12 @@ def _steps(ingredients: Ingredients, base: str, content: dict[str, StagedFile]) 
     texts = {"text": "Dockerfile", **({_BAKE_MOD: _BAKE_MOD} if _BAKE_MOD in content else {})}
     steps.append(Step("Dockerfile", {key: _sha256(content[file].content) for key, file in texts.items()}))
     steps.append(Step("build-metadata.yaml", {"text": _sha256(content["build-metadata.yaml"].content)}))
-    steps += [_mod_step(mod) for mod in ingredients.mods]
+    steps += [_mod_step(mod) for mod in inputs.mods]
     return tuple(steps)
 
 
 def _mod_step(mod: Mod) -> Step:
-    """A mod, and its files apart from what its mod.yaml says: those are what a build directory holds."""
+    """The step of a mod. Its files count on their own, too, because a build directory holds only those."""
     return Step(f"mod {mod.name}", {"content": mod.content_hash, "files": files_hash(_staged(mod))})
 
 
@@ -197,10 +199,10 @@ def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:
 def _metadata(
     base: str, args: Mapping[str, ArgumentValue], versions: Mapping[str, Version], created: str
 ) -> StagedFile:
-    """The keys that existing tools read from an image, of all that it stands on; JSON strings are YAML too."""
+    """The keys that existing tools read from an image, for its whole chain; JSON strings are YAML, too."""
     vllm = versions.get("vllm")
     flashinfer = versions.get("flashinfer")
-    said = {
+    metadata = {
         "build_date": created,
         "vllm_version": vllm.version if vllm else None,
         "vllm_commit": vllm.commit if vllm else None,
@@ -210,7 +212,7 @@ def _metadata(
         "build_args": args,
         "workspace": WORKSPACE,
     }
-    return StagedFile("".join(f"{key}: {json.dumps(value)}\n" for key, value in said.items()).encode())
+    return StagedFile("".join(f"{key}: {json.dumps(value)}\n" for key, value in metadata.items()).encode())
 
 
 def _sha256(content: bytes) -> str:

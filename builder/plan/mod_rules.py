@@ -1,6 +1,6 @@
-"""In which order the mods of a chain of images are baked, and whether they may be.
+"""The order in which the mods of a chain of images are baked, and the rules that they must meet.
 
-Both follow from what they say of each other and of the versions that are pinned.
+Both follow from what the mods declare about each other and about the pinned versions.
 """
 
 from __future__ import annotations
@@ -20,42 +20,40 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Level:
-    """One image of a chain: its definition's name, the mods baked into it as listed, and the versions pinned for it and
-    the images below, by canonical name."""
+class ImageMods:
+    """The mods of one image of a chain as listed, the name of its definition, and the versions pinned for it and its
+    parents, by canonical name."""
 
     definition: str
     mods: tuple[Mod, ...]
     pinned: Mapping[str, str]
 
 
-def arrange(levels: Sequence[Level], known: Collection[str]) -> tuple[tuple[Mod, ...], ...]:
-    """The mods of each level in the order in which they are baked: after those that they name, else as listed.
+def arrange(levels: Sequence[ImageMods], existing: Collection[str]) -> tuple[tuple[Mod, ...], ...]:
+    """The mods of each image in the order in which they are baked: after those that they name, otherwise as listed.
 
-    ``levels`` come lowest first, ``known`` are the names of all mods that there are. Raises FileProblemsError with all
-    that is wrong: a circle, a name in ``after`` that is none or is baked later, a conflict, a version that does not do.
+    ``levels`` are the images, parents first; ``existing`` are the names of all mods. Raises FileProblemsError with all
+    problems: a cycle, a mod in ``after`` that is unknown or baked later, a conflict, a version outside the range.
     """
     wrong = [
-        *_wrong_after(levels, known),
+        *_wrong_after(levels, existing),
         *_conflicts([mod for level in levels for mod in level.mods]),
         *(problem for number in range(len(levels)) for problem in _unmet(levels[: number + 1])),
     ]
     ordered = []
     for level in levels:
-        mods, circle = _ordered(level.mods)
+        mods, cycle = _ordered(level.mods)
         ordered.append(mods)
-        if circle:
-            said = " after ".join(mod.name for mod in (*circle, circle[0]))
-            wrong.append(
-                Problem(_at_after(circle[0], circle[1 % len(circle)].name), f"it goes round in a circle: {said}")
-            )
+        if cycle:
+            names = " after ".join(mod.name for mod in (*cycle, cycle[0]))
+            wrong.append(Problem(_at_after(cycle[0], cycle[1 % len(cycle)].name), f"a cycle: {names}"))
     if wrong:
         raise FileProblemsError(tuple(wrong))
     return tuple(ordered)
 
 
 def _ordered(mods: tuple[Mod, ...]) -> tuple[tuple[Mod, ...], tuple[Mod, ...]]:
-    """The mods in order, or those that wait for each other, the first for the second and so on."""
+    """The mods in order, and the mods of a cycle, the first after the second and so on, if there is one."""
     left = {mod.name: mod for mod in mods}
     done: list[Mod] = []
     while left:
@@ -79,23 +77,21 @@ def _at_after(mod: Mod, name: str) -> Location:
     return mod.location("after", mod.after.index(name))
 
 
-def _wrong_after(levels: Sequence[Level], known: Collection[str]) -> Iterator[Problem]:
+def _wrong_after(levels: Sequence[ImageMods], existing: Collection[str]) -> Iterator[Problem]:
     baked = {mod.name: number for number, level in enumerate(levels) for mod in level.mods}
     for number, level in enumerate(levels):
         for mod in level.mods:
             for name in mod.after:
-                if name not in known:
-                    yield Problem(_at_after(mod, name), no_mod(name, known))
+                if name not in existing:
+                    yield Problem(_at_after(mod, name), no_mod(name, existing))
                 elif baked.get(name, 0) > number:
-                    above = levels[baked[name]].definition
-                    said = (
-                        f"{mod.name} is baked into {level.definition}, and {name} only into {above}, which stands on it"
-                    )
-                    yield Problem(_at_after(mod, name), said)
+                    own, child = level.definition, levels[baked[name]].definition
+                    message = f"{mod.name} is baked into {own}, and {name} only into {child}, which is built on it"
+                    yield Problem(_at_after(mod, name), message)
 
 
 def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
-    """Each pair that cannot be together, once; a name that is no mod here is that of one that others may bring."""
+    """Each pair of mods that conflict, once; a name that is no mod of the chain does no harm."""
     names = {mod.name for mod in mods}
     told: set[frozenset[str]] = set()
     for mod in mods:
@@ -108,33 +104,33 @@ def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
                 )
 
 
-def _unmet(levels: Sequence[Level]) -> Iterator[Problem]:
-    """What the mods of the last level require and the versions pinned for it do not give."""
+def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
+    """The requirements of the last image's mods that the versions pinned for it do not meet."""
     own = levels[-1]
     packages = (package for level in levels for mod in level.mods for package in mod.packages)
     pinned = {**dict(map(_name_and_version, packages)), **own.pinned}
     for mod in own.mods:
         unfit = excluded(mod, pinned)
-        for asked, text in mod.requires.items():
-            place = mod.location("requires", asked)
-            if canonical(asked) not in pinned:
-                also = did_you_mean(canonical(asked), pinned)
-                said = f"{own.definition} has no {asked} that is pinned, so nobody can tell whether it is {text}"
-                yield Problem(place, f"{said}; {also}" if also else said)
-            elif asked in unfit:
-                yield Problem(place, f"{mod.name} holds for {asked} {text}, and {asked} {unfit[asked]} is pinned")
+        for name, text in mod.requires.items():
+            location = mod.location("requires", name)
+            if canonical(name) not in pinned:
+                also = did_you_mean(canonical(name), pinned)
+                message = f"{own.definition} has no {name} that is pinned, so nobody can tell whether it is {text}"
+                yield Problem(location, f"{message}; {also}" if also else message)
+            elif name in unfit:
+                yield Problem(location, f"{mod.name} holds for {name} {text}, and {name} {unfit[name]} is pinned")
 
 
 def excluded(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
-    """The versions of ``pinned`` (by canonical name) that ``mod`` does not hold for, by the name that it requires."""
+    """The versions in ``pinned`` (by canonical name) outside the ranges of ``mod``, by the name that it requires."""
     if not mod.requires:
         return {}
     from packaging.specifiers import SpecifierSet
 
-    known = {asked: pinned[canonical(asked)] for asked in mod.requires if canonical(asked) in pinned}
-    # A version between two releases counts: 0.20.1.dev12+gabc is one that a pinned commit has.
-    holds = {asked: SpecifierSet(mod.requires[asked]).contains(known[asked], prereleases=True) for asked in known}
-    return {asked: known[asked] for asked in known if not holds[asked]}
+    versions = {name: pinned[canonical(name)] for name in mod.requires if canonical(name) in pinned}
+    # Development versions count: a pinned commit has a version such as 0.20.1.dev12+gabc.
+    holds = {name: SpecifierSet(mod.requires[name]).contains(versions[name], prereleases=True) for name in versions}
+    return {name: versions[name] for name in versions if not holds[name]}
 
 
 def _name_and_version(package: str) -> tuple[str, str]:

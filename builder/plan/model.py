@@ -1,4 +1,4 @@
-"""The plan: pure data that says everything one build will do, computed before anything is done."""
+"""The plan: pure data that describes a build completely, computed before anything is done."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKSPACE = "/workspace/vllm"
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One file of a build directory."""
+    """A file of a build directory."""
 
     content: bytes
     executable: bool = False
@@ -37,7 +37,7 @@ def files_hash(files: Mapping[str, StagedFile]) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """One step and what it takes in, by name. Its identity covers the steps before it."""
+    """A step and its inputs by name. Its identity covers the steps before it."""
 
     name: str
     takes: dict[str, str]
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ImageCheck:
-    """A check in the finished image, the mod that asks for it, and the text of its script where it is one."""
+    """A check of the finished image, the mod that it belongs to, and the text of its script, if it has one."""
 
     owner: str
     check: ModCheck
@@ -54,10 +54,10 @@ class ImageCheck:
 
 @dataclass(frozen=True)
 class Plan:
-    """One build, of the image below as well where the definition stands on another (``parent``).
+    """The plan of a build. If the definition has a parent, its image is built, too; ``parent`` is its plan.
 
     ``files`` are the build directory's, by path; ``targets`` those of its bake file, by name; ``epoch`` is the date
-    that the image carries, in seconds since 1970, taken from the pinned sources; ``remarks`` are said before the build.
+    that the image carries, in seconds since 1970, taken from the pinned sources; ``warnings`` are shown beforehand.
     """
 
     definition: ImageDefinition
@@ -70,7 +70,7 @@ class Plan:
     versions: dict[str, Version]
     checks: tuple[ImageCheck, ...]
     epoch: int
-    remarks: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     @property
     def repository(self) -> str:
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def chain(self) -> tuple[Plan, ...]:
-        """The plans of all images that are built, the lowest first."""
+        """The plans of all images that are built, parents first."""
         return (*(self.parent.chain if self.parent else ()), self)
 
     @property
@@ -88,7 +88,7 @@ class Plan:
 
 
 def input_hash(steps: tuple[Step, ...]) -> str:
-    """SHA-256 chained from step to step over each one's name and all that it takes in."""
+    """SHA-256, chained from step to step, over the name and the inputs of each."""
     so_far = ""
     for step in steps:
         text = json.dumps([so_far, step.name, step.takes], sort_keys=True, ensure_ascii=True, separators=(",", ":"))

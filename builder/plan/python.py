@@ -1,7 +1,7 @@
-"""The Python lock of one build, as requirement files that pip and uv read.
+"""The Python lock of a build, as requirement files for pip and uv.
 
-Requirement files rather than pylock.toml: they carry hashes and no addresses, so that the same lock holds behind every
-index and with local wheels alike.
+Requirement files rather than pylock.toml: they have hashes and no addresses, so that the same lock works with every
+index mirror and with local wheels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENTRY = re.compile(r"(?P<name>[^=\s]+)==(?P<version>\S+)(?P<hashes>(?: \\\n    
 
 @dataclass(frozen=True)
 class PackageGroup:
-    """The packages that one index of their own serves: ``name`` is also the folder of local wheels that replace it."""
+    """The packages that are taken from one index; ``name`` is also the folder of the local wheels that replace it."""
 
     name: str
     file: str
@@ -32,7 +32,7 @@ class PackageGroup:
 
 
 def groups(definition: ImageDefinition) -> tuple[PackageGroup, ...]:
-    """A group for each index that the definition names. The definition's name keeps those of a chain apart."""
+    """A group for each index of the definition. The definition's name tells the groups of a chain apart."""
     indexes = definition.python.indexes if definition.python else ()
     return tuple(
         PackageGroup(f"{definition.name}-index-{n}", f"index-{n}.txt", index.url, index.packages)
@@ -41,19 +41,19 @@ def groups(definition: ImageDefinition) -> tuple[PackageGroup, ...]:
 
 
 def files(pins: Pins, grouped: tuple[PackageGroup, ...]) -> dict[str, StagedFile]:
-    """The requirement files below ``python/``: uv's own, one a group, all others, and what builds the sources."""
+    """The requirement files in ``python/``: uv itself, one file a group, all others, and the build requirements."""
     file_of = {name: group.file for group in grouped for name in group.packages} | {"uv": "uv.txt"}
     lines: dict[str, list[str]] = {"uv.txt": [], "packages.txt": [], **{group.file: [] for group in grouped}}
     for package in pins.python.packages if pins.python else ():
         lines[file_of.get(package.name, "packages.txt")].append(_line(package))
     if pins.build:
-        # What has a file of its own is installed from that one in the build stage, too.
+        # Packages with a file of their own are installed from it in the build stage, too.
         lines["build.txt"] = [_line(package) for package in pins.build.packages if package.name not in file_of]
     return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
 
 
 def read(text: str) -> tuple[LockedPackage, ...]:
-    """The packages of a requirement file that ``files`` made. Raises ValueError where somebody wrote something else."""
+    """Reads a requirement file that ``files`` made. Raises ValueError where it was edited by hand."""
     packages = []
     end = 0
     for match in _ENTRY.finditer(text):
@@ -68,7 +68,7 @@ def read(text: str) -> tuple[LockedPackage, ...]:
 
 
 def identity(package: LockedPackage) -> str:
-    """What a step takes in of a package: the version, which people are told, and a digest over all its files."""
+    """The input of a step for a package: its version, for display, and a digest over all its files."""
     return f"{package.version} {hashlib.sha256(' '.join(package.hashes).encode()).hexdigest()[:12]}"
 
 

@@ -16,7 +16,7 @@ from builder.definitions.image import ImageDefinition
 from builder.definitions.mods.mod import Mod
 from builder.errors import UsageError
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
-from builder.plan.make import Ingredients, make
+from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
 from builder.sources.git.mirror_reading import CommitFilter
 from tests import shipped_files
@@ -66,7 +66,7 @@ def pins(vllm: GitPin | WheelPin, python: PythonPin | None = None, base: str = "
 
 
 def plan(wanted: Pins, *mods: Mod, **changes: Any) -> Plan:
-    return make(Ingredients(definition(**changes), wanted, {SHA256: DIFF}, mods))
+    return make(ImageInputs(definition(**changes), wanted, {SHA256: DIFF}, mods))
 
 
 def wheel(version: str, commit: str | None = None) -> WheelPin:
@@ -162,7 +162,7 @@ def test_pull_requests_come_go_and_are_frozen_anew(numbers: Kept, vllm: Vllm) ->
     other = {"9" * 64: b"another diff\n", SHA256: DIFF}
     new = replace(old, pulls=(PullPin(8, "d" * 40, "9" * 64), PullPin(9, "c" * 40, SHA256)))
     numbers.add(plan(pins(old)))
-    numbers.add(make(Ingredients(definition(), pins(new), other, ())))
+    numbers.add(make(ImageInputs(definition(), pins(new), other, ())))
     found = between(numbers)
     assert not found.sources
     assert [(c.number, c.kind) for c in found.changes.pulls] == [(7, "removed"), (8, "changed"), (9, "added")]

@@ -104,7 +104,7 @@ def test_what_excludes_another_is_told_where_both_are_asked_for(there: ModProjec
 def test_mods_that_wait_for_each_other_are_a_mistake(there: ModProject) -> None:
     there.add_mod("one", "after: [two]")
     there.add_mod("two", "after: [one]")
-    with pytest.raises(FileProblemsError, match="it goes round in a circle: one after two after one"):
+    with pytest.raises(FileProblemsError, match="a cycle: one after two after one"):
         run(there)
 
 

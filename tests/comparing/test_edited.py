@@ -14,7 +14,7 @@ from builder.comparing import edited
 from builder.errors import FileProblemsError
 from builder.lock.model import ImageName
 from builder.numbered import build_directory
-from builder.plan.make import Ingredients, make
+from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
 from builder.project import Project
 from tests import projects
@@ -54,7 +54,7 @@ def with_files(paths: list[str]) -> Plan:
     """The cpu plan with a mod of these files, read from disk as mods are."""
     plan = cpu_plan()
     many = kept.baked("many", dict.fromkeys(paths, "x\n"))
-    return make(Ingredients(plan.definition, plan.pins, {}, (many,)))
+    return make(ImageInputs(plan.definition, plan.pins, {}, (many,)))
 
 
 def append(path: Path) -> None:
@@ -172,7 +172,7 @@ def test_what_git_does_not_keep_apart_is_no_edit(numbers: Kept) -> None:
 def test_git_keeps_a_build_directory_byte_for_byte(numbers: Kept, tmp_path_factory: pytest.TempPathFactory) -> None:
     mod = kept.baked("windows", {"run.sh": "true\r\n", "notes.txt": "one\r\ntwo\n"})
     plan = cpu_plan()
-    name = numbers.add(make(Ingredients(plan.definition, plan.pins, {}, (mod,))))
+    name = numbers.add(make(ImageInputs(plan.definition, plan.pins, {}, (mod,))))
     shutil.copy(projects.REPOSITORY_ROOT / ".gitattributes", numbers.project.root)
     identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
     for argv in (["init", "--quiet"], ["add", "--all"], [*identity, "commit", "--quiet", "--message=built"]):

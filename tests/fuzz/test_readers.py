@@ -22,7 +22,7 @@ from builder.definitions.recipes import command, recipe
 from builder.errors import BuilderError, FileProblemsError
 from builder.lock import reading
 from builder.lock.text import dump
-from builder.plan.make import Ingredients, make
+from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
 from builder.project import Project
 from tests import projects, shipped_files
@@ -82,7 +82,7 @@ def read_image(name: str) -> Callable[[Project], None]:
     def read(project: Project) -> None:
         plan: Plan | None = None
         for definition in image_chain.load(project, name, "linux/amd64"):
-            plan = make(Ingredients(definition, shipped.pins(definition), {shipped.SHA256: shipped.DIFF}, ()), plan)
+            plan = make(ImageInputs(definition, shipped.pins(definition), {shipped.SHA256: shipped.DIFF}, ()), plan)
 
     return read
 
@@ -91,7 +91,7 @@ def read_mod(project: Project) -> None:
     """Reads a mod and plans an image with it."""
     baked = mod_reading.load(project, "flashqla")
     small = image.load(project, "small", "linux/amd64")
-    assert make(Ingredients(small, shipped.pins(small), {}, (baked,))).input_hash
+    assert make(ImageInputs(small, shipped.pins(small), {}, (baked,))).input_hash
 
 
 def read_recipe(project: Project) -> None:

@@ -84,8 +84,8 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
     found = retention.reasons(
         lock, Engine(numbered, {"mine:1": details("base", "own-2", "more")}, {}), Wish(0, NONE), NOW
     )
-    assert found[ImageName(REPO, 1)] == (f"{OTHER}:1 stands on it",)
-    assert found[ImageName(REPO, 2)] == ("mine:1 stands on it",)
+    assert found[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on it",)
+    assert found[ImageName(REPO, 2)] == ("mine:1 is built on it",)
 
 
 def test_the_same_content_under_another_number_is_no_reason() -> None:

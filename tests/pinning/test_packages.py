@@ -31,10 +31,10 @@ def reach(tmp_path: Path) -> Iterator[packages.Access]:
         yield packages.access(project, {"PIP_INDEX_URL": f"{server.url}/simple"}, lambda _: None)
 
 
-def level(tmp_path: Path, pins: Pins, source: str = "") -> packages.Level:
+def level(tmp_path: Path, pins: Pins, source: str = "") -> packages.PinnedDefinition:
     definition = image.load(Project(tmp_path / "project"), "small", "linux/arm64")
     sources: dict[str, Source] = {"vllm": WheelSource(source)} if source else {}
-    return packages.Level(replace(definition, sources=sources), pins, {})
+    return packages.PinnedDefinition(replace(definition, sources=sources), pins, {})
 
 
 def closure(*locked: LockedPackage) -> PythonPin:

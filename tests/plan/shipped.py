@@ -9,7 +9,7 @@ from builder.definitions import image_chain
 from builder.definitions.image import ImageDefinition, WheelSource
 from builder.definitions.image_chain import Overrides
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
-from builder.plan.make import Ingredients, make
+from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
 from tests import shipped_files
 
@@ -34,7 +34,7 @@ def plan(name: str, mode: str, platform: str) -> Plan:
     made: Plan | None = None
     for definition in image_chain.load(project, name, platform, Overrides(platform)):
         wanted = _as_wheels(definition) if mode == "wheel" else definition
-        made = make(Ingredients(wanted, pins(wanted), {SHA256: DIFF}, ()), made)
+        made = make(ImageInputs(wanted, pins(wanted), {SHA256: DIFF}, ()), made)
     assert made is not None
     return made
 

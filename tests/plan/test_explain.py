@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.plan.explain import changes, kept, read_steps
+from builder.plan.explain import changes, common_steps, read_steps
 from builder.plan.make import steps_file
 from builder.plan.model import Step
 
@@ -24,7 +24,7 @@ def test_steps_survive_the_build_directory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "said"),
+    ("after", "message"),
     [
         (BEFORE, ()),
         (changed("base", content="sha256:" + "b" * 64), ("base content: aaaaaaaaaaaa → bbbbbbbbbbbb",)),
@@ -42,8 +42,8 @@ def test_steps_survive_the_build_directory() -> None:
         (changed("Dockerfile", text="2"), ("Dockerfile: changed",)),
     ],
 )
-def test_what_differs_is_said_in_the_order_of_the_steps(after: tuple[Step, ...], said: tuple[str, ...]) -> None:
-    assert changes(BEFORE, after) == said
+def test_what_differs_is_said_in_the_order_of_the_steps(after: tuple[Step, ...], message: tuple[str, ...]) -> None:
+    assert changes(BEFORE, after) == message
 
 
 def test_a_dockerfile_that_follows_from_another_input_is_not_named() -> None:
@@ -58,7 +58,7 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
 
 
 def test_steps_are_kept_up_to_the_first_that_differs() -> None:
-    assert kept(BEFORE, BEFORE) == len(BEFORE)
-    assert kept(BEFORE, changed("vllm", version="0.20.0")) == 1
-    assert kept(BEFORE, BEFORE[:2]) == 2
-    assert kept((), BEFORE) == 0
+    assert common_steps(BEFORE, BEFORE) == len(BEFORE)
+    assert common_steps(BEFORE, changed("vllm", version="0.20.0")) == 1
+    assert common_steps(BEFORE, BEFORE[:2]) == 2
+    assert common_steps((), BEFORE) == 0

@@ -13,7 +13,7 @@ from builder.definitions.recipes.recipe import Recipe
 from builder.lock.model import Version
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
 from builder.plan import labels
-from builder.plan.labels import Said
+from builder.plan.labels import ImageLabels
 from builder.project import Project
 from tests import projects
 
@@ -47,9 +47,9 @@ def test_all_of_it_comes_back_but_the_packages(tmp_path: Path) -> None:
     text = "name: q\nmodel: Org/M\nmodel_revision: r1\ncontainer: vllm-node-dflash\ncommand: vllm serve\n"
     projects.write(tmp_path / "recipes/q.yaml", text)
     recipe = recipes.load(Project(tmp_path), tmp_path / "recipes/q.yaml")
-    said = labels.read(write(recipe, ("Org/M", "Org/N")))
+    message = labels.read(write(recipe, ("Org/M", "Org/N")))
     tf5 = PINS["tf5"]
-    assert said == Said(
+    assert message == ImageLabels(
         repository="vllm-node-dflash",
         definition="dflash",
         input_hash="sha256:1",
@@ -63,9 +63,9 @@ def test_all_of_it_comes_back_but_the_packages(tmp_path: Path) -> None:
 
 
 def test_without_a_recipe() -> None:
-    said = labels.read(write(None, ()))
-    assert said
-    assert (said.recipe, said.revision, said.models) == (None, None, ())
+    message = labels.read(write(None, ()))
+    assert message
+    assert (message.recipe, message.revision, message.models) == (None, None, ())
 
 
 @pytest.mark.parametrize("label", ["builder.sources", "builder.mods", "builder.pins"])

@@ -12,7 +12,7 @@ from builder.definitions.mods.mod_files import ModFile
 from builder.definitions.recipes import recipe
 from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
-from builder.plan.make import Ingredients, make
+from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
 from tests import projects, shipped_files
 
@@ -43,14 +43,14 @@ def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
     mods = tuple(mod_reading.load(project, name) for name in wanted.mods)
     # The mod's own files are not what is under test here.
     mods = tuple(replace(m, files=(ModFile("run.sh", False, b"true\n"),)) for m in mods)
-    return make(Ingredients(definition, pins, {}, mods), None, wanted, ("Qwen/Qwen3-0.6B",))
+    return make(ImageInputs(definition, pins, {}, mods), None, wanted, ("Qwen/Qwen3-0.6B",))
 
 
 def small_plan(root: Path, pins: Pins = PINS) -> Plan:
     project = projects.make(root)
     definition = image.load(project, "small", "linux/amd64")
     return make(
-        Ingredients(definition, replace(pins, sources={}, python=None), {}, (mod_reading.load(project, "template"),))
+        ImageInputs(definition, replace(pins, sources={}, python=None), {}, (mod_reading.load(project, "template"),))
     )
 
 
@@ -58,10 +58,10 @@ def small_plan(root: Path, pins: Pins = PINS) -> Plan:
 @pytest.mark.parametrize("file", ["Dockerfile", "bake.json", "build-metadata.yaml", "plan.json"])
 def test_the_build_directory_is_the_golden_one(platform: str, file: str, request: pytest.FixtureRequest) -> None:
     golden = GOLDEN / f"cpu-{platform.removeprefix('linux/')}" / file
-    found = cpu_plan(platform).files[file].content.decode()
+    rendered = cpu_plan(platform).files[file].content.decode()
     if request.config.getoption("--write-golden"):
-        projects.write(golden, found)
-    assert found == golden.read_text(encoding="utf-8")
+        projects.write(golden, rendered)
+    assert rendered == golden.read_text(encoding="utf-8")
 
 
 def test_the_packages_are_split_by_who_installs_them_from_where() -> None:
@@ -101,7 +101,7 @@ def test_the_same_inputs_give_the_same_hash_and_every_input_counts(tmp_path: Pat
         project = projects.make(root)
         projects.write(root / path, text)
         definition = image.load(project, "small", "linux/amd64")
-        plan = make(Ingredients(definition, BASE_ONLY, {}, (mod_reading.load(project, "template"),)))
+        plan = make(ImageInputs(definition, BASE_ONLY, {}, (mod_reading.load(project, "template"),)))
         changed[name] = plan.input_hash != first
     assert changed == {"mod": True, "template": True, "argument": False}
 
@@ -110,8 +110,8 @@ def test_a_recipe_and_its_model_are_no_inputs(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     definition = image.load(project, "small", "linux/amd64")
     wanted = recipe.load(project, tmp_path / "recipes/chat.yaml")
-    with_recipe = make(Ingredients(definition, BASE_ONLY, {}, ()), None, wanted, ("Org/M",))
-    without = make(Ingredients(definition, BASE_ONLY, {}, ()))
+    with_recipe = make(ImageInputs(definition, BASE_ONLY, {}, ()), None, wanted, ("Org/M",))
+    without = make(ImageInputs(definition, BASE_ONLY, {}, ()))
     assert with_recipe.input_hash == without.input_hash
     labels = json.loads(with_recipe.files["bake.json"].content)["target"]["image"]["labels"]
     assert (labels["builder.recipe"], labels["builder.models"]) == ("recipes/chat.yaml", '["Org/M"]')
@@ -122,27 +122,27 @@ def test_values_reach_a_run_line_quoted(tmp_path: Path) -> None:
     evil = projects.IMAGE.format(repository="small").replace("hello", '"$(touch /x); \'"')
     projects.write(tmp_path / "dockerfiles/small/image.yaml", evil)
     definition = image.load(project, "small", "linux/amd64")
-    text = make(Ingredients(definition, BASE_ONLY, {}, ())).files["Dockerfile"].content.decode()
+    text = make(ImageInputs(definition, BASE_ONLY, {}, ())).files["Dockerfile"].content.decode()
     assert """RUN echo '$(touch /x); '"'"'' > /greeting""" in text.splitlines()
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "message"),
     [
         ("FROM {{ base }}\nRUN {{ args.nothing }}\n", "Dockerfile.j2:2:1: template: 'dict object' has no attribute"),
         ("FROM {{ base }}\n{% if %}\n", "Dockerfile.j2:2:1: template: Expected an expression"),
     ],
 )
-def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str, said: str) -> None:
+def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str, message: str) -> None:
     project = projects.make(tmp_path)
     projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", template)
     definition = image.load(project, "small", "linux/amd64")
     with pytest.raises(FileProblemsError) as caught:
-        make(Ingredients(definition, BASE_ONLY, {}, ()))
-    assert str(caught.value).startswith(f"dockerfiles/small/{said}")
+        make(ImageInputs(definition, BASE_ONLY, {}, ()))
+    assert str(caught.value).startswith(f"dockerfiles/small/{message}")
 
 
 def test_a_bare_run_sh_is_said_not_to_be_pinned(tmp_path: Path) -> None:
-    assert small_plan(tmp_path).remarks == (
+    assert small_plan(tmp_path).warnings == (
         "mod template has no mod.yaml: what it downloads, if anything, is not pinned",
     )

@@ -6,7 +6,7 @@ import pytest
 
 from builder.definitions.mods import mod_reading
 from builder.errors import FileProblemsError
-from builder.plan.mod_rules import Level, arrange
+from builder.plan.mod_rules import ImageMods, arrange
 from tests import projects
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ class Mods:
         for name, more in lines.items():
             projects.add_mod(root, name, "", {}, f"description: x\nenv: {{A: b}}\n{more}\n")
 
-    def level(self, *names: str, definition: str = "small") -> Level:
-        return Level(definition, tuple(mod_reading.load(self.project, name) for name in names), PINNED)
+    def level(self, *names: str, definition: str = "small") -> ImageMods:
+        return ImageMods(definition, tuple(mod_reading.load(self.project, name) for name in names), PINNED)
 
-    def order(self, *levels: Level) -> list[list[str]]:
-        found = arrange(levels, mod_reading.names(self.project))
-        return [[one.name for one in level] for level in found]
+    def order(self, *levels: ImageMods) -> list[list[str]]:
+        arranged = arrange(levels, mod_reading.names(self.project))
+        return [[mod.name for mod in level] for level in arranged]
 
-    def problems(self, *levels: Level) -> list[str]:
+    def problems(self, *levels: ImageMods) -> list[str]:
         with pytest.raises(FileProblemsError) as caught:
             self.order(*levels)
         return str(caught.value).splitlines()
@@ -60,10 +60,8 @@ def test_a_mod_of_the_image_below_comes_before_anyway(tmp_path: Path) -> None:
 
 def test_a_circle_is_told_as_one(tmp_path: Path) -> None:
     mods = Mods(tmp_path, a="after: [b]", b="after: [template, c]", c="after: [b]", d="after: [d]")
-    assert mods.problems(mods.level("a", "b", "c", "template")) == [
-        "mods/b/mod.yaml:3:19: it goes round in a circle: b after c after b"
-    ]
-    assert mods.problems(mods.level("d")) == ["mods/d/mod.yaml:3:9: it goes round in a circle: d after d"]
+    assert mods.problems(mods.level("a", "b", "c", "template")) == ["mods/b/mod.yaml:3:19: a cycle: b after c after b"]
+    assert mods.problems(mods.level("d")) == ["mods/d/mod.yaml:3:9: a cycle: d after d"]
 
 
 def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:
@@ -77,15 +75,15 @@ def test_an_unknown_name_is_told_with_the_nearest(tmp_path: Path) -> None:
 def test_nothing_waits_for_what_is_baked_on_top_of_it(tmp_path: Path) -> None:
     mods = Mods(tmp_path, a="after: [b]", b="")
     assert mods.problems(mods.level("a", definition="low"), mods.level("b", definition="high")) == [
-        "mods/a/mod.yaml:3:9: a is baked into low, and b only into high, which stands on it"
+        "mods/a/mod.yaml:3:9: a is baked into low, and b only into high, which is built on it"
     ]
 
 
 def test_a_conflict_is_told_once_whoever_names_it_and_in_whichever_image(tmp_path: Path) -> None:
     mods = Mods(tmp_path, a="conflicts: [b, somebody-elses]", b="conflicts: [mods/a]", c="")
-    said = ["mods/a/mod.yaml:3:13: a and b cannot be in one image; leave one out"]
-    assert mods.problems(mods.level("a", "b")) == said
-    assert mods.problems(mods.level("a"), mods.level("c", "b")) == said
+    message = ["mods/a/mod.yaml:3:13: a and b cannot be in one image; leave one out"]
+    assert mods.problems(mods.level("a", "b")) == message
+    assert mods.problems(mods.level("a"), mods.level("c", "b")) == message
     assert mods.order(mods.level("a", "c")) == [["a", "c"]]
 
 
@@ -107,7 +105,7 @@ def test_versions_that_will_do(tmp_path: Path, requires: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requires", "said"),
+    ("requires", "message"),
     [
         # A development version of 0.23.0 is not yet 0.23, and no longer before it either (PEP 440, exclusive ordering).
         ("vllm: '>=0.23'", "a holds for vllm >=0.23, and vllm 0.23.0.dev12+gabcdef0 is pinned"),
@@ -120,9 +118,9 @@ def test_versions_that_will_do(tmp_path: Path, requires: str) -> None:
         ("six: '>=1'", "small has no six that is pinned, so nobody can tell whether it is >=1"),
     ],
 )
-def test_versions_that_will_not_do(tmp_path: Path, requires: str, said: str) -> None:
+def test_versions_that_will_not_do(tmp_path: Path, requires: str, message: str) -> None:
     mods = Mods(tmp_path, a=f"requires: {{{requires}}}")
-    assert mods.problems(mods.level("a")) == [f"mods/a/mod.yaml:3:12: {said}"]
+    assert mods.problems(mods.level("a")) == [f"mods/a/mod.yaml:3:12: {message}"]
 
 
 def test_what_another_mod_installs_is_pinned_by_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from builder.definitions.mods import mod_reading
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import FileProblemsError
 from builder.lock.pins import BasePin, GitPin, Pins
-from builder.plan.make import Ingredients, make
+from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
 from builder.project import Project
 from tests import projects
@@ -40,14 +40,14 @@ def plan(root: Path, *names: str, template: str = projects.DOCKERFILE) -> Plan:
         files = {} if name in {"installed", "set"} else {"x": "", "it's": ""}
         projects.add_mod(root, name, "", files, f"description: x\n{yaml}\n")
     definition = image.load(project, "small", "linux/amd64")
-    return make(Ingredients(definition, PINS, {}, mod_reading.load_all(project, names)))
+    return make(ImageInputs(definition, PINS, {}, mod_reading.load_all(project, names)))
 
 
 def test_the_steps_are_the_golden_ones(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    found = plan(tmp_path, *MODS, "template").files["Dockerfile"].content.decode()
+    rendered = plan(tmp_path, *MODS, "template").files["Dockerfile"].content.decode()
     if request.config.getoption("--write-golden"):
-        projects.write(GOLDEN, found)
-    assert found == GOLDEN.read_text(encoding="utf-8")
+        projects.write(GOLDEN, rendered)
+    assert rendered == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_a_build_directory_has_what_its_mods_need_and_no_more(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_how_mods_are_baked_is_an_input(tmp_path: Path) -> None:
             projects.write(script, script.read_text(encoding="utf-8") + "# one line more\n")
         project = Project(root)
         definition = image.load(project, "small", "linux/amd64")
-        return make(Ingredients(definition, PINS, {}, mod_reading.load_all(project, names))).input_hash
+        return make(ImageInputs(definition, PINS, {}, mod_reading.load_all(project, names))).input_hash
 
     assert hashed("a", "template") != hashed("a-edited", "template")
     assert hashed("b") == hashed("b-edited")
@@ -78,14 +78,14 @@ def test_how_mods_are_baked_is_an_input(tmp_path: Path) -> None:
 def test_a_template_that_passes_over_mods_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileProblemsError) as caught:
         plan(tmp_path, "dropped", "set", template="FROM {{ base }}\n")
-    said = "template: it does not bake dropped, set; `bake` of _parts/mods.j2 does"
-    assert str(caught.value) == f"dockerfiles/small/Dockerfile.j2:1:1: {said}"
+    message = "template: it does not bake dropped, set; `bake` of _parts/mods.j2 does"
+    assert str(caught.value) == f"dockerfiles/small/Dockerfile.j2:1:1: {message}"
 
 
 @pytest.mark.engine
 def test_buildkit_finds_nothing_to_complain_of(tmp_path: Path, endpoint: Endpoint) -> None:
-    found = plan(tmp_path / "project", *MODS, "template").files["Dockerfile"].content.decode()
-    projects.write(tmp_path / "Dockerfile", found.replace(f"@sha256:{'b' * 64}", ""))
+    rendered = plan(tmp_path / "project", *MODS, "template").files["Dockerfile"].content.decode()
+    projects.write(tmp_path / "Dockerfile", rendered.replace(f"@sha256:{'b' * 64}", ""))
     argv = [*endpoint.buildx, "build", "--check", "--progress=plain", "."]
     env = {**os.environ, **environment(endpoint)}
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True)

@@ -20,20 +20,20 @@ GOLDEN = Path(__file__).parent / "golden" / "shipped"
 @pytest.mark.parametrize(("name", "mode"), shipped.MODES)
 def test_the_dockerfile_is_the_golden_one(name: str, mode: str, platform: str, request: pytest.FixtureRequest) -> None:
     golden = GOLDEN / f"{name}-{mode}-{platform.removeprefix('linux/')}.Dockerfile"
-    found = shipped.plan(name, mode, platform).files["Dockerfile"].content.decode()
+    rendered = shipped.plan(name, mode, platform).files["Dockerfile"].content.decode()
     if request.config.getoption("--write-golden"):
-        projects.write(golden, found)
-    assert found == golden.read_text(encoding="utf-8")
+        projects.write(golden, rendered)
+    assert rendered == golden.read_text(encoding="utf-8")
 
 
 def test_an_image_that_stands_on_another_says_what_that_holds() -> None:
     dflash, flashqla = (shipped.plan(name, "git", "linux/arm64") for name in ("dflash", "flashqla"))
     metadata = flashqla.files["build-metadata.yaml"]
     assert metadata == dflash.files["build-metadata.yaml"]
-    said = yaml.safe_load(metadata.content)
-    assert said["vllm_commit"] == "a" * 40
-    assert said["gpu_arch"] == "12.1a"
-    assert said["base_image"] == "nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:" + "b" * 64
+    message = yaml.safe_load(metadata.content)
+    assert message["vllm_commit"] == "a" * 40
+    assert message["gpu_arch"] == "12.1a"
+    assert message["base_image"] == "nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:" + "b" * 64
     assert flashqla.epoch == dflash.epoch
 
 

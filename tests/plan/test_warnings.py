@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.definitions.mods import mod, mod_reading
-from builder.plan.warnings import remarks
+from builder.plan.warnings import collect
 from tests import projects
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def load(root: Path, **lines: str) -> list[mod.Mod]:
 
 def test_what_is_not_pinned_is_said(tmp_path: Path) -> None:
     mods = load(tmp_path, a="run: go\nnetwork: true", b="packages: [x==1, y==2]", c="run: go")
-    assert remarks((), tuple(mods), None) == (
+    assert collect((), tuple(mods), None) == (
         "mod a runs go with the network: what that downloads is not pinned",
         "mod b installs x==1 y==2: pinned by version, not by hash",
         "mod template has no mod.yaml: what it downloads, if anything, is not pinned",
@@ -28,7 +28,7 @@ def test_what_is_not_pinned_is_said(tmp_path: Path) -> None:
 
 def test_a_variable_that_is_set_again_is_said(tmp_path: Path) -> None:
     a, b, c, _ = load(tmp_path, a="env: {X: 1, Y: 1}", b="env: {X: 2, Y: 1}", c="env: {X: 2}")
-    said = "mod b sets X to '2' in place of '1' of mod a"
-    assert remarks((), (a, b, c), None) == (said,)
-    assert remarks((a,), (b, c), None) == (said,)
-    assert remarks((a, b), (c,), None) == ()
+    message = "mod b sets X to '2' in place of '1' of mod a"
+    assert collect((), (a, b, c), None) == (message,)
+    assert collect((a,), (b, c), None) == (message,)
+    assert collect((a, b), (c,), None) == ()

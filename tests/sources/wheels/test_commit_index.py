@@ -14,7 +14,7 @@ from builder.definitions.image import ImageDefinition
 from builder.lock.pins import BasePin, Pins, WheelPin
 from builder.pinning import definition_pins
 from builder.pinning.resolver import Resolver
-from builder.plan.make import Ingredients, make
+from builder.plan.make import ImageInputs, make
 from builder.project import Project
 from builder.sources.environment import Settings
 from tests import projects
@@ -100,7 +100,7 @@ def test_the_image_installs_it_from_there_by_hash(
     tmp_path: Path, definition: ImageDefinition, served: Served, settings: Settings
 ) -> None:
     pins = complete(tmp_path, definition, settings)
-    plan = make(Ingredients(definition, replace(pins, base=BasePin("x:1", "sha256:" + "b" * 64)), {}, ()))
+    plan = make(ImageInputs(definition, replace(pins, base=BasePin("x:1", "sha256:" + "b" * 64)), {}, ()))
     index = f"{served.url}/{COMMIT}/cu130"
     text = plan.files["Dockerfile"].content.decode()
     assert f"install_locked --default-index {index} -r index-1.txt\n" in text
