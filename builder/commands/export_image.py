@@ -82,7 +82,7 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
         with work_folder.begin(workspace, name.repository, {}) as job:
             content = _write(workspace.engine, job, name, needs.image if needs else None, writer, workspace.report)
         if needs is None:
-            for member, small in oci_layout.tagged(content.top, content.image, str(name)).items():
+            for member, small in oci_layout.index_files(content.top, content.image, str(name)).items():
                 writer.add(member, small)
         archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, needs, content.top)
         size = writer.finish()
@@ -124,9 +124,9 @@ def _write(
             top, manifests = _pushed(endpoint, job, name, before, take, report)
             for digest, content in manifests.items():
                 take(digest, len(content), iter([content]))
-        image = oci_layout.image_of(top, manifests.__getitem__)
+        image = oci_layout.only_image(top, manifests.__getitem__)
         may_lack = {layer.digest for layer in image.layers} if before else set()
-        _require_all(begun, written, oci_layout.referenced(top, manifests.__getitem__).keys(), may_lack)
+        _require_all(begun, written, oci_layout.blob_sizes(top, manifests.__getitem__).keys(), may_lack)
     except (ValueError, KeyError, TypeError) as error:
         raise TransferError(f"{name} was not written: {error}", hint="try again") from None
     return _Content(top, image, frozenset(written))
@@ -169,7 +169,7 @@ def _pushed(
     if before:
         with push_receiver.serving(lambda _: True, take) as receiver:
             top = _push(endpoint, job, before, receiver, lambda _: None)
-        left_out = {layer.digest for layer in oci_layout.image_of(top, receiver.get).layers}
+        left_out = {layer.digest for layer in oci_layout.only_image(top, receiver.get).layers}
     tell = after_a_second(report, str(name))
     with push_receiver.serving(left_out.__contains__, take) as receiver:
         top = _push(endpoint, job, name, receiver, lambda amount: tell(amount.current, amount.total))

@@ -92,7 +92,7 @@ def _held(lock: Lock, engine: Endpoint, cache: Path) -> tuple[Held, ...]:
 
 def _serving(lock: Lock, engine: Endpoint) -> tuple[Serving, ...]:
     found = []
-    for container in containers.labelled(engine, LABEL):
+    for container in containers.listing(engine, LABEL):
         labels = container["Labels"]
         image, model = labels.get(f"{LABEL}.image", ""), labels.get(f"{LABEL}.model", "")
         held = lock.models.get(model)

@@ -117,7 +117,7 @@ def unreadable(path: Path, error: OSError) -> TransferError:
 def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
     """The size in bytes and the content of an archive that the engine loads as ``tag``. Every blob is compared with its
     digest as it is read; the iterator raises TransferError where they differ."""
-    small = {oci_layout.LAYOUT: oci_layout.LAYOUT_CONTENT, **oci_layout.tagged(archive.top, archive.image, tag)}
+    small = {oci_layout.LAYOUT: oci_layout.LAYOUT_CONTENT, **oci_layout.index_files(archive.top, archive.image, tag)}
     sizes = {name: len(content) for name, content in small.items()}
     sizes |= {oci_layout.blob_name(digest): member.size for digest, member in archive.blobs.items()}
     parts = (len(tar_stream.head(name, size)) + size + len(tar_stream.padding(size)) for name, size in sizes.items())

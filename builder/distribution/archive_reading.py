@@ -101,8 +101,8 @@ def _parse(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
             raise ValueError(f"the content of {digest} does not match")
         return content
 
-    image = oci_layout.image_of(top, get)
-    _require_whole(blobs, oci_layout.referenced(top, get), {layer.digest for layer in image.layers} if needs else set())
+    image = oci_layout.only_image(top, get)
+    _require_whole(blobs, oci_layout.blob_sizes(top, get), {layer.digest for layer in image.layers} if needs else set())
     build = {path.removeprefix(archive.BUILD): content for path, content in files.items()}
     return Archive(name, part, build, needs, top, image, blobs)
 

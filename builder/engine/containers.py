@@ -122,10 +122,12 @@ def running(
         remove(endpoint, container_id)
 
 
-def labelled(endpoint: Endpoint, label: str) -> list[dict[str, Any]]:
-    """Returns every container with this label (``key`` or ``key=value``), running or not, as the engine lists it."""
-    filters = json.dumps({"label": [label]})
-    return request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}) or []
+def listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
+    """Returns every container, running or not, as the engine lists it; only those with ``label`` (``key`` or
+    ``key=value``) if given."""
+    filters = json.dumps({"label": [label]} if label else {})
+    query: dict[str, str | int] = {"all": 1, "filters": filters}
+    return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []
 
 
 def output(endpoint: Endpoint, container_id: str) -> str:
@@ -139,7 +141,7 @@ def output(endpoint: Endpoint, container_id: str) -> str:
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
     """Removes every container with this label (``key`` or ``key=value``), running or not; returns how many."""
-    containers = labelled(endpoint, label)
+    containers = listing(endpoint, label)
     for container in containers:
         remove(endpoint, container["Id"])
     return len(containers)

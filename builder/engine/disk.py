@@ -7,23 +7,22 @@ containerd store keeps the packed layer as well, whose size no request to the en
 
 from __future__ import annotations
 
-import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from builder.engine import containers, images
 from builder.engine.client.api import quoted, request
-from builder.engine.images import ImageDetails, inspect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from builder.engine.client.endpoint import Endpoint
+    from builder.engine.images import ImageDetails
 
 Layer = tuple[str, ...]
 """A layer: its digest and those of all layers below it."""
 
-_LISTING_WAIT = 300.0
 # The instructions that change no file, as BuildKit and the builder before it write them into the history.
 _NO_LAYER = re.compile(
     r"(?:/bin/sh -c #\(nop\) +)?(?:ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL"
@@ -33,17 +32,15 @@ _NO_LAYER = re.compile(
 
 def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
     """Returns all images of the engine, those without a tag included."""
-    listing = request(endpoint, "GET", "/images/json", timeout=_LISTING_WAIT) or []
+    listing = images.listing(endpoint)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        images = pool.map(lambda id_: inspect(endpoint, id_), sorted({image["Id"] for image in listing}))
-        return tuple(image for image in images if image is not None)
+        inspected = pool.map(lambda id_: images.inspect(endpoint, id_), sorted({image["Id"] for image in listing}))
+        return tuple(image for image in inspected if image is not None)
 
 
 def dangling(endpoint: Endpoint, label: str) -> frozenset[str]:
     """Returns the ids of the images that have this label (``key`` or ``key=value``) and no tag."""
-    filters = json.dumps({"dangling": ["true"], "label": [label]})
-    listing = request(endpoint, "GET", "/images/json", query={"filters": filters}, timeout=_LISTING_WAIT) or []
-    return frozenset(image["Id"] for image in listing)
+    return frozenset(image["Id"] for image in images.listing(endpoint, {"dangling": ["true"], "label": [label]}))
 
 
 def layers(image: ImageDetails) -> tuple[Layer, ...]:
@@ -51,9 +48,9 @@ def layers(image: ImageDetails) -> tuple[Layer, ...]:
     return tuple(image.layers[:end] for end in range(1, len(image.layers) + 1))
 
 
-def layer_sizes(endpoint: Endpoint, images: Iterable[ImageDetails]) -> dict[Layer, int]:
+def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[Layer, int]:
     """Returns the unpacked size in bytes of each layer of these images; 0 where the history does not tell it."""
-    measured = tuple(images)
+    measured = tuple(of_images)
     with ThreadPoolExecutor(max_workers=4) as pool:
         histories = pool.map(lambda image: request(endpoint, "GET", f"/images/{quoted(image.id)}/history"), measured)
         sizes: dict[Layer, int] = {}
@@ -76,7 +73,7 @@ def _sizes(history: Sequence[Mapping[str, object]], count: int) -> list[int]:
 def containers_by_image(endpoint: Endpoint) -> dict[str, tuple[str, ...]]:
     """Returns the names of the containers, running or not, that use each image, by the image's id."""
     names: dict[str, tuple[str, ...]] = {}
-    for container in request(endpoint, "GET", "/containers/json", query={"all": 1}) or []:
+    for container in containers.listing(endpoint):
         name = next(iter(container.get("Names") or ()), container["Id"][:12]).lstrip("/")
         names[container["ImageID"]] = (*names.get(container["ImageID"], ()), name)
     return names

@@ -91,7 +91,7 @@ def save(
     if top is None:
         raise ValueError("the engine's archive is no OCI image layout: it is older than Docker 25")
     # Small blobs that no manifest refers to describe layers for Docker before 1.10.
-    for digest in oci_layout.referenced(top, small.__getitem__):
+    for digest in oci_layout.blob_sizes(top, small.__getitem__):
         if digest in small and not is_present(digest):
             receive(digest, len(small[digest]), iter([small[digest]]))
     return top, small

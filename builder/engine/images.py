@@ -16,7 +16,7 @@ from builder.engine.reference import split_tag
 from builder.errors import ConflictError, ImageStateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
@@ -60,25 +60,27 @@ class ImageDetails:
     tags: tuple[str, ...]
 
 
+def listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
+    """Returns the images that match the filters of the engine's API (ImageList), as the engine lists them."""
+    query = {"filters": json.dumps(filters or {})}
+    return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
+
+
 def tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
     """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any.
 
-    A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). An engine
-    with the containerd store takes about 1 ms a layer of every image, seconds for hundreds of images; `tag_cache.tags`
-    asks only for changes.
+    A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). On the
+    containerd store this takes 1 ms a layer, seconds for hundreds of images; `tag_cache.tags` only asks for changes.
     """
-    query: dict[str, str | int] = {}
-    if filters := list(references):
-        query["filters"] = json.dumps({"reference": filters})
-    images = request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
+    patterns = list(references)
+    images = listing(endpoint, {"reference": patterns} if patterns else {})
     return {tag: image["Id"] for image in images for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
 
 
 def disk_size(endpoint: Endpoint, name: str) -> int:
     """Returns the size in bytes of the image of the tag ``name``, as ``docker image ls`` counts it: on the containerd
     store packed and unpacked layers together. 0 where there is no such tag."""
-    query = {"filters": json.dumps({"reference": [name]})}
-    return sum(image["Size"] for image in request(endpoint, "GET", "/images/json", query=query) or [])
+    return sum(image["Size"] for image in listing(endpoint, {"reference": [name]}))
 
 
 def inspect(endpoint: Endpoint, reference: str) -> ImageDetails | None:

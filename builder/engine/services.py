@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,8 +72,7 @@ def find(endpoint: Endpoint, name: str) -> Service | None:
 
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
     """Returns every container with this label (``key`` or ``key=value``), running or not, by name."""
-    filters = json.dumps({"label": [label]})
-    listing = request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}, timeout=timeout) or []
+    listing = containers.listing(endpoint, label, timeout)
     # A container may be removed while the others are inspected.
     services = [service for container in listing if (service := find(endpoint, container["Id"]))]
     return tuple(sorted(services, key=lambda service: service.name))

@@ -85,7 +85,7 @@ def check(endpoint: Endpoint, image: str, platform: str, host: str, *wanted: Ima
     try:
         verification.run_checks(endpoint, image, plan, {label: ""}, host, lambda event: said.append(str(event)))
     finally:
-        assert containers.labelled(endpoint, label) == []
+        assert containers.listing(endpoint, label) == []
     return said
 
 

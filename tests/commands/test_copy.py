@@ -85,7 +85,7 @@ def test_through_a_registry_of_its_own_only_what_lacks_moves(
     assert "is not on gone: no Docker engine answers" in done.stderr
     assert has(node, f"{built}:1", small)
     assert not [name for name in names(node) if name.startswith("127.0.0.1")]
-    assert containers.labelled(endpoint, loopback.LABEL) == []
+    assert containers.listing(endpoint, loopback.LABEL) == []
 
     done = builder("copy", f"{built}:1", "one", environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
     assert "one: has it already" in done.stderr
@@ -262,14 +262,14 @@ def test_a_copy_that_is_interrupted_or_killed_leaves_no_registry(
     for number in (signal.SIGINT, signal.SIGKILL):
         argv = command(small, "copy", f"{built}:1", "one")
         copying = subprocess.Popen(argv, env=environ, stderr=subprocess.PIPE, text=True)
-        wait_until(lambda: bool(containers.labelled(endpoint, loopback.LABEL)))
+        wait_until(lambda: bool(containers.listing(endpoint, loopback.LABEL)))
         copying.send_signal(number)
         _, said = copying.communicate(timeout=60)
         assert copying.returncode in {130, -signal.SIGKILL}, said
-        assert len(containers.labelled(endpoint, loopback.LABEL)) == (number == signal.SIGKILL)
+        assert len(containers.listing(endpoint, loopback.LABEL)) == (number == signal.SIGKILL)
     # The next copy ends what the killed one left.
     builder("copy", f"{built}:1", "one", environ={"BUILDER_REGISTRY_IMAGE": registry_image})
-    assert containers.labelled(endpoint, loopback.LABEL) == []
+    assert containers.listing(endpoint, loopback.LABEL) == []
     assert has(node, f"{built}:1", small)
 
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from builder.engine.client import buildx_query
 from builder.engine.client.api import request
-from builder.engine.client.endpoint import environment
 from builder.errors import EngineError
 
 if TYPE_CHECKING:
@@ -92,27 +92,13 @@ def platform(endpoint: Endpoint) -> str:
 
 def buildx(endpoint: Endpoint) -> str:
     """Returns the version of buildx. Raises EngineError where there is none."""
-    import os
-    import subprocess
-
-    missing = EngineError(
-        f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=_INSTALL
-    )
-    try:
-        result = subprocess.run(
-            [*endpoint.buildx, "version"],
-            env={**os.environ, **environment(endpoint)},
-            capture_output=True,
-            text=True,
-            timeout=_BUILDX_WAIT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        raise missing from None
+    result = buildx_query.run(endpoint, "version", timeout=_BUILDX_WAIT)
     # `github.com/docker/buildx v0.29.1 a32761a…`; distributions leave the v out or add to the number.
-    match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout)
-    if result.returncode or not match:
-        raise missing
+    match = re.search(r"\bv?(\d+\.\d+\S*)", result.stdout) if result else None
+    if not result or result.returncode or not match:
+        raise EngineError(
+            f"`{' '.join(endpoint.buildx)}` does not run: building needs Docker's buildx plugin", hint=_INSTALL
+        )
     return match[1]
 
 

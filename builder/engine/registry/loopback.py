@@ -80,7 +80,7 @@ def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgr
 
 def _remove_orphans(endpoint: Endpoint) -> None:
     """Removes the registries of processes that were killed."""
-    for container in containers.labelled(endpoint, LABEL):
+    for container in containers.listing(endpoint, LABEL):
         if not _is_alive(container["Labels"][LABEL]):
             containers.remove(endpoint, container["Id"])
 

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from builder.engine import images
+from builder.engine.client import buildx_query
 from builder.engine.client.api import quoted, request
-from builder.engine.client.endpoint import environment
 from builder.engine.client.errors import EngineHTTPError, EngineTimeoutError
 from builder.engine.reference import repository
 from builder.engine.registry import credentials
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from builder.engine.images import ImageDetails
 
 WAIT = 20.0  # seconds
+_BUILDX_WAIT = 60.0
 HINT = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
 _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
@@ -92,16 +93,9 @@ def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any
 
     Raises TransferError where the image cannot be read, EngineError where buildx does not run.
     """
-    import os
-    import subprocess
-
-    argv = [*endpoint.buildx, "imagetools", "inspect", reference, *options]
-    try:
-        result = subprocess.run(
-            argv, env={**os.environ, **environment(endpoint)}, capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        raise EngineError(f"`{' '.join([*endpoint.buildx, 'imagetools'])}` does not run, or not to its end") from None
+    result = buildx_query.run(endpoint, "imagetools", "inspect", reference, *options, timeout=_BUILDX_WAIT)
+    if result is None:
+        raise EngineError(f"`{' '.join([*endpoint.buildx, 'imagetools'])}` does not run, or not to its end")
     try:
         return json.loads(result.stdout)
     except ValueError:

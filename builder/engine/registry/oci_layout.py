@@ -93,7 +93,7 @@ def _manifest(value: Mapping[str, Any]) -> Manifest:
     return Manifest(descriptor(value["config"]), tuple(descriptor(layer) for layer in value["layers"]))
 
 
-def image_of(top: Descriptor, get: ReadBlob) -> Manifest:
+def only_image(top: Descriptor, get: ReadBlob) -> Manifest:
     """Returns the only image below ``top``. Raises as `manifests` does, and ValueError where there are several."""
     images = [manifest for _, manifest, is_image in manifests(top, get) if is_image]
     if len(images) != 1:
@@ -101,7 +101,7 @@ def image_of(top: Descriptor, get: ReadBlob) -> Manifest:
     return images[0]
 
 
-def referenced(top: Descriptor, get: ReadBlob) -> dict[str, int]:
+def blob_sizes(top: Descriptor, get: ReadBlob) -> dict[str, int]:
     """Returns the size of every blob of the image, manifests included, by digest. Raises as `manifests` does."""
     sizes = {top.digest: top.size}
     for own, manifest, _ in manifests(top, get):
@@ -109,7 +109,7 @@ def referenced(top: Descriptor, get: ReadBlob) -> dict[str, int]:
     return sizes
 
 
-def tagged(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
+def index_files(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
     """Returns the files that make an archive of these blobs load under the name ``tag``."""
     repository, version = split_tag(tag)
     annotations = {
