@@ -14,7 +14,7 @@ from builder.plan.make import ImageInputs, make
 from builder.serving import model_revision
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from builder.building.resolution import Resolution, ResolvedTarget
     from builder.definitions.recipes.recipe import Recipe
@@ -79,6 +79,18 @@ def plan_all(workspace: Workspace, resolution: Resolution) -> tuple[PlannedImage
         for part in image.plan.chain:
             lock = lock.with_pins(part.definition.name, part.definition.platform, part.pins)
     return tuple(planned)
+
+
+def split(
+    planned: Sequence[PlannedImage], *, force: bool
+) -> tuple[list[tuple[PlannedImage, ImageName]], list[PlannedImage]]:
+    """Parts the plans with nothing to build, each with the number that is there, from those to build: all, if
+    ``force``."""
+    existing = [(image, image.comparison.existing) for image in planned]
+    return (
+        [(image, number) for image, number in existing if number is not None and not force],
+        [image for image, number in existing if number is None or force],
+    )
 
 
 def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: ResolvedTarget) -> PlannedImage:

@@ -12,9 +12,11 @@ from builder.events import Message
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from builder.building.baked_image import BakedImage
     from builder.building.planning import PlannedImage
     from builder.building.request import BuildRequest
     from builder.commands.push import PushedImage
+    from builder.lock.model import ImageName, NumberedImage
     from builder.workspace import Workspace
 
 
@@ -37,20 +39,13 @@ def build(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt 
     resolved = resolution.resolve(workspace, request)
     planned = planning.plan_all(workspace, resolved)
 
-    numbers: list[str] = []
-    outcomes: list[AlreadyBuilt] = []
-    to_build: list[PlannedImage] = []
-    for image in planned:
-        existing = image.comparison.existing
-        if existing is None or request.force:
-            to_build.append(image)
-        else:
-            outcomes.append(commit.commit_existing(workspace, image, existing))
-            numbers.append(str(existing))
+    existing, to_build = planning.split(planned, force=request.force)
+    outcomes = [commit.commit_existing(workspace, image, number) for image, number in existing]
     yield from outcomes
     if key and not to_build:
         result_cache.store(key, planned, outcomes)
 
+    numbers = [number for _, number in existing]
     if to_build:
         workspace = remote_builder.with_builder(workspace, request.builder)
         for image in to_build:
@@ -60,24 +55,12 @@ def build(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt 
             for baked in baked_images:
                 record = verification.verify(workspace, baked)
                 number = commit.commit(workspace, baked, record, promote=request.promote)
-                numbers.append(str(number))
-                steps = [step for step in baked.result.steps if not step.internal]
-                yield Built(
-                    image=str(number),
-                    models=baked.planned.models,
-                    changes=baked.planned.comparison.reasons,
-                    seconds=time.monotonic() - started,
-                    size=record.size,
-                    layers=len(baked.details.layers),
-                    new_layers=commit.new_layers(workspace, baked),
-                    steps=len(steps),
-                    cached_steps=sum(step.cached for step in steps),
-                    log=baked.log,
-                )
+                numbers.append(number)
+                yield _built(workspace, baked, record, number, time.monotonic() - started)
     if registry:
         from builder.commands import push
 
-        yield from push.run(workspace, tuple(numbers))
+        yield from push.run(workspace, tuple(map(str, numbers)))
 
 
 def preview(workspace: Workspace, request: BuildRequest) -> tuple[PlannedImage, ...]:
@@ -87,6 +70,24 @@ def preview(workspace: Workspace, request: BuildRequest) -> tuple[PlannedImage, 
     if request.push:
         _registry(workspace)
     return planning.plan_all(workspace, resolution.resolve(workspace, request))
+
+
+def _built(workspace: Workspace, baked: BakedImage, record: NumberedImage, number: ImageName, seconds: float) -> Built:
+    from builder.building import commit
+
+    steps = [step for step in baked.result.steps if not step.internal]
+    return Built(
+        image=str(number),
+        models=baked.planned.models,
+        changes=baked.planned.comparison.reasons,
+        seconds=seconds,
+        size=record.size,
+        layers=len(baked.details.layers),
+        new_layers=commit.new_layers(workspace, baked),
+        steps=len(steps),
+        cached_steps=sum(step.cached for step in steps),
+        log=baked.log,
+    )
 
 
 def _registry(workspace: Workspace) -> str:
