@@ -46,12 +46,12 @@ def serve(workspace: Workspace, prepared: PreparedServer, *, detach: bool) -> Se
     for warning in filter(None, warnings):
         workspace.report(Message(warning))
     started = starting.start(prepared, environ)
-    if started.already and answers(started.running):
-        return ServeResult(started.running, already=True, seconds=0)
+    if started.was_running and answers(started.server):
+        return ServeResult(started.server, already=True, seconds=0)
     if detach:
-        return ServeResult(started.running, started.already, None)
+        return ServeResult(started.server, started.was_running, None)
     workspace.report(WaitingStarted())
     seconds = readiness.wait(project, started, workspace.report)
     if selection.recipe.model:
         model_revision.record(workspace, selection.recipe.model)
-    return ServeResult(started.running, already=False, seconds=seconds)
+    return ServeResult(started.server, already=False, seconds=seconds)

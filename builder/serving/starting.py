@@ -1,4 +1,4 @@
-"""Starting a prepared server, from exactly the image that was looked at."""
+"""Starting a prepared server, from exactly the image that was checked."""
 
 from __future__ import annotations
 
@@ -24,54 +24,56 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Started:
-    """What serves now, or will. ``already`` says that it did before."""
+class StartedServer:
+    """A server that runs or starts now. ``was_running`` is True if it did before."""
 
-    running: RunningServer
+    server: RunningServer
     selection: SelectedImage
-    already: bool
+    was_running: bool
 
 
-def start(prepared: PreparedServer, environ: Mapping[str, str]) -> Started:
-    """Starts it and does not wait for it to answer; does nothing where it is up already, just as it would be.
+def start(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer:
+    """Starts the server without waiting for it to answer; does nothing if it is running already with these settings.
 
-    Raises ConflictError where it is up but differently, or its port or name is taken; ServeFailedError where an
+    Raises ConflictError if it is running with other settings, or its port or name is taken; ServeFailedError if an
     engine cannot start it. Nothing is left behind then.
     """
-    there = tuple(services.find(one.engine.endpoint, one.settings.name) for one in prepared.containers)
-    if _is_up(prepared, there):
+    existing = tuple(services.find(planned.engine.endpoint, planned.settings.name) for planned in prepared.containers)
+    if _is_up(prepared, existing):
         members = tuple(
-            ServerMember(one.engine, old) for one, old in zip(prepared.containers, there, strict=True) if old
+            ServerMember(planned.engine, service)
+            for planned, service in zip(prepared.containers, existing, strict=True)
+            if service
         )
-        return Started(RunningServer(members), prepared.selection, already=True)
+        return StartedServer(RunningServer(members), prepared.selection, was_running=True)
     require_free_port(prepared, leaving=[prepared.head.settings.name])
-    for one, old in zip(prepared.containers, there, strict=True):
-        if old:
-            containers.remove(one.engine.endpoint, old.id)
-    made: list[ServerMember] = []
+    for planned, service in zip(prepared.containers, existing, strict=True):
+        if service:
+            containers.remove(planned.engine.endpoint, service.id)
+    created: list[ServerMember] = []
     try:
-        for one in prepared.containers:
-            made.append(_create(one, environ))  # noqa: PERF401  # those before a failure have to be known
-        for member, one in zip(made, prepared.containers, strict=True):
-            _require_same(member, one)
+        for planned in prepared.containers:
+            created.append(_create(planned, environ))  # noqa: PERF401  # those before a failure have to be known
+        for member, planned in zip(created, prepared.containers, strict=True):
+            _require_planned_image(member, planned)
             _start(member)
     except BaseException:
-        _remove(made)
+        _remove(created)
         raise
-    return Started(RunningServer(tuple(made)), prepared.selection, already=False)
+    return StartedServer(RunningServer(tuple(created)), prepared.selection, was_running=False)
 
 
 def require_free_port(prepared: PreparedServer, leaving: Sequence[str] = ()) -> None:
-    """Raises ConflictError where the port that it will answer on is in use, by others than those ``leaving``."""
+    """Raises ConflictError if the port that it will answer on is in use by a container other than those ``leaving``."""
     settings = prepared.head.settings
-    if said := settings.labels.get(f"{LABEL}.port"):
+    if port := settings.labels.get(f"{LABEL}.port"):
         host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
-        ports.require_free(prepared.head.engine.endpoint, host, int(said), leaving)
+        ports.require_free(prepared.head.engine.endpoint, host, int(port), leaving)
 
 
-def remove(running: RunningServer) -> None:
-    """Ends it at once, and removes it."""
-    _remove(running.members)
+def remove(server: RunningServer) -> None:
+    """Ends the server at once, and removes its containers."""
+    _remove(server.members)
 
 
 def _remove(members: Sequence[ServerMember]) -> None:
@@ -79,11 +81,11 @@ def _remove(members: Sequence[ServerMember]) -> None:
         containers.remove(member.engine.endpoint, member.service.id)
 
 
-def _is_up(prepared: PreparedServer, there: Sequence[Service | None]) -> bool:
-    """Whether all of it is up as it would be started. Raises ConflictError where it is up differently, or something
-    else has its name."""
-    same = []
-    for one, service in zip(prepared.containers, there, strict=True):
+def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool:
+    """True if all containers are running as they would be started. Raises ConflictError if some run with other
+    settings, or another container has the name."""
+    unchanged = []
+    for planned, service in zip(prepared.containers, existing, strict=True):
         if service is None:
             continue
         if LABEL not in service.labels:
@@ -92,31 +94,32 @@ def _is_up(prepared: PreparedServer, there: Sequence[Service | None]) -> bool:
                 hint=f"`docker rm -f {service.name}` removes it, or give the recipe another name",
             )
         if service.is_up:
-            same.append(service.labels.get(DIGEST) == one.settings.labels[DIGEST])
-    if not all(same):
-        raise _differs(prepared, there)
-    return len(same) == len(prepared.containers)
+            unchanged.append(service.labels.get(DIGEST) == planned.settings.labels[DIGEST])
+    if not all(unchanged):
+        raise _conflict(prepared, existing)
+    return len(unchanged) == len(prepared.containers)
 
 
-def _differs(prepared: PreparedServer, there: Sequence[Service | None]) -> ConflictError:
+def _conflict(prepared: PreparedServer, existing: Sequence[Service | None]) -> ConflictError:
     name, image = prepared.head.settings.name, str(prepared.selection.image)
-    now = next(service for service in there if service and service.is_up).labels.get(f"{LABEL}.image")
+    now = next(service for service in existing if service and service.is_up).labels.get(f"{LABEL}.image")
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
     return ConflictError(
         f"{name} is being served already, {how}", hint=f"`builder restart {name}` with the same options changes over"
     )
 
 
-def _create(one: PlannedContainer, environ: Mapping[str, str]) -> ServerMember:
-    if one.engine.endpoint.host.startswith("unix://"):
-        _make_folders(one.settings)
+def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMember:
+    if planned.engine.endpoint.host.startswith("unix://"):
+        _make_folders(planned.settings)
     return ServerMember(
-        one.engine, services.create(one.engine.endpoint, one.settings.name, api.write(one.settings, environ))
+        planned.engine,
+        services.create(planned.engine.endpoint, planned.settings.name, api.write(planned.settings, environ)),
     )
 
 
 def _make_folders(settings: ContainerSettings) -> None:
-    """Makes what is mounted, as the person: the engine would make it as root."""
+    """Creates the mounted folders as the user; the engine would create them as root."""
     for mount in settings.mounts:
         try:
             Path(mount.source).mkdir(parents=True, exist_ok=True)
@@ -124,9 +127,9 @@ def _make_folders(settings: ContainerSettings) -> None:
             raise UsageError(f"{mount.source} cannot be made, to be mounted: {error.strerror}") from None
 
 
-def _require_same(member: ServerMember, one: PlannedContainer) -> None:
-    if member.service.content != one.image_id:
-        raise ImageStateError(f"the tag {one.settings.image} was moved in this very moment: nothing was started")
+def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> None:
+    if member.service.content != planned.image_id:
+        raise ImageStateError(f"the tag {planned.settings.image} was moved in this very moment: nothing was started")
 
 
 def _start(member: ServerMember) -> None:

@@ -17,14 +17,14 @@ from builder.serving import readiness
 from builder.serving.image_selection import for_recipe
 from builder.serving.phases import Phase
 from builder.serving.running import RunningServer, ServerMember, ServingEngine
-from builder.serving.starting import Started
+from builder.serving.starting import StartedServer
 from tests.commands.serving import Kitchen
 from tests.conftest import BASE
 
 pytestmark = pytest.mark.engine
 
 
-def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> Started:
+def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> StartedServer:
     body = {"Image": BASE, "Cmd": ["sh", "-c", script], "Labels": {LABEL: kitchen.name}, **more}
     made = services.create(endpoint, kitchen.name, body)
     services.start(endpoint, made.id)
@@ -33,7 +33,7 @@ def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> S
         made = services.find(endpoint, made.id) or made
     read = recipe.load(kitchen.project, kitchen.project.recipes / "chat.yaml")
     found = for_recipe(reading.read(kitchen.project.lock), read)
-    return Started(RunningServer((ServerMember(ServingEngine(endpoint), made),)), found, already=True)
+    return StartedServer(RunningServer((ServerMember(ServingEngine(endpoint), made),)), found, was_running=True)
 
 
 def test_without_a_health_check_the_log_says_when_it_answers(endpoint: Endpoint, kitchen: Kitchen) -> None:
