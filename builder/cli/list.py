@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from builder.lock.model import Lock, Model, Pairing, Status
     from builder.numbered.status import Overview, Row
-    from builder.storage.huggingface_cache import Held
+    from builder.storage.huggingface_cache import CachedModel
 
 
 @click.command("list")
@@ -58,7 +58,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         table.show(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
-def _document(lock: Lock, overview: Overview, held: Mapping[str, Held]) -> dict[str, Any]:
+def _document(lock: Lock, overview: Overview, held: Mapping[str, CachedModel]) -> dict[str, Any]:
     """The list for programs."""
     return {
         "images": [image_document(row) for row in overview.rows],
@@ -96,13 +96,13 @@ def _where(row: Row) -> str:
     return "pushed" if row.state == "present" else "in registry"
 
 
-def _model_rows(name: str, model: Model, held: Held | None) -> list[tuple[str, ...]]:
+def _model_rows(name: str, model: Model, held: CachedModel | None) -> list[tuple[str, ...]]:
     """The pairing now, below it what the cache has of the model, and those before, the latest first."""
     now, *before = ((str(p.image), p.status, p.note or "-") for p in (model.pairing, *model.previous))
     return [(name, *now), (_cached(held), "", "", ""), *(("  before", *one) for one in before)]
 
 
-def _cached(held: Held | None) -> str:
+def _cached(held: CachedModel | None) -> str:
     if held is None:
         return "  not downloaded"
     revision = f" at {held.revision[:7]}" if held.revision else ""
@@ -140,7 +140,7 @@ def _version(row: Row, source: str) -> dict[str, str | None] | None:
     return {"version": found.version, "commit": found.commit} if found else None
 
 
-def _model(name: str, model: Model, held: Held | None) -> dict[str, Any]:
+def _model(name: str, model: Model, held: CachedModel | None) -> dict[str, Any]:
     return {
         "model": name,
         **_pairing(model.pairing),

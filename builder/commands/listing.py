@@ -12,7 +12,7 @@ from builder.numbered import names, status
 
 if TYPE_CHECKING:
     from builder.project import Project
-    from builder.storage.huggingface_cache import Held
+    from builder.storage.huggingface_cache import CachedModel
     from builder.workspace import Workspace
 
 
@@ -37,7 +37,7 @@ def lost_lock(workspace: Workspace) -> str:
     return f"images.lock is {lost.SAID}: {TAKE_BACK}" if lost.is_lost(workspace.project) else ""
 
 
-def cached_models(workspace: Workspace, lock: Lock) -> dict[str, Held]:
+def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:
     """The part of each model of ``lock`` that the Hugging Face cache of this machine has, by name."""
     from builder.serving import model_revision
 

@@ -67,7 +67,7 @@ def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report
 
     Raises SourceError if the node cannot be reached or refuses it.
     """
-    cached_model = huggingface_cache.held(environ, model)
+    cached_model = huggingface_cache.find_model(environ, model)
     total = cached_model.size if cached_model else 0
     with tempfile.TemporaryFile() as stderr:
         with subprocess.Popen(

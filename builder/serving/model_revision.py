@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
     from builder.lock.model import Lock, Pairing
     from builder.project import Project
-    from builder.storage.huggingface_cache import Held
+    from builder.storage.huggingface_cache import CachedModel
     from builder.workspace import Workspace
 
 __all__ = ["RevisionChange", "cached", "change", "record", "revision", "to_record"]
@@ -79,10 +79,12 @@ def record(workspace: Workspace, model: str) -> str | None:
     return commit
 
 
-def cached(environ: Mapping[str, str], lock: Lock) -> dict[str, Held]:
+def cached(environ: Mapping[str, str], lock: Lock) -> dict[str, CachedModel]:
     """Returns the models of ``lock`` that the cache has, by name. Their revision is the one that the pairing names if
     the cache has it, and otherwise that of ``main``."""
-    models = {name: cached_model for name in lock.models if (cached_model := huggingface_cache.held(environ, name))}
+    models = {
+        name: cached_model for name in lock.models if (cached_model := huggingface_cache.find_model(environ, name))
+    }
     for name, cached_model in models.items():
         named = lock.models[name].pairing.revision
         if named and (commit := revision(environ, name, named)):

@@ -25,8 +25,8 @@ _ID = re.compile(r"(?=.{1,96}\Z)(?!.*(?:--|\.\.))\w[\w.-]*(?:/\w[\w.-]*)?", re.A
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the cache has of a model: the bytes that it takes on disk, the commit that its ``main`` led to, and whether
+class CachedModel:
+    """A model in the cache: the bytes that it takes on disk, the commit that its ``main`` led to, and whether
     a download was broken off."""
 
     size: int
@@ -83,8 +83,8 @@ def revision(environ: Mapping[str, str], model: str, name: str = MAIN) -> str | 
     return commit if is_commit(commit) and (place / "snapshots" / commit).is_dir() else None
 
 
-def held(environ: Mapping[str, str], model: str) -> Held | None:
-    """What the cache has of a model; None where it has nothing."""
+def find_model(environ: Mapping[str, str], model: str) -> CachedModel | None:
+    """Looks up a model in the cache; returns None if nothing of it is there."""
     if not is_id(model):
         return None
     whole: set[str] = set()
@@ -98,4 +98,4 @@ def held(environ: Mapping[str, str], model: str) -> Held | None:
             with suppress(OSError):
                 size += blob.stat().st_size
     # A part whose whole is there too was left behind by a download that was begun again.
-    return Held(size, revision(environ, model), bool(parts - whole)) if whole | parts else None
+    return CachedModel(size, revision(environ, model), bool(parts - whole)) if whole | parts else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.storage import huggingface_cache
-from builder.storage.huggingface_cache import Held
+from builder.storage.huggingface_cache import CachedModel
 from tests import hubcache
 from tests.hubcache import COMMIT, OTHER
 
@@ -62,7 +62,7 @@ def test_names_do_not_lead_out_of_the_cache(tmp_path: Path) -> None:
     assert huggingface_cache.revision(environ, MODEL, "../../../main") is None
     assert huggingface_cache.revision(environ, MODEL, str(tmp_path / "main")) is None
     assert huggingface_cache.revision(environ, "../Model") is None
-    assert huggingface_cache.held(environ, f"{tmp_path}/hub") is None
+    assert huggingface_cache.find_model(environ, f"{tmp_path}/hub") is None
 
 
 @pytest.mark.parametrize("text", ["gpt2", "Qwen/Qwen3-0.6B", "a/b_c.d"])
@@ -77,19 +77,19 @@ def test_what_is_no_name_of_a_model(text: str) -> None:
 
 def test_what_is_held(tmp_path: Path) -> None:
     environ = {"HF_HOME": str(tmp_path)}
-    assert huggingface_cache.held(environ, MODEL) is None
+    assert huggingface_cache.find_model(environ, MODEL) is None
     folder = hubcache.add(tmp_path, MODEL, content=b"12345")
-    assert huggingface_cache.held(environ, MODEL) == Held(5, COMMIT, incomplete=False)
+    assert huggingface_cache.find_model(environ, MODEL) == CachedModel(5, COMMIT, incomplete=False)
     # As huggingface_hub 2 keeps what several models share, and what it leaves behind when it is killed.
     shared = tmp_path / "hub/blobs/ab/abc"
     shared.parent.mkdir(parents=True)
     shared.write_bytes(b"1234567")
     (folder / "blobs/f00").symlink_to("../../blobs/ab/abc")
     (folder / "blobs/f00.0badf00d.incomplete").write_bytes(b"1")
-    assert huggingface_cache.held(environ, MODEL) == Held(13, COMMIT, incomplete=False)
+    assert huggingface_cache.find_model(environ, MODEL) == CachedModel(13, COMMIT, incomplete=False)
     (folder / "blobs/f01.incomplete").write_bytes(b"12")
-    assert huggingface_cache.held(environ, MODEL) == Held(15, COMMIT, incomplete=True)
+    assert huggingface_cache.find_model(environ, MODEL) == CachedModel(15, COMMIT, incomplete=True)
     shared.unlink()
-    assert huggingface_cache.held(environ, MODEL) == Held(8, COMMIT, incomplete=True)
+    assert huggingface_cache.find_model(environ, MODEL) == CachedModel(8, COMMIT, incomplete=True)
     (folder / "refs/main").unlink()
-    assert huggingface_cache.held(environ, MODEL) == Held(8, None, incomplete=True)
+    assert huggingface_cache.find_model(environ, MODEL) == CachedModel(8, None, incomplete=True)

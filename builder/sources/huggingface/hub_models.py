@@ -185,7 +185,7 @@ def _write_ref(folder: Path, snapshot: Snapshot) -> None:
 
 def _cached(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
     commit = huggingface_cache.revision(environ, model, revision)
-    cached = huggingface_cache.held(environ, model)
+    cached = huggingface_cache.find_model(environ, model)
     if commit is None or cached is None or cached.incomplete:
         state = "only a part of it is" if cached else "it is not"
         raise SourceError(
