@@ -83,12 +83,12 @@ def _details(engine: Endpoint, tag: str) -> images.ImageDetails:
 def _require_local_base(engine: Endpoint, plan: Plan) -> None:
     """Looks again at a base that only this engine has, since a tag says nothing about its content. Raises
     ImageStateError where it is another one."""
-    from builder.engine import base
+    from builder.engine import base_image
 
     pin = plan.chain[0].pins.base
     if pin is None or not pin.resolved.startswith("local:"):
         return
-    found = base.local_fingerprint(engine, pin.requested)
+    found = base_image.local_fingerprint(engine, pin.requested)
     if found != pin.resolved.removeprefix("local:"):
         here = f"this engine has {found} under that name" if found else "this engine has no such image"
         raise ImageStateError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.building import work_folder
-from builder.engine import disk, images
+from builder.engine import disk_usage, images
 from builder.engine.buildkit import build_cache
 from builder.errors import ConflictError
 from builder.events import Message
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from pathlib import Path
 
-    from builder.engine.disk import Layer
+    from builder.engine.disk_usage import Layer
     from builder.engine.images import ImageDetails
     from builder.serving.compile_caches import CompileCache
     from builder.workspace import Workspace
@@ -92,17 +92,17 @@ def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) 
     less than ``older_than`` ago; nothing is changed. Raises EngineError where no engine answers."""
     lock = reading.of(workspace.project)
     states, tags = status.states(workspace, lock)
-    every = {image.id: image for image in disk.all_images(workspace.engine)}
+    every = {image.id: image for image in disk_usage.all_images(workspace.engine)}
     # A number that was pruned and came back (a container held it, or somebody pulled it) is there as well.
     numbered = {name: every[tags[str(name)]] for name, state in states.items() if state == "present"}
     nameless = orphans.nameless(workspace.engine, lock, every)
     ours = {*nameless, *(image.id for image in numbered.values())}
     others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
-    engine = retention.Engine(numbered, others, disk.containers_by_image(workspace.engine))
+    engine = retention.Engine(numbered, others, disk_usage.containers_by_image(workspace.engine))
     reasons = retention.reasons(lock, engine, retention.Wish(keep, older_than), now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
     staying = [*others.values(), *(image for name, image in numbered.items() if reasons[name])]
-    sizes = disk.layer_sizes(workspace.engine, [*going.values(), *nameless.values()])
+    sizes = disk_usage.layer_sizes(workspace.engine, [*going.values(), *nameless.values()])
     went = (name for name, state in states.items() if state == "pruned")
     wheels = wheel_cache.stale(workspace.project, lock)
     return Pruning(
@@ -121,8 +121,8 @@ def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) 
 
 def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iterable[ImageDetails]) -> int:
     ids = {image.id for image in going}
-    held = {layer for image in staying if image.id not in ids for layer in disk.layers(image)}
-    return sum(sizes[layer] for layer in {layer for image in going for layer in disk.layers(image)} - held)
+    held = {layer for image in staying if image.id not in ids for layer in disk_usage.layers(image)}
+    return sum(sizes[layer] for layer in {layer for image in going for layer in disk_usage.layers(image)} - held)
 
 
 def run(workspace: Workspace, pruning: Pruning) -> Pruned:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.engine import disk, images
+from builder.engine import disk_usage, images
 from builder.plan import labels
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def nameless(endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails]) 
     recorded = {
         image.fingerprint for held in lock.images.values() for image in held.numbers.values() if not image.pruned
     }
-    found = {id_: every[id_] for id_ in disk.dangling(endpoint, labels.INPUT_HASH) if id_ in every}
+    found = {id_: every[id_] for id_ in disk_usage.dangling(endpoint, labels.INPUT_HASH) if id_ in every}
     return {
         id_: image
         for id_, image in found.items()

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.engine import disk, images
+from builder.engine import disk_usage, images
 from builder.engine.reference import split_tag
 from builder.errors import LockError
 from builder.lock import reading
@@ -106,7 +106,7 @@ def _labels(name: ImageName, details: ImageDetails) -> labels.ImageLabels | None
 
 def _tagged(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
     """The images in the engine that have a number as their tag."""
-    for details in disk.all_images(endpoint):
+    for details in disk_usage.all_images(endpoint):
         for tag in details.tags:
             repository, number = split_tag(tag)
             if NUMBER.fullmatch(number):

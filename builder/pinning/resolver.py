@@ -71,13 +71,13 @@ class Resolver:
 
 def make(workspace: Workspace) -> Resolver:
     """One that has asked nothing yet."""
-    from builder.engine import base
+    from builder.engine import base_image
     from builder.sources import environment
 
     return Resolver(
         project=workspace.project,
         settings=environment.read(workspace.environment),
-        ask_base=lambda reference, platform: base.resolve(workspace.engine, reference, platform),
+        ask_base=lambda reference, platform: base_image.resolve(workspace.engine, reference, platform),
         report=workspace.report,
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from builder.engine import disk, images
+from builder.engine import disk_usage, images
 from builder.engine.buildkit import build_cache
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
@@ -149,7 +149,9 @@ def test_nothing_that_is_not_ours_goes(stocked: Project, builder: Command, endpo
         assert images.inspect(endpoint, f"{foreign}:1")
         assert images.inspect(endpoint, "debian:bookworm-slim")
         # Number 2 has no tag any more, but images.lock records it: it can be given its tag back.
-        assert any(image.labels.get("builder.input-hash") == f"sha256:{2:064x}" for image in disk.all_images(endpoint))
+        assert any(
+            image.labels.get("builder.input-hash") == f"sha256:{2:064x}" for image in disk_usage.all_images(endpoint)
+        )
     finally:
         images.remove(endpoint, f"{foreign}:1")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from builder.engine.reference import repository
-from builder.engine.registry import manifests
+from builder.engine.registry import manifests, oci_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def attached(endpoint: Endpoint, reference: str) -> frozenset[Kind]:
 
 def _attached(endpoint: Endpoint, reference: str) -> Iterator[Kind]:
     for part in manifests.imagetools_inspect(endpoint, reference, "--raw").get("manifests") or ():
-        if not manifests.is_attestation(part):
+        if not oci_layout.is_attestation(part):
             continue
         attestation = manifests.imagetools_inspect(endpoint, f"{repository(reference)}@{part['digest']}", "--raw")
         for layer in attestation.get("layers") or ():

@@ -10,7 +10,7 @@ from builder.engine.client import buildx_query
 from builder.engine.client.api import quoted, request
 from builder.engine.client.errors import EngineHTTPError, EngineTimeoutError
 from builder.engine.reference import repository
-from builder.engine.registry import credentials
+from builder.engine.registry import credentials, oci_layout
 from builder.errors import EngineError, TransferError
 
 if TYPE_CHECKING:
@@ -74,18 +74,12 @@ def compressed_size(endpoint: Endpoint, reference: str) -> int:
     """
     manifest = imagetools_inspect(endpoint, reference, "--raw")
     try:
-        parts = [part for part in manifest.get("manifests", ()) if not is_attestation(part)]
+        parts = [part for part in manifest.get("manifests", ()) if not oci_layout.is_attestation(part)]
         if len(parts) == 1:
             manifest = imagetools_inspect(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
         return sum(int(layer["size"]) for layer in manifest.get("layers", ()))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _unreadable(reference, "that is no image's manifest") from None
-
-
-def is_attestation(part: Mapping[str, Any]) -> bool:
-    """True if this entry of an index is BuildKit's attestation of another one
-    (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
-    return (part.get("annotations") or {}).get("vnd.docker.reference.type") == "attestation-manifest"
 
 
 def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any:

@@ -24,7 +24,6 @@ _INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
-_ATTESTATION = "vnd.docker.reference.type"
 ReadBlob = Callable[[str], bytes]
 """Returns the content of a small blob, by its digest."""
 
@@ -39,6 +38,7 @@ class Descriptor:
 
     @property
     def json(self) -> dict[str, Any]:
+        """The descriptor as it stands in a manifest or an index."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
 
 
@@ -70,7 +70,14 @@ def descriptor(value: Mapping[str, Any]) -> Descriptor:
 
 
 def is_index(media_type: str) -> bool:
+    """True if this is the media type of an index, of either standard."""
     return media_type in _INDEX_TYPES
+
+
+def is_attestation(entry: Mapping[str, Any]) -> bool:
+    """True if this entry of an index is BuildKit's attestation of another one
+    (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
+    return "vnd.docker.reference.type" in (entry.get("annotations") or {})
 
 
 def manifests(top: Descriptor, get: ReadBlob) -> Iterator[tuple[Descriptor, Manifest, bool]]:
@@ -86,7 +93,7 @@ def manifests(top: Descriptor, get: ReadBlob) -> Iterator[tuple[Descriptor, Mani
         if is_index(child["mediaType"]):
             raise ValueError("an index within an index")
         own = descriptor(child)
-        yield own, _manifest(json.loads(get(own.digest))), _ATTESTATION not in (child.get("annotations") or {})
+        yield own, _manifest(json.loads(get(own.digest))), not is_attestation(child)
 
 
 def _manifest(value: Mapping[str, Any]) -> Manifest:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from builder.engine.client import json_lines
 from builder.engine.client.api import quoted, stream
 from builder.engine.client.errors import NO_ROOM, NO_ROOM_HINT, EngineHTTPError, EngineTimeoutError
-from builder.engine.reference import DIGEST
+from builder.engine.reference import DIGEST, split_tag
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_progre
 
     Raises TransferError where the registry did not take all of it: the next try need not send those layers again.
     """
-    _, _, tag = reference.rpartition(":")
-    path = f"/images/{quoted(reference.removesuffix(':' + tag))}/push"
+    repository, tag = split_tag(reference)
+    path = f"/images/{quoted(repository)}/push"
     return _follow(endpoint, path, {"tag": tag}, login, on_progress, f"{reference} was not pushed").digest
 
 

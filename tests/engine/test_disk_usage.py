@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import disk, images
+from builder.engine import disk_usage, images
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.engine.images import ImageDetails
@@ -35,11 +35,11 @@ def test_a_layer_is_told_by_all_below_it(endpoint: Endpoint, name: str) -> None:
     load(endpoint, f"{name}:1", (BASE, {"a": b"1" * 50_000}, {"b": b"2" * 90_000}))
     load(endpoint, f"{name}:2", (BASE, {"b": b"2" * 90_000}))
     first, second = (inspected(endpoint, f"{name}:{n}") for n in (1, 2))
-    assert [len(layer) for layer in disk.layers(first)] == [1, 2, 3]
-    assert set(disk.layers(first)) & set(disk.layers(second)) == {disk.layers(first)[0]}
-    sizes = disk.layer_sizes(endpoint, [first, second])
-    assert [sizes[layer] // 10_000 for layer in disk.layers(first)] == [2, 5, 9]
-    assert {first.id, second.id} <= {image.id for image in disk.all_images(endpoint)}
+    assert [len(layer) for layer in disk_usage.layers(first)] == [1, 2, 3]
+    assert set(disk_usage.layers(first)) & set(disk_usage.layers(second)) == {disk_usage.layers(first)[0]}
+    sizes = disk_usage.layer_sizes(endpoint, [first, second])
+    assert [sizes[layer] // 10_000 for layer in disk_usage.layers(first)] == [2, 5, 9]
+    assert {first.id, second.id} <= {image.id for image in disk_usage.all_images(endpoint)}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_history_tells_the_sizes_where_it_can(
     created_by: list[str], sizes: list[int], layers: int, expected: list[int]
 ) -> None:
     history = [{"CreatedBy": by, "Size": size} for by, size in zip(created_by, sizes, strict=True)]
-    assert disk._sizes(history, layers) == expected
+    assert disk_usage._sizes(history, layers) == expected
 
 
 def test_containers_are_found_by_the_image_that_they_use(endpoint: Endpoint, name: str) -> None:
@@ -69,7 +69,7 @@ def test_containers_are_found_by_the_image_that_they_use(endpoint: Endpoint, nam
         for n in (1, 2)
     ]
     try:
-        names = disk.containers_by_image(endpoint)[inspected(endpoint, f"{name}:1").id]
+        names = disk_usage.containers_by_image(endpoint)[inspected(endpoint, f"{name}:1").id]
         assert sorted(names) == [f"{name}-1", f"{name}-2"]
     finally:
         for container in made:
@@ -82,5 +82,5 @@ def test_nameless_images_by_label(endpoint: Endpoint, name: str) -> None:
         load(endpoint, f"{name}:1", (BASE, {"a": content + name.encode()}), labels(name, 1))
         ids.append(inspected(endpoint, f"{name}:1").id)
     label = f"org.opencontainers.image.title={name}"
-    assert disk.dangling(endpoint, label) == {ids[0]}
-    assert disk.dangling(endpoint, "builder.no-such-label") == frozenset()
+    assert disk_usage.dangling(endpoint, label) == {ids[0]}
+    assert disk_usage.dangling(endpoint, "builder.no-such-label") == frozenset()
