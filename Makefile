@@ -10,7 +10,7 @@ BUILDER := .venv/bin/builder
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
-	@echo "make test-fast    the tests that need no engine"
+	@echo "make test-fast    within a minute: the tests that need no engine and few processes, those of what changed first"
 	@echo "make test-full    also what takes long: 200 kills of each kind, arm64, the CUDA wheels (40 GB of disk)"
 	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
 	@echo "make coverage     every test, and which lines and branches they reach"
@@ -49,7 +49,7 @@ test-full: $(READY) check
 	@scripts/test -m full
 
 test-fast: $(READY)
-	@.venv/bin/pytest -q -m "not engine and not image"
+	@.venv/bin/pytest -q -m "not engine and not image and not full and not slow" --numprocesses=auto --maxprocesses=4 --dist=loadgroup
 
 test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz

@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
 
 import pytest
+from hypothesis import settings
 
 from builder.engine import images
 from builder.engine.client import api, versions
@@ -17,10 +18,7 @@ from builder.engine.client import endpoint as endpoints
 from builder.engine.client.endpoint import Endpoint
 from builder.errors import EngineError
 from builder.project import Project
-from tests import interrupts, leftovers, projects, shared
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests import interrupts, leftovers, ordering, projects, shared
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 BASE = "debian:bookworm-slim"
@@ -32,6 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     interrupts.restore()
+    # On a busy machine an example may take any time.
+    settings.register_profile("tests", deadline=None)
+    settings.load_profile("tests")
     if not _is_worker(config):
         shared.begin()
 
@@ -43,12 +44,19 @@ def _is_worker(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest comes first, so that no worker ends long after the others. A file is for one worker, since its
-    tests may share what is made for them; what needs the cpu image is for one as well."""
-    items.sort(key=lambda item: -len({"engine", "image"} & {mark.name for mark in item.iter_markers()}))
+    """A file is for one worker, since its tests may share what is made for them; so are all tests that need the cpu
+    image, and all that serve the one stand-in."""
+    items.sort(key=ordering.key(projects.REPOSITORY_ROOT, _changed()))
     for item in items:
-        group = "cpu image" if item.get_closest_marker("image") else item.path.name
+        served = "kitchen" in getattr(item, "fixturenames", ())
+        group = "cpu image" if item.get_closest_marker("image") else "served" if served else item.path.name
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _changed() -> frozenset[PurePath]:
+    """What git tells of changes, the same for all workers, whose order must be one."""
+    told = shared.once("changed", lambda: "\n".join(map(str, ordering.changed(projects.REPOSITORY_ROOT))))
+    return frozenset(map(PurePath, told.splitlines()))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

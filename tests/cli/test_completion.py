@@ -14,6 +14,8 @@ from tests import projects
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 LOCK = """\
 version: 1
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 MODEL = locks.MODEL
 CACHED = "models--Org--Model-1B"
 # More than one of the pieces in which huggingface_hub reads.

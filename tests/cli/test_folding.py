@@ -143,6 +143,7 @@ sys.exit(main.run([]))
 """.replace("MODEL", MODEL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind.__name__ for kind in kinds() if kind.__module__ == errors.__name__])
 def test_every_error_fits_a_terminal(kind: str, tmp_path: Path) -> None:
     (tmp_path / "shown.py").write_text(SHOWN, encoding="utf-8")

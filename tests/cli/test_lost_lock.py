@@ -13,6 +13,8 @@ from tests.cli.test_main import run
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_lost_lock_is_not_taken_for_a_project_without_images(tmp_path: Path) -> None:
     projects.make(tmp_path)

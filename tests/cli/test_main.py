@@ -13,6 +13,8 @@ from builder.cli import main
 from builder.cli.commands import ELSEWHERE, TABLE
 from tests import projects
 
+pytestmark = pytest.mark.slow
+
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "builder", *arguments], capture_output=True, text=True, cwd=cwd)

@@ -16,6 +16,8 @@ from tests import projects
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 EVENTS = """
 import sys, time
 import click

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 DATE = "2026-11-19T10:00:00Z"
 REPOSITORY = "vllm-node-tf5"
 

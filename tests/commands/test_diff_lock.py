@@ -22,6 +22,8 @@ from tests.plan.test_make import cpu_plan
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = "vllm-node-cpu"
 PINS = Pins(
     BasePin("debian:bookworm-slim", f"sha256:{'b' * 64}"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.commands.rollback import Subject, moves
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
 from builder.numbered.pointers import apply
+
+pytestmark = pytest.mark.slow
 
 REPO, MODEL = "vllm-node-tf5", "Org/M"
 ALONE = [Subject("", REPO, None), Subject("", None, MODEL)]

@@ -32,6 +32,8 @@ from tests.plan import shipped
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 COUNT = int(os.environ.get("BUILDER_FUZZ", "200"))
 ROOT = shipped_files.project().root
 CONFIGURATION = b"""\

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PUT = [*" :-#\"'\\?&*!|>%@`{}[],~\t\r.\n\x85\u2028\ufeffnaN0", "  ", "- ", ": ", "\n\n"]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_it_reads_all_that_the_program_writes(locks: SearchStrategy[Lock], data: DataObject) -> None:
@@ -39,6 +40,7 @@ def test_it_reads_all_that_the_program_writes(locks: SearchStrategy[Lock], data:
         assert said == read_tree(text, "x").data
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(data=st.data())
 def test_it_never_reads_another_thing_than_yaml(golden: str, data: DataObject) -> None:

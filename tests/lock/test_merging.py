@@ -151,6 +151,7 @@ def test_a_mark_a_pin_and_a_prune_of_one_image_and_a_build_merge(git: Git, base:
     assert found == replace(image, status="bad", note="loops", pinned=True, pruned="2026-11-22T08:00:00Z")
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_builds_of_different_numbers_merge(
@@ -279,6 +280,7 @@ def test_what_both_sides_say_differently_is_ours_and_said(full: Lock) -> None:
     assert merging.union(full, theirs) == full
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_lock_united_with_itself_or_nothing_is_itself(locks: SearchStrategy[Lock], data: DataObject) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from builder.lock.model import Lock
 
+pytestmark = pytest.mark.slow
+
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

@@ -307,6 +307,7 @@ def test_a_folder_is_no_lock(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_any_damage_is_a_lock_error_or_a_lock(golden: str, data: DataObject) -> None:

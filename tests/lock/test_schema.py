@@ -132,6 +132,7 @@ def test_an_empty_lock_is_valid(lock: Lock) -> None:
     assert VALIDATOR.is_valid(loaded(dump(lock)))
 
 
+@pytest.mark.slow
 def test_whatever_is_written_is_valid(locks: st.SearchStrategy[Lock]) -> None:
     @settings(max_examples=100, deadline=None)
     @given(locks)
@@ -149,6 +150,7 @@ def test_every_key_is_in_the_sample(full: Lock) -> None:
     assert keys_of(SCHEMA) <= used
 
 
+@pytest.mark.slow
 def test_reader_and_schema_agree_on_every_change(full: Lock) -> None:
     fields = {field.name for module in (model, pins) for kind in vars(module).values() if dataclasses.is_dataclass(kind)
               for field in dataclasses.fields(kind)}  # fmt: skip

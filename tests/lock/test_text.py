@@ -35,6 +35,7 @@ def test_an_empty_lock_says_only_its_version() -> None:
     assert lines == ["version: 1", "", "..."]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_round_trip(locks: SearchStrategy[Lock], data: DataObject) -> None:
@@ -44,6 +45,7 @@ def test_round_trip(locks: SearchStrategy[Lock], data: DataObject) -> None:
     assert dump(parse(text)) == text
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_any_yaml_reader_reads_it(locks: SearchStrategy[Lock], data: DataObject) -> None:

@@ -244,6 +244,7 @@ def bump(path: Path, times: int, make_image: Callable[..., NumberedImage]) -> Ca
     return run
 
 
+@pytest.mark.slow
 def test_eight_writers_lose_nothing(tmp_path: Path, fork: Fork, make_image: Callable[..., NumberedImage]) -> None:
     path = tmp_path / "images.lock"
     children = [fork(bump(path, 50, make_image)) for _ in range(8)]
@@ -252,6 +253,7 @@ def test_eight_writers_lose_nothing(tmp_path: Path, fork: Fork, make_image: Call
     assert names(tmp_path) == LEFT
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_lock_is_old_or_new(path: Path, fork: Fork, full: Lock, grown: Lock) -> None:
     def write_for_ever() -> None:
         while True:
@@ -272,6 +274,7 @@ def test_killed_at_any_moment_the_lock_is_old_or_new(path: Path, fork: Fork, ful
     assert names(path.parent) == LEFT
 
 
+@pytest.mark.slow
 def test_killed_at_each_line_the_lock_is_old_or_new(path: Path, fork: Fork, full: Lock, grown: Lock) -> None:
     files = {module.__file__, file_lock.__file__, atomic_file.__file__}
 

@@ -94,6 +94,7 @@ def test_the_same_content_under_another_number_is_no_reason() -> None:
     assert reasons(lock, numbered, Wish(0, NONE))[1] == ()
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
     """Whatever the lock: after a prune, every pointer and every image that another stands on is still there."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 PLATFORM = "linux/arm64"
 BASE = BasePin("debian:bookworm-slim", "sha256:" + "b" * 64)
 

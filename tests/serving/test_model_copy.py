@@ -18,6 +18,8 @@ from tests.hubcache import COMMIT, OTHER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+pytestmark = pytest.mark.slow
+
 MODEL = "Org/Model-1B"
 
 

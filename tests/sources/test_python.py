@@ -19,6 +19,8 @@ from tests.sources.wheelhouse import make_index, make_wheel, sha256
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 WANTS = PythonRequirements(version="3.12", glibc="2.39", packages=("serve>=1",))
 
 

@@ -195,6 +195,7 @@ def run_script(argv: tuple[str, ...], folder: Path) -> list[str]:
     return done.stdout.decode().split("\0")[:-1]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TEXTS)
 @example("'; touch pwned; '")
@@ -252,6 +253,7 @@ ATTACKS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(FRAGMENTS, min_size=1, max_size=8).map("".join), ATTACKS)
 def test_no_script_lets_a_value_run(tmp_path: Path, text: str, value: str) -> None:

@@ -13,6 +13,8 @@ from tests.mods import releases
 from tests.mods.conftest import CpuImages
 from tests.mods.releases import VLLM, Releases
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 NAME = "enable-hybrid-int4fp8"
 QUANTIZATION = "vllm/model_executor/layers/quantization"

@@ -18,6 +18,8 @@ from tests.mods import releases
 from tests.mods.conftest import CpuImages
 from tests.mods.releases import TRANSFORMERS, Releases
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 NAME = "fix-qwen3.5-autoround"
 PATCH = "rope-validation.patch"

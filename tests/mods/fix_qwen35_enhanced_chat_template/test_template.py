@@ -76,22 +76,26 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_any_text_survives(value: str) -> None:
     assert one_call({"text": value}) == call_turn(f"<parameter=text>\n{value}\n</parameter>\n")
 
 
+@pytest.mark.slow
 @given(json_values.filter(lambda value: not isinstance(value, str)))
 def test_any_other_value_is_json(value: object) -> None:
     written = json.dumps(value, ensure_ascii=False)
     assert one_call({"value": value}) == call_turn(f"<parameter=value>\n{written}\n</parameter>\n")
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), json_values, max_size=5))
 def test_any_json_string_renders_like_the_mapping(arguments: dict[str, Any]) -> None:
     assert one_call(json.dumps(arguments, ensure_ascii=False)) == one_call(arguments)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), st.text() | st.integers(), max_size=5), st.sampled_from([None, 2]))
 def test_any_escaped_or_indented_json_string_renders_like_the_mapping(
     arguments: dict[str, Any], indent: int | None
@@ -99,11 +103,13 @@ def test_any_escaped_or_indented_json_string_renders_like_the_mapping(
     assert one_call(json.dumps(arguments, indent=indent)) == one_call(arguments)
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_any_string_of_arguments_renders(text: str) -> None:
     assert one_call(text).startswith("<|im_start|>assistant\n<tool_call>\n<function=store>\n")
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from([system("S"), user("U"), assistant("A"), {"role": "tool", "content": "T"}]), min_size=1)
 )

@@ -15,6 +15,8 @@ from tests.mods import releases
 from tests.mods.conftest import CpuImages
 from tests.mods.releases import VLLM, Releases
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 NAME = "flashqla"
 KERNELS = "0.1.2"

@@ -8,6 +8,8 @@ import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from builder.definitions.recipes.container import ContainerSettings
 from builder.serving.exports import compose
 from tests import projects
@@ -15,6 +17,8 @@ from tests.serving.exports import settings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.slow
 
 COMPOSE = projects.REPOSITORY_ROOT / "scripts/compose"
 

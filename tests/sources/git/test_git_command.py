@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 SECRET = "s3cret/pass word"
 WRITTEN = "s3cret%2Fpass%20word"
 

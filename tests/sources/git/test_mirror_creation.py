@@ -22,6 +22,8 @@ from tests.sources.git_server import Vllm, served_vllm
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def vllm(tmp_path: Path) -> Iterator[Vllm]:

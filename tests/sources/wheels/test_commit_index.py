@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 COMMIT = "e2f56c309d2a28899c68975a7e104502d56deb8f"
 VERSION = "0.11.2.dev363+ge2f56c309.cu130"
 IMAGE = """\

@@ -15,6 +15,8 @@ from tests.sources.wheelhouse import make_index, make_wheel, sha256
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_pinned_wheel_is_staged_for_its_group(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "local", "torch", "2.13.0+cpu")

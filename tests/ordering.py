@@ -1,0 +1,40 @@
+"""The order in which tests run: first those of what is being changed, then those that take longest."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    import pytest
+
+
+def changed(clone: Path) -> frozenset[PurePath]:
+    """The files of the clone that differ from the last commit, by their paths in it; none where git cannot tell."""
+    argv = ["git", "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"]
+    done = subprocess.run(argv, cwd=clone, capture_output=True, text=True)
+    return frozenset(PurePath(entry[3:]) for entry in done.stdout.split("\0") if entry)
+
+
+def distance(test: PurePath, files: Collection[PurePath]) -> int:
+    """0 for a test file that was changed or whose module was, 1 where another of its package was, 2 for others. Paths
+    are those in the clone: ``tests/plan/test_make.py`` tests ``builder/plan/make.py``."""
+    inside = PurePath(*test.parts[1:])
+    module = PurePath("builder", inside.with_name(inside.name.removeprefix("test_")))
+    if test in files or module in files:
+        return 0
+    return 1 if any(file.parent in (test.parent, module.parent) for file in files) else 2
+
+
+def key(clone: Path, files: Collection[PurePath]) -> Callable[[pytest.Item], tuple[int, int]]:
+    """The key to sort tests by; those of one file stay together. What needs an engine takes longest, and a large image
+    most of all: it comes early, so that no worker ends long after the others."""
+
+    def of(item: pytest.Item) -> tuple[int, int]:
+        marks = {mark.name for mark in item.iter_markers()}
+        return distance(item.path.relative_to(clone), files), -len(marks & {"engine", "image"})
+
+    return of
