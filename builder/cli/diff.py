@@ -11,7 +11,7 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import document, say
 
 if TYPE_CHECKING:
-    from builder.commands.diff import Difference, Side
+    from builder.commands.diff import ComparedImage, Difference
     from builder.commands.diff_lock import LockDifference
     from builder.comparing.changes import Changes
     from builder.comparing.texts import FileChange
@@ -95,7 +95,7 @@ def _document(found: Difference) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: ComparedImage) -> dict[str, Any]:
     image = side.image
     return {
         "image": str(side.name),

@@ -10,7 +10,7 @@ from builder.cli import folding, table, wording
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import Difference, Side
+    from builder.commands.diff import ComparedImage, Difference
     from builder.commands.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
     from builder.comparing.changes import Changes, PackageChange, PullChange, ValueChange
     from builder.comparing.texts import FileChange
@@ -76,7 +76,7 @@ def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
     return (folded for line in lines for folded in folding.fold(line, table.width() - indent))
 
 
-def _rows(side: Side) -> Iterator[tuple[str, ...]]:
+def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
     """An image, and what is said of it for a model alone."""
     image = side.image
     yield f"  {side.name.number}", wording.ago(image.built), humanize.of_bytes(image.size), _marked(image)

@@ -13,7 +13,7 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import document
 
 if TYPE_CHECKING:
-    from builder.commands.doctor import Finding
+    from builder.commands.doctor import Diagnosis
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
@@ -34,7 +34,7 @@ def doctor(context: Context, as_json: bool) -> int:
     return 1 if any(finding.verdict == "error" for finding in findings) else 0
 
 
-def _print(finding: Finding) -> None:
+def _print(finding: Diagnosis) -> None:
     first, *rest = finding.said.splitlines()
     rows = [(finding.verdict, f"{finding.subject}:", first), *(("", "", line) for line in rest)]
     if finding.remedy:

@@ -30,7 +30,7 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     from builder.commands import download as verb
 
     with file_progress.shown() as report:
-        done = verb.run(context.workspace(report), verb.Request(what, revision, nodes))
+        done = verb.run(context.workspace(report), verb.DownloadRequest(what, revision, nodes))
     for one in done:
         took = (
             f"{humanize.of_bytes(one.fetched)} in {wording.duration(one.seconds)}"

@@ -43,7 +43,7 @@ def export(
     """
     from builder.commands import export as verb
 
-    request = verb.Request(what, kind, overrides(given), extra, address)
+    request = verb.ExportRequest(what, kind, overrides(given), extra, address)
     done = verb.run(context.project, request, os.environ)
     for remark in done.remarks:
         note(remark)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.lock.model import Lock, Model, Pairing, Status
-    from builder.numbered.status import Overview, Row
+    from builder.numbered.status import ImageOverview, ImageRow
     from builder.storage.huggingface_cache import CachedModel
 
 
@@ -58,7 +58,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         table.show(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
-def _document(lock: Lock, overview: Overview, held: Mapping[str, CachedModel]) -> dict[str, Any]:
+def _document(lock: Lock, overview: ImageOverview, held: Mapping[str, CachedModel]) -> dict[str, Any]:
     """The list for programs."""
     return {
         "images": [image_document(row) for row in overview.rows],
@@ -66,7 +66,7 @@ def _document(lock: Lock, overview: Overview, held: Mapping[str, CachedModel]) -
     }
 
 
-def _image_rows(row: Row, lock: Lock) -> list[tuple[str, ...]]:
+def _image_rows(row: ImageRow, lock: Lock) -> list[tuple[str, ...]]:
     """The image, and its note below. `untested` is said of it where nothing is said of a model that it serves."""
     vllm = row.image.versions.get("vllm")
     models = [(model, lock.models[model].pairing.status) for model in row.models]
@@ -84,12 +84,12 @@ def _image_rows(row: Row, lock: Lock) -> list[tuple[str, ...]]:
     return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
 
 
-def _serves(model: str, status: Status, row: Row) -> str:
+def _serves(model: str, status: Status, row: ImageRow) -> str:
     """A model, with how it does on the image where that was said of it alone."""
     return f"{model} ({status})" if status not in {"untested", row.image.status} else model
 
 
-def _where(row: Row) -> str:
+def _where(row: ImageRow) -> str:
     """Where the image is, in words; nothing is asked of the registry."""
     if row.image.digest is None or row.state not in {"present", "missing"}:
         return row.state if row.state != "present" else ""
@@ -109,7 +109,7 @@ def _cached(held: CachedModel | None) -> str:
     return f"  {humanize.of_bytes(held.size)}{revision}{', incomplete' if held.incomplete else ''}"
 
 
-def image_document(row: Row) -> dict[str, Any]:
+def image_document(row: ImageRow) -> dict[str, Any]:
     """One numbered image for programs."""
     image = row.image
     return {
@@ -135,7 +135,7 @@ def image_document(row: Row) -> dict[str, Any]:
     }
 
 
-def _version(row: Row, source: str) -> dict[str, str | None] | None:
+def _version(row: ImageRow, source: str) -> dict[str, str | None] | None:
     found = row.image.versions.get(source)
     return {"version": found.version, "commit": found.commit} if found else None
 

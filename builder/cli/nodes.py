@@ -12,7 +12,7 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import document, put
 
 if TYPE_CHECKING:
-    from builder.commands.nodes import Held, NodeState, Serving
+    from builder.commands.nodes import NodeImage, NodeServer, NodeState
 
 
 @click.command()
@@ -49,7 +49,7 @@ def _rows(state: NodeState) -> list[tuple[str, ...]]:
     return rows or [(state.node, "-", "none", "-")]
 
 
-def _state_words(held: Held) -> str:
+def _state_words(held: NodeImage) -> str:
     latest = "stale latest" if held.stale else "latest" if held.latest else ""
     said = (held.state if held.state != "present" else "", latest)
     return ", ".join(word for word in said if word) or "present"
@@ -59,7 +59,7 @@ def _serving_words(state: NodeState, image: str) -> str:
     return ", ".join(_one_serving(one) for one in state.serving if one.image == image) or "-"
 
 
-def _one_serving(one: Serving) -> str:
+def _one_serving(one: NodeServer) -> str:
     said = [one.state if one.state != "running" else "", "stale" if one.stale else ""]
     more = ", ".join(word for word in said if word)
     return one.name + (f" ({more})" if more else "")

@@ -14,7 +14,7 @@ from builder.cli.output import document, note, put
 from builder.cli.serve_options import overrides, serve_options
 
 if TYPE_CHECKING:
-    from builder.commands.recipes import Row
+    from builder.commands.recipes import RecipeRow
     from builder.commands.recipes_check import Checked
     from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.recipe import Recipe
@@ -97,7 +97,7 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     return BROKEN if broken else 0
 
 
-def _row(row: Row) -> tuple[str, ...]:
+def _row(row: RecipeRow) -> tuple[str, ...]:
     found = row.checked.recipe
     name = row.checked.file.removeprefix("recipes/").removesuffix(".yaml")
     if found is None or row.checked.problems:
@@ -106,13 +106,13 @@ def _row(row: Row) -> tuple[str, ...]:
     return (name, image, _state(row), found.model or "-")
 
 
-def _state(row: Row) -> str:
+def _state(row: RecipeRow) -> str:
     if row.image is None:
         return "not built"
     return f"{row.state}, {'paired' if row.paired else 'not paired'}"
 
 
-def _facts(recipe: Recipe, row: Row, command: ServeCommand) -> list[tuple[str, str]]:
+def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[str, str]]:
     where = "one machine only" if recipe.solo_only else "several machines only" if recipe.cluster_only else "any"
     facts = [
         ("recipe", recipe.file),
@@ -152,7 +152,7 @@ def _checked_document(checked: Checked) -> dict[str, Any]:
     }
 
 
-def _row_document(row: Row) -> dict[str, Any]:
+def _row_document(row: RecipeRow) -> dict[str, Any]:
     found = row.checked.recipe
     said = (
         {}

@@ -13,7 +13,7 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import document
 
 if TYPE_CHECKING:
-    from builder.commands.show import Shown
+    from builder.commands.show import ShownImage
     from builder.project import Project
 
 
@@ -40,7 +40,7 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
         table.show(("PACKAGE", "VERSION"), rows)
 
 
-def _facts(shown: Shown, project: Project) -> list[tuple[str, str]]:
+def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
     row, image = shown.row, shown.row.image
     base = _takes(shown, "base")
     python = _takes(shown, "python packages")
@@ -66,7 +66,7 @@ def _facts(shown: Shown, project: Project) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def _document(shown: Shown, project: Project) -> dict[str, Any]:
+def _document(shown: ShownImage, project: Project) -> dict[str, Any]:
     from builder.cli.list import image_document
 
     return {
@@ -80,5 +80,5 @@ def _document(shown: Shown, project: Project) -> dict[str, Any]:
     }
 
 
-def _takes(shown: Shown, step: str) -> dict[str, str]:
+def _takes(shown: ShownImage, step: str) -> dict[str, str]:
     return next((found.takes for found in shown.steps if found.name == step), {})

@@ -16,7 +16,7 @@ from builder.cli.output import document, note, put
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.commands.status import Overview, State
+    from builder.commands.status import ServerState, ServingOverview
 
 _PAUSE_SECONDS = 1.0
 _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
@@ -49,7 +49,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
         time.sleep(_PAUSE_SECONDS)
 
 
-def _document(seen: Overview) -> dict[str, Any]:
+def _document(seen: ServingOverview) -> dict[str, Any]:
     """What is being served, for programs."""
     return {
         "services": [_service(state) for state in seen.states],
@@ -57,7 +57,7 @@ def _document(seen: Overview) -> dict[str, Any]:
     }
 
 
-def _print(seen: Overview) -> None:
+def _print(seen: ServingOverview) -> None:
     for node in seen.silent:
         note(f"no answer from node {node}")
     if not seen.states:
@@ -71,7 +71,7 @@ def _print(seen: Overview) -> None:
         table.show_facts(list(_facts(state)), "  ")
 
 
-def _facts(state: State) -> Iterator[tuple[str, str]]:
+def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
     one = state.running
     if one.model:
         yield "model", one.model
@@ -93,7 +93,7 @@ def _facts(state: State) -> Iterator[tuple[str, str]]:
         yield "KV cache", f"{state.numbers.cache_used:.1%} used"
 
 
-def _service(state: State) -> dict[str, Any]:
+def _service(state: ServerState) -> dict[str, Any]:
     numbers, rates = state.numbers, state.rates
     return {
         "name": state.running.name,

@@ -13,7 +13,7 @@ from builder.cli.output import document, put
 from builder.errors import ConflictError, EngineError, ImageStateError
 
 if TYPE_CHECKING:
-    from builder.commands.verify import Finding
+    from builder.commands.verify import Discrepancy
 
 # The gravest first: it decides how the command ends.
 _CODES = {
@@ -57,5 +57,5 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     return next((code for kind, code in _CODES.items() if any(f.kind == kind for f in findings)), 0)
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: Discrepancy) -> str:
     return f"{finding.subject}: {finding.said}" + (f" → {finding.remedy}" if finding.remedy else "")

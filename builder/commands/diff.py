@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedImage:
     """One of the two images. ``directory`` is None where its build directory is gone or damaged; ``pairings`` are those
     of each model that is, or was, paired with it."""
 
@@ -49,8 +49,8 @@ class Difference:
     """All that differs between two images; ``sources`` are those of ``changes``, followed upstream. ``unknown`` says
     what could not be looked at, and why."""
 
-    before: Side
-    after: Side
+    before: ComparedImage
+    after: ComparedImage
     changes: Changes
     sources: tuple[UpstreamCommits, ...]
     mods: tuple[ModChange, ...]
@@ -85,7 +85,7 @@ def run(project: Project, before: str, after: str, wanted: CommitFilter, report:
     )
 
 
-def _side(project: Project, lock: Lock, text: str) -> tuple[Side, str]:
+def _side(project: Project, lock: Lock, text: str) -> tuple[ComparedImage, str]:
     """An image, and what keeps its build directory from being read."""
     name, image = names.numbered(project, lock, text)
     pairings = {
@@ -95,12 +95,14 @@ def _side(project: Project, lock: Lock, text: str) -> tuple[Side, str]:
         if pairing.image == name
     }
     try:
-        return Side(name, image, build_directory.read(project, name), pairings), ""
+        return ComparedImage(name, image, build_directory.read(project, name), pairings), ""
     except FileProblemsError as error:
-        return Side(name, image, None, pairings), error.message
+        return ComparedImage(name, image, None, pairings), error.message
 
 
-def _contents(lock: Lock, before: Side, after: Side) -> tuple[contents.ImageContents, contents.ImageContents]:
+def _contents(
+    lock: Lock, before: ComparedImage, after: ComparedImage
+) -> tuple[contents.ImageContents, contents.ImageContents]:
     """What is in each; only what is known of both."""
     both = [
         contents.of_image(side.image, side.directory, lock.pins_of(side.image.definition, side.image.platform))
@@ -111,7 +113,7 @@ def _contents(lock: Lock, before: Side, after: Side) -> tuple[contents.ImageCont
     return both[0], both[1]
 
 
-def _mods(before: Side, after: Side) -> Iterator[ModChange]:
+def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
     old, new = before.image.mods, after.image.mods
     for name in dict.fromkeys([*new, *old]):
         if old.get(name) == new.get(name):
@@ -123,7 +125,7 @@ def _mods(before: Side, after: Side) -> Iterator[ModChange]:
         yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
 
 
-def _dockerfiles(before: Side, after: Side) -> Iterator[FileChange]:
+def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileChange]:
     if before.directory is None or after.directory is None:
         return
     own = [part.definition for side in (before, after) if side.directory for part in side.directory.parts]
@@ -133,7 +135,7 @@ def _dockerfiles(before: Side, after: Side) -> Iterator[FileChange]:
             yield change
 
 
-def _args(before: Side, after: Side) -> Iterator[ValueChange]:
+def _args(before: ComparedImage, after: ComparedImage) -> Iterator[ValueChange]:
     if before.directory and after.directory:
         yield from changes.values(_args_of(before.directory), _args_of(after.directory))
 

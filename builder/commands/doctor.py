@@ -38,7 +38,7 @@ _LOGS_READ = 20
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One thing looked at. ``remedy`` is what to do, empty where all is well."""
 
     subject: str
@@ -47,15 +47,15 @@ class Finding:
     remedy: str = ""
 
 
-def run(project: Project, environ: Mapping[str, str], driver: Path = NVIDIA_DRIVER) -> tuple[Finding, ...]:
+def run(project: Project, environ: Mapping[str, str], driver: Path = NVIDIA_DRIVER) -> tuple[Diagnosis, ...]:
     """Every finding, the good ones too. ``driver`` is a file that is there where the machine has an NVIDIA GPU."""
-    findings: list[Finding] = []
+    findings: list[Diagnosis] = []
     try:
         endpoint = endpoints.find(environ)
         findings += _engine(endpoint, driver)
     except BuilderError as error:
         endpoint = None
-        findings.append(Finding("engine", "error", error.message, error.hint))
+        findings.append(Diagnosis("engine", "error", error.message, error.hint))
     findings += _files(project)
     findings += _lock(project, endpoint, environ)
     findings += _logs(project)
@@ -64,14 +64,14 @@ def run(project: Project, environ: Mapping[str, str], driver: Path = NVIDIA_DRIV
     return tuple(findings)
 
 
-def _engine(endpoint: Endpoint, driver: Path) -> Iterator[Finding]:
+def _engine(endpoint: Endpoint, driver: Path) -> Iterator[Diagnosis]:
     found = versions.require_supported(endpoint)
-    yield Finding("engine", "ok", f"Docker {found.engine} on {found.platform} at {endpoint.host} ({endpoint.origin})")
-    yield Finding("buildx", "ok", f"buildx {found.buildx}")
+    yield Diagnosis("engine", "ok", f"Docker {found.engine} on {found.platform} at {endpoint.host} ({endpoint.origin})")
+    yield Diagnosis("buildx", "ok", f"buildx {found.buildx}")
     if found.store == "containerd":
-        yield Finding("image store", "ok", "containerd")
+        yield Diagnosis("image store", "ok", "containerd")
     else:
-        yield Finding(
+        yield Diagnosis(
             "image store",
             "warning",
             "the classic store: image ids differ from those of other machines, and layers are compressed again to push",
@@ -83,10 +83,10 @@ def _engine(endpoint: Endpoint, driver: Path) -> Iterator[Finding]:
         yield from _disk(found.data_root)
 
 
-def _gpu(found: versions.Versions) -> Finding:
+def _gpu(found: versions.Versions) -> Diagnosis:
     if found.nvidia:
-        return Finding("GPU", "ok", "the engine can give a container the NVIDIA GPU")
-    return Finding(
+        return Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")
+    return Diagnosis(
         "GPU",
         "error",
         "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device",
@@ -95,21 +95,21 @@ def _gpu(found: versions.Versions) -> Finding:
     )
 
 
-def _disk(folder: str) -> Iterator[Finding]:
+def _disk(folder: str) -> Iterator[Diagnosis]:
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
         return  # the engine is another machine, or its folder is closed to us
     said = f"{free / GB:.0f} GB free in {folder}"
     if free < ROOM_FOR_ANY_IMAGE:
-        yield Finding("disk", "error", said, "free some space: even the cpu image needs 12 GB while it is built")
+        yield Diagnosis("disk", "error", said, "free some space: even the cpu image needs 12 GB while it is built")
     elif free < ROOM_FOR_A_GPU_IMAGE:
-        yield Finding("disk", "warning", said, "a GPU image needs up to 35 GB, and as much again while it is built")
+        yield Diagnosis("disk", "warning", said, "a GPU image needs up to 35 GB, and as much again while it is built")
     else:
-        yield Finding("disk", "ok", said)
+        yield Diagnosis("disk", "ok", said)
 
 
-def _files(project: Project) -> Iterator[Finding]:
+def _files(project: Project) -> Iterator[Diagnosis]:
     checked: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
         ("definitions", image.names(project), lambda name: _check_definition(project, name)),
         ("mods", mod_reading.names(project), lambda name: mod_reading.load(project, name)),
@@ -123,9 +123,9 @@ def _files(project: Project) -> Iterator[Finding]:
             except BuilderError as error:
                 wrong.append(error.message)
         if wrong:
-            yield Finding(subject, "error", "\n".join(dict.fromkeys(wrong)), "correct the files named")
+            yield Diagnosis(subject, "error", "\n".join(dict.fromkeys(wrong)), "correct the files named")
         else:
-            yield Finding(subject, "ok", ", ".join(names) or "none")
+            yield Diagnosis(subject, "ok", ", ".join(names) or "none")
 
 
 def _check_definition(project: Project, name: str) -> None:
@@ -136,34 +136,34 @@ def _check_recipe(project: Project, name: str) -> None:
     recipe_problems.require_none(project, (recipe.load(project, project.recipes / f"{name}.yaml"),))
 
 
-def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     try:
         lock = reading.read(project.lock)
     except BuilderError as error:
-        yield Finding("images.lock", "error", error.message, error.hint)
+        yield Diagnosis("images.lock", "error", error.message, error.hint)
         return
     if lost.is_lost(project):
-        yield Finding("images.lock", "error", lost.SAID, TAKE_BACK)
+        yield Diagnosis("images.lock", "error", lost.SAID, TAKE_BACK)
         return
     count = sum(len(held.numbers) for held in lock.images.values())
-    yield Finding("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")
+    yield Diagnosis("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")
     if endpoint is None:
         return
     overview = status.overview(Workspace(project, endpoint, environ, ignore), lock)
     for row in overview.rows:
         if row.state in {"missing", "moved"}:
-            yield Finding("image", "warning", f"{row.name} is {row.state}", "`builder list` shows what is there")
+            yield Diagnosis("image", "warning", f"{row.name} is {row.state}", "`builder list` shows what is there")
     for repository in overview.stray:
         remedy = "the next build or rollback in this project mends it"
-        yield Finding("tag", "warning", f"{repository}:latest is not its current number", remedy)
+        yield Diagnosis("tag", "warning", f"{repository}:latest is not its current number", remedy)
 
 
-def _logs(project: Project) -> Iterator[Finding]:
+def _logs(project: Project) -> Iterator[Diagnosis]:
     """BuildKit cuts a step's output at 2 MiB, and a compiler's error stands at its end."""
     latest = sorted((project.state / "logs").glob("*.log"))[-_LOGS_READ:]
     clipped = [path for path in latest if _CLIPPED in path.read_text(encoding="utf-8", errors="replace")]
     if clipped:
-        yield Finding(
+        yield Diagnosis(
             "build logs",
             "warning",
             f"BuildKit cut the output of a step short in {project.relative(clipped[-1])}",
@@ -171,7 +171,7 @@ def _logs(project: Project) -> Iterator[Finding]:
         )
 
 
-def _proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
+def _proxies(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     """A proxy on this machine's own address is another machine's address in a container."""
     from urllib.parse import urlsplit
 
@@ -181,12 +181,14 @@ def _proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
         host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
         if host in {"localhost", "::1"} or host.startswith("127."):
             remedy = "give the proxy an address that containers reach, such as the one of the bridge docker0"
-            yield Finding("proxy", "error", f"{name} is {host}, which a build step takes for itself", remedy)
+            yield Diagnosis("proxy", "error", f"{name} is {host}, which a build step takes for itself", remedy)
 
 
-def _settings(environ: Mapping[str, str]) -> Iterator[Finding]:
+def _settings(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
     settings = environment.read(environ)
     if settings.ca_file:
-        yield Finding("certificates", "ok", f"{settings.ca_file} is given to steps that use the network, and not kept")
+        yield Diagnosis(
+            "certificates", "ok", f"{settings.ca_file} is given to steps that use the network, and not kept"
+        )
     if settings.index_url or settings.find_links:
-        yield Finding("packages", "ok", " ".join([settings.index_url, *settings.find_links]).strip())
+        yield Diagnosis("packages", "ok", " ".join([settings.index_url, *settings.find_links]).strip())

@@ -35,7 +35,7 @@ _SPARE = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Request:
+class DownloadRequest:
     """``text`` names a recipe or a model; ``revision`` is a branch, tag or commit in place of what is recorded; the
     ``nodes`` get the models as well."""
 
@@ -45,7 +45,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedModel:
     """A model at a branch, a tag or a commit."""
 
     model: str
@@ -65,7 +65,7 @@ class Downloaded:
     seconds: float
 
 
-def run(workspace: Workspace, request: Request) -> tuple[Downloaded, ...]:
+def run(workspace: Workspace, request: DownloadRequest) -> tuple[Downloaded, ...]:
     """Downloads what ``request`` names, fills in the revision of a pairing that has none, and copies to the nodes.
 
     Raises UsageError for what names no model, SourceError where the hub, the disk or a node says no; all that can be
@@ -88,7 +88,7 @@ def run(workspace: Workspace, request: Request) -> tuple[Downloaded, ...]:
     return done
 
 
-def _wanted(project: Project, lock: Lock, request: Request) -> tuple[Wanted, ...]:
+def _wanted(project: Project, lock: Lock, request: DownloadRequest) -> tuple[RequestedModel, ...]:
     """The model and its draft model. The person's word goes before the recipe's, and that before what the pairing
     recorded."""
     recipe = _recipe(project, lock, request.text)
@@ -97,9 +97,9 @@ def _wanted(project: Project, lock: Lock, request: Request) -> tuple[Wanted, ...
         raise UsageError(f"{model} is no model of the hub, but a folder: there is nothing to download")
     paired = lock.models[model].pairing.revision if model in lock.models else None
     asked = recipe.revision if recipe else None
-    found = [Wanted(model, request.revision or asked or paired or huggingface_cache.MAIN)]
+    found = [RequestedModel(model, request.revision or asked or paired or huggingface_cache.MAIN)]
     if recipe and recipe.draft_model and huggingface_cache.is_id(recipe.draft_model):
-        found.append(Wanted(recipe.draft_model, huggingface_cache.MAIN))
+        found.append(RequestedModel(recipe.draft_model, huggingface_cache.MAIN))
     return tuple(found)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Request:
+class ExportRequest:
     """``text`` names a recipe or a model. ``overrides`` and ``extra`` change its command; ``address`` is where clients
     reach the server."""
 
@@ -36,7 +36,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedRecipe:
     """The text, the image that it names, and what is worth saying beside it."""
 
     text: str
@@ -44,7 +44,7 @@ class Exported:
     remarks: tuple[str, ...]
 
 
-def run(project: Project, request: Request, environ: Mapping[str, str]) -> Exported:
+def run(project: Project, request: ExportRequest, environ: Mapping[str, str]) -> ExportedRecipe:
     """Writes down what serves the recipe or model. No engine is asked, and nothing is started.
 
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet.
@@ -54,11 +54,11 @@ def run(project: Project, request: Request, environ: Mapping[str, str]) -> Expor
     remarks = [remark] if (remark := image_selection.warning(found)) else []
     if request.format == "recipe":
         remarks += [f"{asked} is not in {found.image}: left for the launcher to apply" for asked in _not_baked(found)]
-    return Exported(_text(project, request, environ, found, rendered), found.image, tuple(remarks))
+    return ExportedRecipe(_text(project, request, environ, found, rendered), found.image, tuple(remarks))
 
 
 def _text(
-    project: Project, request: Request, environ: Mapping[str, str], found: SelectedImage, rendered: ServeCommand
+    project: Project, request: ExportRequest, environ: Mapping[str, str], found: SelectedImage, rendered: ServeCommand
 ) -> str:
     if request.format == "opencode":
         if rendered.port is None or not rendered.served:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedArchive:
     """The image that was written, ``size`` bytes of file with ``layers`` layers in it, and the image that the other
     machine has to have."""
 
@@ -55,7 +55,7 @@ class _Content:
     blobs: frozenset[str]
 
 
-def run(workspace: Workspace, text: str, path: Path, since: int | None, *, replace: bool) -> Exported:
+def run(workspace: Workspace, text: str, path: Path, since: int | None, *, replace: bool) -> ExportedArchive:
     """Writes the image called ``text`` into the file ``path``; with ``since``, without the layers that this number of
     the same repository has.
 
@@ -87,7 +87,7 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
         archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, needs, content.top)
         size = writer.finish()
     layers = sum(layer.digest in content.blobs for layer in content.image.layers)
-    return Exported(name, size, layers, needs.image if needs else None)
+    return ExportedArchive(name, size, layers, needs.image if needs else None)
 
 
 def _build(project: Project, name: ImageName, report: Report) -> dict[str, StagedFile]:

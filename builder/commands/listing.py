@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 
-def run(workspace: Workspace, target: str | None) -> tuple[Lock, status.Overview]:
+def run(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOverview]:
     """The lock, cut down to what ``target`` names, and how its images stand in the engine.
 
     Raises UsageError where ``target`` names nothing, LockError where images.lock is lost and so cannot tell.

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
-    from builder.numbered.status import State
+    from builder.numbered.status import ImageState
     from builder.project import Project
 
 
 @dataclass(frozen=True)
-class Held:
+class NodeImage:
     """A number that a node has. ``latest`` where the node's tag of that name means it, ``current`` where images.lock
     says so."""
 
     image: ImageName
-    state: State
+    state: ImageState
     latest: bool
     current: bool
 
@@ -38,7 +38,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Serving:
+class NodeServer:
     """A container of `run`: the image and the model it serves. ``stale`` where the model is paired with another image
     by now."""
 
@@ -55,8 +55,8 @@ class NodeState:
 
     node: str
     host: str
-    images: tuple[Held, ...]
-    serving: tuple[Serving, ...]
+    images: tuple[NodeImage, ...]
+    serving: tuple[NodeServer, ...]
     error: str = ""
 
 
@@ -75,7 +75,7 @@ def run(project: Project, environ: Mapping[str, str]) -> tuple[NodeState, ...]:
     return tuple(machines.in_parallel(engines, look).values())
 
 
-def _held(lock: Lock, engine: Endpoint, cache: Path) -> tuple[Held, ...]:
+def _held(lock: Lock, engine: Endpoint, cache: Path) -> tuple[NodeImage, ...]:
     tags = images.tags(engine, lock.images) if lock.images else {}
     fingerprints = images.fingerprints(engine, tags.values(), cache)
     found = []
@@ -85,17 +85,17 @@ def _held(lock: Lock, engine: Endpoint, cache: Path) -> tuple[Held, ...]:
             name = ImageName(repository, number)
             if (content := tags.get(str(name))) is None:
                 continue
-            state: State = "present" if fingerprints.get(content) == image.fingerprint else "moved"
-            found.append(Held(name, state, content == latest, held.current == number))
+            state: ImageState = "present" if fingerprints.get(content) == image.fingerprint else "moved"
+            found.append(NodeImage(name, state, content == latest, held.current == number))
     return tuple(sorted(found, key=lambda one: (one.image.repository, -one.image.number)))
 
 
-def _serving(lock: Lock, engine: Endpoint) -> tuple[Serving, ...]:
+def _serving(lock: Lock, engine: Endpoint) -> tuple[NodeServer, ...]:
     found = []
     for container in containers.listing(engine, LABEL):
         labels = container["Labels"]
         image, model = labels.get(f"{LABEL}.image", ""), labels.get(f"{LABEL}.model", "")
         held = lock.models.get(model)
         stale = held is not None and str(held.pairing.image) != image
-        found.append(Serving(labels[LABEL], image, model, container.get("State", ""), stale))
+        found.append(NodeServer(labels[LABEL], image, model, container.get("State", ""), stale))
     return tuple(sorted(found, key=lambda one: one.name))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class RecipeRow:
     """A recipe with the image that serves it now, and how that stands in the engine. ``image`` is None, and ``state``
     ``none``, where none was built yet."""
 
@@ -34,29 +34,31 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Overview:
+class RecipeOverview:
     """All recipes; ``engine_error`` says why every state is unknown, and is empty where an engine answered."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RecipeRow, ...]
     engine_error: str
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownRecipe:
     """A recipe, what it starts, and the image that serves it."""
 
-    row: Row
+    row: RecipeRow
     command: ServeCommand
 
 
-def overview(workspace: Workspace) -> Overview:
+def overview(workspace: Workspace) -> RecipeOverview:
     """The project's recipes."""
     lock = reading.of(workspace.project)
     rows = [_row(lock, checked) for checked in recipes_check.check(workspace.project, ())]
     return _with_states(workspace, lock, rows)
 
 
-def show(workspace: Workspace, text: str, overrides: Mapping[str, str], extra: Sequence[str]) -> tuple[Shown, str]:
+def show(
+    workspace: Workspace, text: str, overrides: Mapping[str, str], extra: Sequence[str]
+) -> tuple[ShownRecipe, str]:
     """The recipe called ``text`` with its command rendered, and why its image's state is unknown where it is.
 
     Raises what its file and the overrides have to say.
@@ -70,22 +72,22 @@ def show(workspace: Workspace, text: str, overrides: Mapping[str, str], extra: S
     lock = reading.of(workspace.project)
     row = _row(lock, Checked(found.file, found, (), recipes_check.remarks(found)))
     seen = _with_states(workspace, lock, [row])
-    return Shown(seen.rows[0], rendered), seen.engine_error
+    return ShownRecipe(seen.rows[0], rendered), seen.engine_error
 
 
-def _row(lock: Lock, checked: Checked) -> Row:
+def _row(lock: Lock, checked: Checked) -> RecipeRow:
     if checked.recipe is None:
-        return Row(checked, None, paired=False, state="none")
+        return RecipeRow(checked, None, paired=False, state="none")
     try:
         found = image_selection.for_recipe(lock, checked.recipe)
     except ImageStateError:
-        return Row(checked, None, paired=False, state="none")
-    return Row(checked, found.image, paired=found.reason == "paired", state="unknown")
+        return RecipeRow(checked, None, paired=False, state="none")
+    return RecipeRow(checked, found.image, paired=found.reason == "paired", state="unknown")
 
 
-def _with_states(workspace: Workspace, lock: Lock, rows: Iterable[Row]) -> Overview:
+def _with_states(workspace: Workspace, lock: Lock, rows: Iterable[RecipeRow]) -> RecipeOverview:
     seen = status.overview(workspace, lock)
     states = {row.name: row.state for row in seen.rows}
-    return Overview(
+    return RecipeOverview(
         tuple(replace(row, state=states[row.image]) if row.image else row for row in rows), seen.engine_error
     )

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownImage:
     """One image. ``steps`` is empty where its build directory is gone."""
 
-    row: status.Row
+    row: status.ImageRow
     steps: tuple[Step, ...]
     directory: Path
 
 
-def run(workspace: Workspace, text: str) -> Shown:
+def run(workspace: Workspace, text: str) -> ShownImage:
     """What is in the image called ``text``. Raises UsageError where images.lock has no such image."""
     lock = reading.of(workspace.project)
     name, _ = names.numbered(workspace.project, lock, text)
     overview = status.overview(workspace, lock.only(name))
     directory = workspace.project.build_directory(name.repository, name.number)
-    return Shown(overview.rows[0], plan_file.read(directory) or (), directory)
+    return ShownImage(overview.rows[0], plan_file.read(directory) or (), directory)

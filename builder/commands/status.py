@@ -46,7 +46,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class State:
+class ServerState:
     """How one is. ``state`` is healthy, starting, unhealthy, restarting, running (where nobody knows how it is),
     stopped, or ``incomplete`` where a node is missing; ``phase`` what it does while it starts; ``up`` is in seconds;
     ``numbers`` and ``rates`` are None where the server does not give them."""
@@ -61,14 +61,14 @@ class State:
 
 
 @dataclass(frozen=True)
-class Overview:
+class ServingOverview:
     """Everything that is being served, and the nodes that cannot be asked."""
 
-    states: tuple[State, ...]
+    states: tuple[ServerState, ...]
     silent: tuple[str, ...]
 
 
-def look(workspace: Workspace, text: str | None) -> Overview:
+def look(workspace: Workspace, text: str | None) -> ServingOverview:
     """Everything, or what is called ``text``; takes a little more than `INTERVAL_SECONDS` where something answers.
 
     Raises UsageError where nothing is called so, EngineError where the engine does not answer.
@@ -76,13 +76,13 @@ def look(workspace: Workspace, text: str | None) -> Overview:
     from concurrent.futures import ThreadPoolExecutor
 
     if text is not None:
-        return Overview((_state(lookup.find(workspace, text)),), ())
+        return ServingOverview((_state(lookup.find(workspace, text)),), ())
     seen = lookup.find_all(workspace)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return Overview(tuple(pool.map(_state, seen.servers)), seen.unreachable)
+        return ServingOverview(tuple(pool.map(_state, seen.servers)), seen.unreachable)
 
 
-def _state(one: RunningServer) -> State:
+def _state(one: RunningServer) -> ServerState:
     head = one.head.service
     state = _word(one)
     phase = _phase(one) if state == "starting" else None
@@ -92,7 +92,7 @@ def _state(one: RunningServer) -> State:
     if state in {"healthy", "unhealthy"}:
         # Its health check is made seldom once it has answered: what counts is what it does now.
         state = "healthy" if numbers or running.answers(one) else "unhealthy"
-    return State(
+    return ServerState(
         running=one,
         state=state,
         phase=str(phase) if phase and state == "starting" else "",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Read = Callable[[bytes, str], Lock]
 
 
-class Transaction:
+class LockWriter:
     """The right to write images.lock, from ``writing`` and until its block ends. ``lock`` is what the file says now."""
 
     def __init__(self, path: Path, writer: FileLock, read: Read) -> None:
@@ -61,7 +61,7 @@ class Transaction:
 @contextlib.contextmanager
 def writing(
     path: Path, *, wait_seconds: float = 30, on_wait: Callable[[], None] | None = None, read: Read = parse_bytes
-) -> Iterator[Transaction]:
+) -> Iterator[LockWriter]:
     """Holds images.lock for writing and reads it; nothing is written but by ``commit``. Keep the block short: others
     wait. ``on_wait`` is called once when somebody else writes for longer than a moment. ``read`` makes a lock of the
     file's bytes and its name, for who mends one that is damaged.
@@ -74,7 +74,7 @@ def writing(
     except (OSError, RuntimeError) as error:  # a loop of links
         raise LockError(f"{path} cannot be followed: {error}", hint="make it a file") from None
     with _writer(real.with_name(f".{real.name}.writer"), wait_seconds, on_wait) as writer:
-        yield Transaction(real, writer, read)
+        yield LockWriter(real, writer, read)
 
 
 @contextlib.contextmanager

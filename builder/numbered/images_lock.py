@@ -42,7 +42,7 @@ class Candidate:
 class Transaction:
     """The right to change the numbered images of a workspace, until its block ends."""
 
-    def __init__(self, workspace: Workspace, writer: writing.Transaction) -> None:
+    def __init__(self, workspace: Workspace, writer: writing.LockWriter) -> None:
         self._workspace = workspace
         self._writer = writer
         self._announced: set[str] = set()
@@ -87,7 +87,7 @@ class Transaction:
 
     def commit(self, lock: Lock) -> bool:
         """Makes images.lock say ``lock``; False where it does already. The ``latest`` tag of a repository whose current
-        number moves follows when the block ends. Raises what `lock.writing.Transaction.commit` does."""
+        number moves follows when the block ends. Raises what `lock.writing.LockWriter.commit` does."""
         for name, repository in lock.images.items():
             if repository.current != _repository(self.lock, name).current and name not in self._announced:
                 self.announce(ImageName(name, repository.current or 0))
@@ -111,7 +111,7 @@ def transaction(workspace: Workspace) -> Iterator[Transaction]:
 
 
 @contextmanager
-def repair(workspace: Workspace, read: Read) -> Iterator[writing.Transaction]:
+def repair(workspace: Workspace, read: Read) -> Iterator[writing.LockWriter]:
     """Holds a damaged images.lock, of which ``read`` makes what it can, for writing. The journal waits for the next
     `transaction`: replayed against a damaged lock, it would undo what was recorded."""
     with writing.writing(workspace.project.lock, on_wait=workspace.report_waiting, read=read) as writer:

@@ -18,7 +18,7 @@ from builder.lock import writing as module
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.lock.reading import read
 from builder.lock.text import dump
-from builder.lock.writing import Transaction, writing
+from builder.lock.writing import LockWriter, writing
 from builder.storage import atomic_file, file_lock
 from tests.lock import disk
 
@@ -383,4 +383,4 @@ def test_a_write_that_ends_half_way_leaves_the_old_lock(path: Path, fork: Fork, 
 
 def test_a_transaction_comes_from_writing_alone(path: Path) -> None:
     with pytest.raises(TypeError):
-        Transaction(path)  # type: ignore[call-arg]
+        LockWriter(path)  # type: ignore[call-arg]
