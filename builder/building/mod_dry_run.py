@@ -130,7 +130,7 @@ def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list
         outcomes = patch_dry_run.dry_run(package.tree, patches(mods, name))
     except SourceError as error:
         outcomes = (PatchOutcome("not tried", problem=" ".join(error.message.split())),) * len(listed)
-    return [Tried(mod, index, package.said, one) for (mod, index), one in zip(listed, outcomes, strict=True)]
+    return [Tried(mod, index, package.label, one) for (mod, index), one in zip(listed, outcomes, strict=True)]
 
 
 def _foreseen(mods: Sequence[Mod], tried: Tried) -> Tried:

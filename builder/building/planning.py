@@ -99,7 +99,7 @@ def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: Re
     diffs: dict[str, bytes] = {}
     for definition, mods in zip(resolved.chain, resolved.mods, strict=True):
         completed, is_last = resolution.pins[definition.name], definition is resolved.chain[-1]
-        diffs.update(completed.frozen)
+        diffs.update(completed.patches)
         own_diffs = vendored.load(workspace.project, definition.name, completed.pins, diffs)
         ingredients = ImageInputs(definition, completed.pins, own_diffs, mods)
         plan = make(ingredients, plan, recipe if is_last else None, models if is_last else ())

@@ -64,7 +64,7 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
         raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
     if request.locked:
         for chain in all_chains:
-            chains.require_covered(lock, chain)
+            chains.refuse_stale(lock, chain)
     all_mods = [
         mod_selection.load(project, chain, named.recipe, request.mods)
         for named, chain in zip(targets, all_chains, strict=True)

@@ -63,7 +63,7 @@ def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, pla
         before = lock.pins_of(definition.name, definition.platform)
         if one.pins == before:
             continue
-        diffs = vendored.load(workspace.project, definition.name, one.pins, one.frozen)
+        diffs = vendored.load(workspace.project, definition.name, one.pins, one.patches)
         vendored.keep(workspace.project, definition.name, one.pins, diffs)
         after[definition.name, definition.platform] = one.pins
         moved += _moved(workspace.project, definition, before, one.pins)
@@ -81,7 +81,7 @@ def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) ->
     found = [
         f"{name} on {chain[-1].platform}: {missing}"
         for chain in _chains(workspace, names, platform)
-        for name, all_missing in chains.uncovered(lock, chain).items()
+        for name, all_missing in chains.stale(lock, chain).items()
         for missing in all_missing
     ]
     return tuple(dict.fromkeys(found))

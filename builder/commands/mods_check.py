@@ -95,5 +95,5 @@ def _column(reach: Access, definitions: Sequence[ImageDefinition], mods: Sequenc
         own = tuple(attempt for attempt in tried if attempt.package == ref.package)
         unfit = mod_rules.excluded(one, {canonical(ref.package): found.version})
         excluded = ", ".join(f"it holds for {name} {one.requires[name]}" for name in unfit)
-        verdicts.append(Verdict(one, found.said, own, excluded))
+        verdicts.append(Verdict(one, found.label, own, excluded))
     return verdicts

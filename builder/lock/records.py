@@ -43,7 +43,7 @@ _PULL = record(
     {
         "number": needed(_POSITIVE, "the number of the pull request"),
         "head": needed(_COMMIT, "its last commit when it was pinned"),
-        "sha256": needed(_SHA256, "the SHA-256 of its frozen diff, which the project keeps as a file"),
+        "sha256": needed(_SHA256, "the SHA-256 of its vendored patch, which the project keeps as a file"),
     },
     name="pull",
 )

@@ -1,1 +1,1 @@
-"""From sources as they are asked for to pins: exact versions, commits and hashes."""
+"""Resolves requested sources to pins: exact versions, commits and hashes."""

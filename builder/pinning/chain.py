@@ -1,6 +1,6 @@
-"""The pins of all definitions that a command is about: those of a chain from the lowest up, each definition once.
+"""The pins of all definitions that a command needs, chain by chain, the base of each first.
 
-Each resolves against what the ones below it hold.
+Each definition is resolved once, against the packages that its image inherits from the ones before it in the chain.
 """
 
 from __future__ import annotations
@@ -18,77 +18,83 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 Chain = tuple["ImageDefinition", ...]
-"""A definition and those that it stands on, the lowest first."""
+"""A definition and its parents, the base first."""
 
 Update = Mapping[str, str | None]
-"""Names of what to resolve anew (``vllm``, ``python``), each with the git ref to take, or None for the definition's."""
+"""Names to resolve anew (``vllm``, ``python``), each with the git ref to take, or None for the definition's."""
 
 
 def complete(
     workspace: Workspace, lock: Lock, chains: Sequence[Chain], update: Update
 ) -> dict[str, definition_pins.Completed]:
-    """Pins for every definition of ``chains``, by name; from ``lock`` where they cover what is asked. No source is
-    asked twice. See ``pinned.complete``."""
+    """Pins for every definition of ``chains``, by name: those of ``lock``, but for stale ones and those to ``update``.
+
+    No source is asked twice. See `definition_pins.complete`.
+    """
     updates = _update_of_each(chains, update)
-    asking = resolver.make(workspace)
-    found: dict[str, definition_pins.Completed] = {}
+    sources = resolver.make(workspace)
+    completed: dict[str, definition_pins.Completed] = {}
     for chain in chains:
-        held: definition_pins.Held = ()
+        inherited: definition_pins.Inherited = ()
         for definition in chain:
             name = definition.name
-            if name not in found:
+            if name not in completed:
                 pins = lock.pins_of(name, definition.platform)
-                found[name] = definition_pins.Completed(pins)
-                if updates[name] or definition_pins.uncovered(definition, pins, held):
-                    found[name] = definition_pins.complete(definition, pins, held, asking, updates[name])
-            held = _held_with(definition, found[name].pins, held)
-    return found
+                completed[name] = definition_pins.Completed(pins)
+                if updates[name] or definition_pins.stale(definition, pins, inherited):
+                    completed[name] = definition_pins.complete(definition, pins, inherited, sources, updates[name])
+            inherited = _inherited_from(definition, completed[name].pins, inherited)
+    return completed
 
 
-def uncovered(lock: Lock, chain: Chain) -> dict[str, tuple[str, ...]]:
-    """What images.lock does not cover of each definition of ``chain``, by its name; without those that it covers."""
-    found = {}
-    held: definition_pins.Held = ()
+def stale(lock: Lock, chain: Chain) -> dict[str, tuple[str, ...]]:
+    """The names of the missing and stale pins of each definition of ``chain`` that has some, by definition."""
+    names = {}
+    inherited: definition_pins.Inherited = ()
     for definition in chain:
         pins = lock.pins_of(definition.name, definition.platform)
-        missing = definition_pins.uncovered(definition, pins, held)
-        if missing:
-            found[definition.name] = missing
-        held = _held_with(definition, pins, held)
-    return found
+        if stale_here := definition_pins.stale(definition, pins, inherited):
+            names[definition.name] = stale_here
+        inherited = _inherited_from(definition, pins, inherited)
+    return names
 
 
-def require_covered(lock: Lock, chain: Chain) -> None:
+def refuse_stale(lock: Lock, chain: Chain) -> None:
     """Raises LockError where something of ``chain`` would have to be resolved."""
-    for name, missing in uncovered(lock, chain).items():
+    for definition, names in stale(lock, chain).items():
         raise LockError(
-            f"images.lock does not cover {', '.join(sorted(missing))} of {name} on {chain[-1].platform}",
-            hint=f"`builder lock {name}` resolves them; commit images.lock",
+            f"images.lock does not cover {', '.join(sorted(names))} of {definition} on {chain[-1].platform}",
+            hint=f"`builder lock {definition}` resolves them; commit images.lock",
         )
 
 
-def _held_with(definition: ImageDefinition, pins: Pins, held: definition_pins.Held) -> definition_pins.Held:
-    """What an image on top of ``definition`` finds there; None where nothing can be said yet."""
-    if held is None or {"python", *definition.sources} & set(definition_pins.uncovered(definition, pins, held)):
+def _inherited_from(
+    definition: ImageDefinition, pins: Pins, inherited: definition_pins.Inherited
+) -> definition_pins.Inherited:
+    """The packages that an image on top of ``definition`` inherits; None where its pins do not tell them yet."""
+    if inherited is None or {"python", *definition.sources} & set(definition_pins.stale(definition, pins, inherited)):
         return None
-    return (*held, *pins.python.packages) if pins.python else held
+    return (*inherited, *pins.python.packages) if pins.python else inherited
 
 
-def _update_of_each(chains: Sequence[Chain], asked: Update) -> dict[str, dict[str, str | None]]:
-    """What to update in each definition: a name means the highest definition of a chain that has such a source.
+def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[str, str | None]]:
+    """The part of ``update`` for each definition: a name means the last definition of a chain that has such a source.
 
     Raises UsageError for a name that none of the chains has.
     """
-    found: dict[str, dict[str, str | None]] = {definition.name: {} for chain in chains for definition in chain}
-    for name, ref in asked.items():
+    updates: dict[str, dict[str, str | None]] = {definition.name: {} for chain in chains for definition in chain}
+    for name, ref in update.items():
         owners = [
-            next((one for one in reversed(chain) if name in definition_pins.names(one)), None) for chain in chains
+            next((definition for definition in reversed(chain) if name in definition_pins.names(definition)), None)
+            for chain in chains
         ]
         if not any(owners):
-            known = sorted({known for chain in chains for one in chain for known in definition_pins.names(one)})
+            sources = {
+                source for chain in chains for definition in chain for source in definition_pins.names(definition)
+            }
             targets = ", ".join(dict.fromkeys(chain[-1].name for chain in chains))
-            raise UsageError(f"{targets} has no source `{name}`", hint=f"its sources: {', '.join(known)}")
+            raise UsageError(f"{targets} has no source `{name}`", hint=f"its sources: {', '.join(sorted(sources))}")
         for owner in owners:
             if owner:
-                found[owner.name][name] = ref
-    return found
+                updates[owner.name][name] = ref
+    return updates

@@ -1,4 +1,4 @@
-"""The pins of one definition: from images.lock where they still cover what is asked, resolved where they do not."""
+"""The pins of one definition: those of images.lock where they are current, resolved anew where they are stale."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
     from builder.pinning.resolver import Resolver
 
-Held = tuple[LockedPackage, ...] | None
-"""The packages of the images below; None where those are not pinned whole, so that nothing can stand on them."""
+Inherited = tuple[LockedPackage, ...] | None
+"""The packages of the parent images; None where those are not all pinned, so that nothing on top of them can be."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What of a definition could not be resolved (``base``, ``vllm``, ``python`` …), and why."""
+    """A part of a definition that could not be resolved (``base``, ``vllm``, ``python`` …), and why."""
 
     definition: str
     name: str
@@ -31,16 +31,16 @@ class Fault:
 
 @dataclass(frozen=True)
 class Completed:
-    """Pins for a definition, which cover it where there are no ``faults``; and the diffs that were frozen for them, by
-    SHA-256."""
+    """The pins of a definition, all of them where there are no ``faults``, and the patches that were vendored for them,
+    by SHA-256."""
 
     pins: Pins
-    frozen: Mapping[str, bytes] = field(default_factory=dict)
+    patches: Mapping[str, bytes] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
 
 
 def names(definition: ImageDefinition) -> tuple[str, ...]:
-    """What of a definition can be pinned: ``base``, its sources, ``python``, and ``build`` for what builds them."""
+    """The names of all that is pinned: ``base``, the sources, ``python``, and ``build`` for what builds them."""
     wants = definition.python
     return (
         *(["base"] if definition.base else []),
@@ -50,28 +50,28 @@ def names(definition: ImageDefinition) -> tuple[str, ...]:
     )
 
 
-def uncovered(definition: ImageDefinition, pins: Pins, held: Held) -> tuple[str, ...]:
-    """What ``pins`` do not cover, or cover for another wish than today's."""
+def stale(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> tuple[str, ...]:
+    """The names of those that ``pins`` lack, or have for another request than the definition's."""
     wants = definition.python
-    asked = None if held is None else python.requested_packages(definition, pins.sources, held)
-    covered = {
+    requested = None if inherited is None else python.requested_packages(definition, pins.sources, inherited)
+    current = {
         "base": pins.base is not None and pins.base.requested == definition.base,
-        **{name: source_pins.covers(source, pins.sources.get(name)) for name, source in definition.sources.items()},
-        "python": bool(wants and pins.python and pins.python.requested == asked),
+        **{name: source_pins.is_current(source, pins.sources.get(name)) for name, source in definition.sources.items()},
+        "python": bool(wants and pins.python and pins.python.requested == requested),
         "build": bool(wants and pins.build and pins.build.requested == python.requested_build_packages(wants)),
     }
-    return tuple(name for name in names(definition) if not covered[name])
+    return tuple(name for name in names(definition) if not current[name])
 
 
 def complete(
-    definition: ImageDefinition, pins: Pins, held: Held, resolver: Resolver, update: Mapping[str, str | None]
+    definition: ImageDefinition, pins: Pins, inherited: Inherited, resolver: Resolver, update: Mapping[str, str | None]
 ) -> Completed:
     """``pins`` with everything resolved that is missing, stale or named in ``update``; nothing else moves.
 
     ``update`` maps names to the git ref to take instead of the definition's, or None. What cannot be resolved is among
     the faults. The sources and the closures move together or, where there is a closure already, not at all: a closure
-    is that of its sources. Raises UsageError for a ref where none can be given, FileProblemsError for what is no
-    requirement.
+    is that of its sources. Raises UsageError for a ref where none can be given, FileProblemsError for text that is not
+    a requirement.
     """
     from builder.definitions import requirements
 
@@ -82,28 +82,28 @@ def complete(
                 hint=f"write what you want into dockerfiles/{definition.name}/image.yaml",
             )
     requirements.check(resolver.project, definition)
-    wanted = set(uncovered(definition, pins, held)) | set(update)
-    base = _base(definition, pins, resolver) if "base" in wanted else Completed(pins)
-    if not wanted - {"base"}:
+    moving = set(stale(definition, pins, inherited)) | set(update)
+    base = _base(definition, pins, resolver) if "base" in moving else Completed(pins)
+    if not moving - {"base"}:
         return base
-    rest = _sources(definition, pins, {name: update.get(name) for name in wanted}, update, resolver)
-    if not rest.faults and _need_closures(pins, rest.pins, wanted - {"base"}, update):
-        rest = _with_closures(definition, rest, held, resolver, frozenset(update))
+    rest = _sources(definition, pins, {name: update.get(name) for name in moving}, update, resolver)
+    if not rest.faults and _need_closures(pins, rest.pins, moving - {"base"}, update):
+        rest = _with_closures(definition, rest, inherited, resolver, frozenset(update))
     if rest.faults and pins.python:
         rest = Completed(pins, faults=rest.faults)
-    return Completed(replace(rest.pins, base=base.pins.base), rest.frozen, (*base.faults, *rest.faults))
+    return Completed(replace(rest.pins, base=base.pins.base), rest.patches, (*base.faults, *rest.faults))
 
 
 def error_of(faults: Sequence[Fault]) -> SourceError:
-    """One error that says all that could not be resolved, and everything that can be done about it."""
-    said = "\n".join(f"{fault.definition} {fault.name}: {fault.error.message}" for fault in faults)
-    return SourceError(said, hint="; ".join(dict.fromkeys(fault.error.hint for fault in faults if fault.error.hint)))
+    """One error that names all that could not be resolved, and everything that can be done about it."""
+    message = "\n".join(f"{fault.definition} {fault.name}: {fault.error.message}" for fault in faults)
+    return SourceError(message, hint="; ".join(dict.fromkeys(fault.error.hint for fault in faults if fault.error.hint)))
 
 
 def _base(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> Completed:
-    asked = str(definition.base)
+    reference = str(definition.base)
     try:
-        return Completed(replace(pins, base=BasePin(asked, resolver.base(asked, definition.platform))))
+        return Completed(replace(pins, base=BasePin(reference, resolver.base(reference, definition.platform))))
     except SourceError as error:
         return Completed(pins, faults=(Fault(definition.name, "base", error),))
 
@@ -111,40 +111,41 @@ def _base(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> Comple
 def _sources(
     definition: ImageDefinition,
     pins: Pins,
-    wanted: Mapping[str, str | None],
+    moving: Mapping[str, str | None],
     update: Mapping[str, str | None],
     resolver: Resolver,
 ) -> Completed:
-    found = source_pins.resolve(definition, pins, wanted, update, resolver)
-    faults = tuple(Fault(definition.name, name, error) for name, error in found.errors.items())
-    return Completed(replace(pins, sources=found.sources), found.frozen, faults)
+    resolved = source_pins.resolve(definition, pins, moving, update, resolver)
+    faults = tuple(Fault(definition.name, name, error) for name, error in resolved.errors.items())
+    return Completed(replace(pins, sources=resolved.sources), resolved.patches, faults)
 
 
-def _need_closures(before: Pins, after: Pins, wanted: set[str], update: Mapping[str, str | None]) -> bool:
-    """Whether the packages may be others: not where all that changed is the pull requests of a commit that stays."""
+def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[str, str | None]) -> bool:
+    """True if the packages may be others: not where only the pull requests of a commit changed that stays."""
 
     def commits(pins: Pins) -> dict[str, SourcePin]:
         return {name: replace(p, pulls=()) if isinstance(p, GitPin) else p for name, p in pins.sources.items()}
 
     git = {name for name, pin in after.sources.items() if isinstance(pin, GitPin)}
-    return bool(update) or bool(wanted - git) or commits(before) != commits(after)
+    return bool(update) or bool(moving - git) or commits(before) != commits(after)
 
 
 def _with_closures(
-    definition: ImageDefinition, found: Completed, held: Held, resolver: Resolver, update: frozenset[str]
+    definition: ImageDefinition, resolved: Completed, inherited: Inherited, resolver: Resolver, update: frozenset[str]
 ) -> Completed:
     wants = definition.python
     if wants is None:
-        return found
-    if held is None:
-        below = SourceError(f"{definition.parent}, which it stands on, is not pinned whole")
-        return replace(found, faults=(Fault(definition.name, "python", below),))
-    pins, name = found.pins, "python"
+        return resolved
+    if inherited is None:
+        error = SourceError(f"{definition.parent}, its parent, is not pinned completely")
+        return replace(resolved, faults=(Fault(definition.name, "python", error),))
+    pins, name = resolved.pins, "python"
     try:
-        # A closure that was resolved for other sources is none of these pins, should the next one fail.
-        pins = replace(closures.to_run(definition, wants, pins, held, resolver, update), build=None)
+        # A build closure that was resolved for other sources does not belong to these pins, should the next one fail.
+        pins = replace(closures.to_run(definition, wants, pins, inherited, resolver, update), build=None)
         name = "build"
-        pins = closures.to_build(definition, wants, replace(pins, build=found.pins.build), held, resolver, update)
+        with_build = replace(pins, build=resolved.pins.build)
+        pins = closures.to_build(definition, wants, with_build, inherited, resolver, update)
     except SourceError as error:
-        return replace(found, pins=pins, faults=(Fault(definition.name, name, error),))
-    return replace(found, pins=pins)
+        return replace(resolved, pins=pins, faults=(Fault(definition.name, name, error),))
+    return replace(resolved, pins=pins)

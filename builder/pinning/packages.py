@@ -1,4 +1,4 @@
-"""The files of an importable package, as the pins of an image give them or as another version would."""
+"""The files of an importable package, at the version that an image pins or at another one."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _ANY_PLATFORM = "linux/arm64"
 
 @dataclass(frozen=True)
 class Access:
-    """How files are reached: the folders of the git mirrors and of what was read of wheels, the person's settings, and
-    who is told what takes long."""
+    """The way to files: the folders of the git mirrors and of what was read of wheels, the user's settings, and a
+    function that gets a message about each step that takes long."""
 
     mirrors: Path
     wheels: Path
@@ -41,19 +41,19 @@ class Access:
 
 @dataclass(frozen=True)
 class PinnedDefinition:
-    """One definition of a chain, its pins, and the frozen diffs that they name, by SHA-256."""
+    """One definition of a chain, its pins, and the vendored patches that they name, by SHA-256."""
 
     definition: ImageDefinition
     pins: Pins
-    diffs: Mapping[str, bytes]
+    patches: Mapping[str, bytes]
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package at one version. ``said`` is what people call that: ``vllm 0.20.0``."""
+    """A package at one version. ``label`` is both in a few words: ``vllm 0.20.0``."""
 
     version: str
-    said: str
+    label: str
     tree: PackageFiles
 
 
@@ -65,32 +65,35 @@ def access(project: Project, environ: Mapping[str, str], say: Callable[[str], No
 
 
 def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Package | None:
-    """``package`` as the images of ``chain`` (the lowest first) hold it before any mod, or None where no pin says
-    anything about it. Nothing is fetched before its files are asked for."""
-    for one in reversed(chain):
-        pin, source = one.pins.sources.get(package), one.definition.sources.get(package)
+    """``package`` as the images of ``chain`` (the base first) hold it before any mod, or None where no pin tells its
+    version. Nothing is fetched before its files are read."""
+    for level in reversed(chain):
+        pin, source = level.pins.sources.get(package), level.definition.sources.get(package)
         if isinstance(pin, GitPin) and isinstance(source, GitSource):
-            pulls = tuple(CandidatePatch(f"pull request {pull.number}", one.diffs[pull.sha256]) for pull in pin.pulls)
+            pulls = tuple(
+                CandidatePatch(f"pull request {pull.number}", level.patches[pull.sha256]) for pull in pin.pulls
+            )
             with_pulls = "".join(f" with {pull.name}" for pull in pulls)
-            said = f"{package} {pin.version} ({pin.commit[:12]}){with_pulls}"
-            return Package(pin.version, said, _of_commit(reach, source.git, pin.commit, package, pulls))
+            label = f"{package} {pin.version} ({pin.commit[:12]}){with_pulls}"
+            return Package(pin.version, label, _of_commit(reach, source.git, pin.commit, package, pulls))
         name = source.package if isinstance(source, WheelSource) else _distribution(package)
-        for locked in one.pins.python.packages if one.pins.python else ():
+        for locked in level.pins.python.packages if level.pins.python else ():
             if locked.name == name:
-                wants, platform = one.definition.python or _ANY, one.definition.platform
+                wants, platform = level.definition.python or _ANY, level.definition.platform
                 wheel = WheelRequest(f"{name}=={locked.version}", wants, platform, frozenset(locked.hashes))
                 return Package(locked.version, f"{name} {locked.version}", _of_wheel(reach, wheel, package))
     return None
 
 
 def released(reach: Access, definitions: Iterable[ImageDefinition], package: str, version: str) -> Package:
-    """``package`` as the wheel of ``version`` on the person's index, or on one that a definition names for it."""
-    said = f"{_distribution(package)} {version}"
-    return Package(version, said, _of_wheel(reach, _released(definitions, package, version), package))
+    """``package`` as the wheel of ``version`` on the user's index, or on one that a definition names for it."""
+    label = f"{_distribution(package)} {version}"
+    return Package(version, label, _of_wheel(reach, _released(definitions, package, version), package))
 
 
 def _released(definitions: Iterable[ImageDefinition], package: str, version: str) -> WheelRequest:
-    indexes = dict.fromkeys(index for one in definitions if one.python for index in one.python.indexes)
+    wants = [definition.python for definition in definitions if definition.python]
+    indexes = dict.fromkeys(index for python in wants for index in python.indexes)
     name = _distribution(package)
     return WheelRequest(f"{name}=={version}", replace(_ANY, indexes=tuple(indexes)), _ANY_PLATFORM)
 
@@ -100,33 +103,35 @@ def committed(reach: Access, definitions: Iterable[ImageDefinition], package: st
     requests. Raises UsageError where no definition takes it from git, SourceError where there is no such ref."""
     from builder.sources.git import ref_resolution
 
-    addresses = [one.git_sources[package].git for one in definitions if package in one.git_sources]
+    sources = [definition.git_sources for definition in definitions]
+    addresses = [by_name[package].git for by_name in sources if package in by_name]
     if not addresses:
         raise UsageError(
             f"`{ref}` is no version, and no definition takes {package} from git",
             hint=f"a release of {package} is written 1.2.3, or {package}=1.2.3",
         )
     pin = ref_resolution.resolve(reach.mirrors, addresses[0], ref, reach.say)
-    said = f"{package} {ref[:12] if ref == pin.commit else ref}"
-    return Package(pin.version, said, _of_commit(reach, addresses[0], pin.commit, package))
+    label = f"{package} {ref[:12] if ref == pin.commit else ref}"
+    return Package(pin.version, label, _of_commit(reach, addresses[0], pin.commit, package))
 
 
-def _of_wheel(reach: Access, wanted: WheelRequest, package: str) -> PackageFiles:
+def _of_wheel(reach: Access, request: WheelRequest, package: str) -> PackageFiles:
     def read(paths: Collection[str]) -> dict[str, bytes]:
-        wheel = wheel_lookup.find(reach.wheels, wanted, reach.settings)
+        wheel = wheel_lookup.find(reach.wheels, request, reach.settings)
         return wheel_files.read(reach.wheels, wheel, paths, reach.settings.ca_file)
 
     return PackageFiles(package, read)
 
 
 def _of_commit(
-    reach: Access, url: str, commit: str, package: str, before: tuple[CandidatePatch, ...] = ()
+    reach: Access, url: str, commit: str, package: str, pulls: tuple[CandidatePatch, ...] = ()
 ) -> PackageFiles:
-    return PackageFiles(
-        package, lambda paths: mirror_reading.read_files(reach.mirrors, url, commit, paths, reach.say), before
-    )
+    def read(paths: Collection[str]) -> dict[str, bytes]:
+        return mirror_reading.read_files(reach.mirrors, url, commit, paths, reach.say)
+
+    return PackageFiles(package, read, pulls)
 
 
 def _distribution(package: str) -> str:
-    """What an index calls the wheel that holds ``package``."""
+    """The name of the wheel that holds ``package``, as an index has it."""
     return MAKES.get(package, (canonical(package),))[0]

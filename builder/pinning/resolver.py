@@ -1,4 +1,4 @@
-"""How sources are asked in one command: each question once, so that all targets get the same answer."""
+"""A resolver of sources: asks each question once in a command, so that all targets get the same answer."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ T = TypeVar("T")
 
 @dataclass
 class Resolver:
-    """The person's settings, the project's mirrors, the engine's answer for a base image; and what has been asked."""
+    """The user's settings, the project's mirrors, a way to resolve a base image; and the answers so far."""
 
     project: Project
     settings: Settings
-    ask_base: Callable[[str, str], str]
+    resolve_base: Callable[[str, str], str]
     report: Report
     _bases: dict[tuple[str, str], str | SourceError] = field(default_factory=dict)
     _commits: dict[tuple[str, str], GitPin | SourceError] = field(default_factory=dict)
     _pulls: dict[tuple[str, int, str], VendoredPatch] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
-        """Passes on what a source has to say while it is asked."""
+        """Passes on a message about what is being resolved."""
         self.report(Message(text))
 
     def base(self, reference: str, platform: str) -> str:
         """The digest or fingerprint that a base image's tag stands for. Raises SourceError."""
-        asked = reference, platform
-        if asked not in self._bases:
+        question = reference, platform
+        if question not in self._bases:
             self.say(f"resolving the base image {reference}")
             try:
-                self._bases[asked] = self.ask_base(*asked)
+                self._bases[question] = self.resolve_base(*question)
             except SourceError as error:
-                self._bases[asked] = error
-        return answered(self._bases[asked])
+                self._bases[question] = error
+        return answered(self._bases[question])
 
-    def commits(self, wanted: Sequence[tuple[str, str, str]]) -> dict[str, GitPin | SourceError]:
-        """The pin of each of (name, address, ref), or why there is none, by name; asked at the same time."""
-        unknown = [(name, url, ref) for name, url, ref in wanted if (url, ref) not in self._commits]
+    def commits(self, requested: Sequence[tuple[str, str, str]]) -> dict[str, GitPin | SourceError]:
+        """The pin of each of (name, address, ref), or why there is none, by name; resolved at the same time."""
+        unknown = [(name, url, ref) for name, url, ref in requested if (url, ref) not in self._commits]
         if unknown:
             from builder.sources.git import ref_resolution
 
@@ -57,33 +57,33 @@ class Resolver:
             self._commits |= ref_resolution.resolve_all(
                 self.project.mirrors, [(url, ref) for _, url, ref in unknown], self.say
             )
-        return {name: self._commits[url, ref] for name, url, ref in wanted}
+        return {name: self._commits[url, ref] for name, url, ref in requested}
 
     def pull(self, url: str, number: int, commit: str) -> VendoredPatch:
         """A pull request as it is now, against ``commit``. Raises SourceError."""
         from builder.sources.git import pull_requests
 
-        asked = url, number, commit
-        if asked not in self._pulls:
-            self._pulls[asked] = pull_requests.vendor(self.project.mirrors, *asked, self.say)
-        return self._pulls[asked]
+        question = url, number, commit
+        if question not in self._pulls:
+            self._pulls[question] = pull_requests.vendor(self.project.mirrors, *question, self.say)
+        return self._pulls[question]
 
 
 def make(workspace: Workspace) -> Resolver:
-    """One that has asked nothing yet."""
+    """A resolver without any answers yet."""
     from builder.engine import base_image
     from builder.sources import environment
 
     return Resolver(
         project=workspace.project,
         settings=environment.read(workspace.environment),
-        ask_base=lambda reference, platform: base_image.resolve(workspace.engine, reference, platform),
+        resolve_base=lambda reference, platform: base_image.resolve(workspace.engine, reference, platform),
         report=workspace.report,
     )
 
 
 def answered(answer: T | SourceError) -> T:
-    """The answer itself; raises the error that it is otherwise."""
+    """Returns the answer; raises it where it is an error."""
     if isinstance(answer, SourceError):
         raise answer
     return answer

@@ -1,4 +1,4 @@
-"""Frozen diffs of pull requests: files beside the definition that asks for them, named after their content."""
+"""Vendored patches of pull requests: files beside the definition that requests them, named after their content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(project: Project, definition: str, pins: Pins, fresh: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The diff of every pull request in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet.
+    """The patch of every pull request in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet.
 
     Raises LockError for a file that is missing or was edited.
     """
@@ -28,7 +28,7 @@ def load(project: Project, definition: str, pins: Pins, fresh: Mapping[str, byte
 
 
 def faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]:
-    """What ``load`` would have to say of each file that is missing or was edited."""
+    """The error of each file that is missing or was edited, as ``load`` raises it."""
     for path, pull in _files(project, definition, pins):
         try:
             _read(project, path, pull)
@@ -36,13 +36,13 @@ def faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]
             yield error
 
 
-def keep(project: Project, definition: str, pins: Pins, diffs: Mapping[str, bytes]) -> None:
-    """Writes the diffs that are not on disk yet. To be done before images.lock names them."""
+def keep(project: Project, definition: str, pins: Pins, patches: Mapping[str, bytes]) -> None:
+    """Writes the patches that are not on disk yet; called before images.lock names them."""
     for path, pull in _files(project, definition, pins):
         if path.is_file() and _sha256(path.read_bytes()) == pull.sha256:
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_file.write(path, diffs[pull.sha256])
+        atomic_file.write(path, patches[pull.sha256])
 
 
 def _files(project: Project, definition: str, pins: Pins) -> Iterator[tuple[Path, PullPin]]:
@@ -58,12 +58,12 @@ def _read(project: Project, path: Path, pull: PullPin) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise LockError(
-            f"{file}, the frozen diff of pull request {pull.number}, cannot be read: {error.strerror}",
-            hint="take it back with git, or `--update` its source to freeze the pull request as it is now",
+            f"{file}, the vendored patch of pull request {pull.number}, cannot be read: {error.strerror}",
+            hint="take it back with git, or `--update` its source to vendor the pull request as it is now",
         ) from None
     if _sha256(content) != pull.sha256:
         raise LockError(
-            f"{file} was edited: it is not the diff of pull request {pull.number} that images.lock pins",
+            f"{file} was edited: it is not the patch of pull request {pull.number} that images.lock pins",
             hint=f"take it back: `git checkout -- {file}`",
         )
     return content

@@ -1,4 +1,4 @@
-"""What was read of wheels to try patches on (``.builder/wheels``), and what of it no pin names any more."""
+"""The cache of files read from wheels to try patches on (``.builder/wheels``)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WHEEL = re.compile("[0-9a-f]{64}")
 
 
 def stale(project: Project, lock: Lock) -> tuple[Path, ...]:
-    """The folders of wheels that are pinned nowhere in ``lock``, and the answers of indexes that name such ones only.
-    An index gives all of it again. Nothing else that lies there is named."""
-    place = project.state / "wheels"
+    """The folders of wheels that are pinned nowhere in ``lock``, and the answers of indexes that name only such wheels.
+    An index gives all of it again. Other files in the cache are not among them."""
+    cache = project.state / "wheels"
     pinned = {
         digest
         for platforms in lock.pins.values()
@@ -29,13 +29,13 @@ def stale(project: Project, lock: Lock) -> tuple[Path, ...]:
         for package in (closure.packages if closure else ())
         for digest in package.hashes
     }
-    folders = (path for path in place.glob("*") if _WHEEL.fullmatch(path.name) and path.name not in pinned)
-    answers = (path for path in place.glob("found/*.json") if not pinned & _named(path))
+    folders = (path for path in cache.glob("*") if _WHEEL.fullmatch(path.name) and path.name not in pinned)
+    answers = (path for path in cache.glob("found/*.json") if not pinned & _named(path))
     return tuple(sorted(path for path in (*folders, *answers) if not path.is_symlink()))
 
 
 def remove(paths: Iterable[Path]) -> None:
-    """Removes them. What another process removes or writes at this moment is no error."""
+    """Removes files and folders of the cache, without an error where another process removes or writes them, too."""
     for path in paths:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

