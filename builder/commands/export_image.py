@@ -187,8 +187,8 @@ def _push(
         try:
             registry.push_under_name(endpoint, place, name, str(name), reference, on_progress)
         except TransferError:
-            if receiver.failed:
-                raise receiver.failed[0] from None
+            if receiver.errors:
+                raise receiver.errors[0] from None
             raise
     if receiver.top is None or details is None or receiver.top.digest != details.id:
         raise ValueError("the engine handed over another image")

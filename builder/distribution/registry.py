@@ -37,7 +37,7 @@ class Registry:
 
     def login(self, name: ImageName) -> Mapping[str, str]:
         """The user's login for it, as a header for the engine."""
-        return {} if self.private else credentials.headers(self.repository(name))
+        return {} if self.private else credentials.auth_headers(self.repository(name))
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, o
 
     Raises TransferError where the pull failed.
     """
-    with _pulled(endpoint, repository, digest, credentials.headers(repository), on_progress) as (pulled, _):
+    with _pulled(endpoint, repository, digest, credentials.auth_headers(repository), on_progress) as (pulled, _):
         images.tag(endpoint, pulled, tag)
 
 

@@ -29,7 +29,7 @@ def resolve(endpoint: Endpoint, reference: str, platform: str, *, wait: float = 
     """
     try:
         path = f"/distribution/{quoted(reference)}/json"
-        distribution = request(endpoint, "GET", path, headers=credentials.headers(reference), timeout=wait)
+        distribution = request(endpoint, "GET", path, headers=credentials.auth_headers(reference), timeout=wait)
     except EngineHTTPError as error:
         why = error.explanation
     except EngineTimeoutError:

@@ -27,7 +27,7 @@ _RECONNECT_SECONDS = 0.5
 class Service:
     """The present state of a container.
 
-    ``image`` is the name it was created from, ``content`` the engine's id of the image of that name at the time.
+    ``image`` is the name it was created from, ``image_id`` the engine's id of the image of that name at the time.
     ``status`` is the engine's word (created, running, restarting, exited …), so is ``health`` (starting, healthy,
     unhealthy), which is empty without a health check. ``started`` is RFC 3339; ``restarts`` counts the engine's own
     restarts; ``exit_code`` is that of the last end.
@@ -36,7 +36,7 @@ class Service:
     id: str
     name: str
     image: str
-    content: str
+    image_id: str
     labels: Mapping[str, str]
     status: str
     health: str
@@ -164,7 +164,7 @@ def _service(description: Mapping[str, Any]) -> Service:
         id=description["Id"],
         name=description["Name"].removeprefix("/"),
         image=description["Config"]["Image"],
-        content=description["Image"],
+        image_id=description["Image"],
         labels=description["Config"].get("Labels") or {},
         status=state["Status"],
         health=(state.get("Health") or {}).get("Status", ""),

@@ -128,7 +128,7 @@ def _make_folders(settings: ContainerSettings) -> None:
 
 
 def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> None:
-    if member.service.content != planned.image_id:
+    if member.service.image_id != planned.image_id:
         raise ImageStateError(f"the tag {planned.settings.image} was moved in this very moment: nothing was started")
 
 

@@ -7,18 +7,18 @@ from typing import Any
 from builder.errors import SourceError
 
 
-def headers(reference: str) -> dict[str, str]:
+def auth_headers(reference: str) -> dict[str, str]:
     """Returns the header that gives the engine the credentials for the registry of ``reference``; empty without any.
 
     Raises SourceError where Docker's configuration or its credential helper cannot be read.
     """
     from docker import auth
 
-    credentials = login(reference)
+    credentials = load(reference)
     return {"X-Registry-Auth": auth.encode_header(credentials).decode()} if credentials else {}
 
 
-def login(reference: str) -> dict[str, Any]:
+def load(reference: str) -> dict[str, Any]:
     """Returns the credentials for the registry of ``reference`` (``username``, ``password``, …); empty without any.
 
     Raises SourceError where Docker's configuration or its credential helper cannot be read.

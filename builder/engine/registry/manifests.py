@@ -32,7 +32,7 @@ def digest(endpoint: Endpoint, reference: str) -> str | None:
     """
     try:
         path = f"/distribution/{quoted(reference)}/json"
-        distribution = request(endpoint, "GET", path, headers=credentials.headers(reference), timeout=WAIT)
+        distribution = request(endpoint, "GET", path, headers=credentials.auth_headers(reference), timeout=WAIT)
     except EngineHTTPError as error:
         if any(word in error.explanation.lower() for word in _UNKNOWN):
             return None

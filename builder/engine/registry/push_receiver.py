@@ -31,13 +31,13 @@ ReceiveBlob = Callable[[str, int, Iterator[bytes]], None]
 
 
 class PushReceiver:
-    """The manifests of a push. ``port`` is on 127.0.0.1; ``failed`` holds the errors of blobs that were refused."""
+    """The manifests of a push. ``port`` is on 127.0.0.1; ``errors`` holds the errors of blobs that were refused."""
 
     def __init__(self) -> None:
         self.port = 0
         self.manifests: dict[str, bytes] = {}
         self.top: Descriptor | None = None
-        self.failed: list[Exception] = []
+        self.errors: list[Exception] = []
 
     def get(self, digest: str) -> bytes:
         """Returns a manifest that was pushed. Raises ValueError where it was not."""
@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         except _BrokenOffError:
             self._answer(500)  # the engine reports the cause itself
         except (OSError, ValueError) as error:
-            self._push.receiver.failed.append(error)
+            self._push.receiver.errors.append(error)
             self._answer(500)
         else:
             self._created(digest, self.path)

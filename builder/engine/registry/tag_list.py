@@ -85,8 +85,8 @@ def _get(client: httpx2.Client, url: str, repository: str) -> httpx2.Response:
     challenge = answer.headers.get("WWW-Authenticate", "")
     if answer.status_code != _UNAUTHORIZED or not challenge:
         return answer
-    login = credentials.login(repository)
-    user = (login["username"], login.get("password") or "") if login.get("username") else None
+    account = credentials.load(repository)
+    user = (account["username"], account.get("password") or "") if account.get("username") else None
     kind, _, rest = challenge.partition(" ")
     if kind.lower() == "basic" and user:
         client.auth = user

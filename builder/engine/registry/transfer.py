@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
 
-_NO_LOGIN = {"X-Registry-Auth": "e30="}
+_NO_CREDENTIALS = {"X-Registry-Auth": "e30="}
 # An engine reports its progress several times a second, and repeats itself while a registry hangs.
 IDLE = 120.0
 _TRANSFERRING = ("Downloading", "Pushing")
@@ -87,25 +87,25 @@ class _Layers:
         return sum(current for current, _ in self.amounts.values()), sum(total for _, total in self.amounts.values())
 
 
-def push(endpoint: Endpoint, reference: str, login: Mapping[str, str], on_progress: OnLayerProgress) -> str:
+def push(endpoint: Endpoint, reference: str, auth_headers: Mapping[str, str], on_progress: OnLayerProgress) -> str:
     """Pushes the engine's image of this reference; returns the digest that the reference now has in the registry.
 
     Raises TransferError where the registry did not take all of it: the next try need not send those layers again.
     """
     repository, tag = split_tag(reference)
     path = f"/images/{quoted(repository)}/push"
-    return _follow(endpoint, path, {"tag": tag}, login, on_progress, f"{reference} was not pushed").digest
+    return _follow(endpoint, path, {"tag": tag}, auth_headers, on_progress, f"{reference} was not pushed").digest
 
 
 def pull(
-    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_progress: OnLayerProgress
+    endpoint: Endpoint, repository: str, version: str, auth_headers: Mapping[str, str], on_progress: OnLayerProgress
 ) -> PulledLayers:
     """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the layers that the engine lacked.
 
     Raises TransferError where not all of it came, or where the content does not match its digests.
     """
     query = {"fromImage": repository, "tag": version}
-    layers = _follow(endpoint, "/images/create", query, login, on_progress, f"{repository} was not pulled")
+    layers = _follow(endpoint, "/images/create", query, auth_headers, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
 
 
@@ -113,13 +113,13 @@ def _follow(
     endpoint: Endpoint,
     path: str,
     query: Mapping[str, str],
-    login: Mapping[str, str],
+    auth_headers: Mapping[str, str],
     on_progress: OnLayerProgress,
     failed: str,
 ) -> _Layers:
     layers = _Layers()
     where = f"{failed} ({endpoint.origin})"
-    headers = {**_NO_LOGIN, **login}
+    headers = {**_NO_CREDENTIALS, **auth_headers}
     body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
     try:
         for status in json_lines.objects(body):

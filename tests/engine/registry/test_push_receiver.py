@@ -83,7 +83,7 @@ def test_the_connection_stays_after_what_was_taken(receiver: PushReceiver) -> No
 
 def test_a_blob_that_is_not_taken_fails_the_push(receiver: PushReceiver) -> None:
     assert ask(receiver, "PUT", f"/v2/a/blobs/uploads/1?digest={DIGEST}", b"other")[0] == 500
-    assert [str(error) for error in receiver.failed] == [f"{DIGEST} is another"]
+    assert [str(error) for error in receiver.errors] == [f"{DIGEST} is another"]
 
 
 def test_a_blob_that_breaks_off_fails_the_push(receiver: PushReceiver, taken: dict[str, bytes]) -> None:
