@@ -1,8 +1,8 @@
-"""The Hugging Face cache of this machine, read from its files: where it is, which revision of a model it holds, and how
-much of it. huggingface_hub could tell, but takes a third of a second to import.
+"""The Hugging Face cache of this machine, read from its files: its folder, and the revision and size of a cached model.
+huggingface_hub can do the same, but takes a third of a second to import.
 
 The layout (https://huggingface.co/docs/huggingface_hub/guides/manage-cache): ``models--ORG--NAME/`` with ``refs/NAME``
-(the commit that a branch or tag led to), ``snapshots/COMMIT/`` (links) and ``blobs/`` (what they lead to).
+(the commit that a branch or tag pointed to), ``snapshots/COMMIT/`` (links) and ``blobs/`` (their targets).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 MAIN = "main"
 INCOMPLETE = ".incomplete"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-# What the hub allows; a model may have no organisation.
+# Names that the hub allows; a model may have no organisation.
 _ID = re.compile(r"(?=.{1,96}\Z)(?!.*(?:--|\.\.))\w[\w.-]*(?:/\w[\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
 class CachedModel:
-    """A model in the cache: the bytes that it takes on disk, the commit that its ``main`` led to, and whether
-    a download was broken off."""
+    """A model in the cache: its size on disk in bytes, the commit that its ``main`` pointed to; ``incomplete`` if a
+    download was interrupted."""
 
     size: int
     revision: str | None
@@ -35,22 +35,22 @@ class CachedModel:
 
 
 def is_id(text: str) -> bool:
-    """Whether ``text`` can be a model's name on the hub; a folder's path is none."""
+    """True if ``text`` can be the name of a model on the hub, rather than the path of a folder."""
     return _ID.fullmatch(text) is not None
 
 
 def is_commit(text: str) -> bool:
-    """Whether ``text`` is a whole commit, in place of a branch or a tag."""
+    """True if ``text`` is a full commit, rather than a branch or a tag."""
     return _COMMIT.fullmatch(text) is not None
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` can name a branch, a tag or a commit, and stays below the folder of such names."""
+    """True if ``text`` can name a branch, a tag or a commit, and does not lead out of the folder of such names."""
     return bool(text) and not text.startswith("/") and ".." not in text and text.isprintable()
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The folder of everything that Hugging Face's programs keep
+    """The folder in which Hugging Face's programs keep everything
     (https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables)."""
     user = environ.get("HOME") or "/root"
     text = environ.get("HF_HOME") or f"{environ.get('XDG_CACHE_HOME') or f'{user}/.cache'}/huggingface"
@@ -69,33 +69,32 @@ def folder(environ: Mapping[str, str], model: str) -> Path:
 
 
 def revision(environ: Mapping[str, str], model: str, name: str = MAIN) -> str | None:
-    """The commit that the cache holds of a model under the name of a branch, a tag or the commit itself; None where it
-    holds none."""
+    """The cached commit of a model for the name of a branch, a tag or the commit itself, or None."""
     if not is_id(model) or not is_name(name):
         return None
-    place = folder(environ, model)
+    model_folder = folder(environ, model)
     commit = name
     if not is_commit(name):
         try:
-            commit = (place / "refs" / name).read_text(encoding="ascii").strip()
+            commit = (model_folder / "refs" / name).read_text(encoding="ascii").strip()
         except (OSError, ValueError):
             return None
-    return commit if is_commit(commit) and (place / "snapshots" / commit).is_dir() else None
+    return commit if is_commit(commit) and (model_folder / "snapshots" / commit).is_dir() else None
 
 
 def find_model(environ: Mapping[str, str], model: str) -> CachedModel | None:
     """Looks up a model in the cache; returns None if nothing of it is there."""
     if not is_id(model):
         return None
-    whole: set[str] = set()
-    parts: set[str] = set()
+    complete: set[str] = set()
+    partial: set[str] = set()
     size = 0
     with suppress(OSError), os.scandir(folder(environ, model) / "blobs") as blobs:
         for blob in blobs:
             name = blob.name.partition(".")[0]
-            (parts if blob.name.endswith(INCOMPLETE) else whole).add(name)
-            # A blob may be a link into a store that all models share; it may lead nowhere.
+            (partial if blob.name.endswith(INCOMPLETE) else complete).add(name)
+            # A blob may be a link into a store that all models share, and may be broken.
             with suppress(OSError):
                 size += blob.stat().st_size
-    # A part whose whole is there too was left behind by a download that was begun again.
-    return CachedModel(size, revision(environ, model), bool(parts - whole)) if whole | parts else None
+    # A partial blob that is also there completely was left behind by a download that was restarted.
+    return CachedModel(size, revision(environ, model), bool(partial - complete)) if complete | partial else None

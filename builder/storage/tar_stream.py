@@ -1,4 +1,4 @@
-"""Tar files too large for memory: written with several members at a time, read by their places, and never unpacked."""
+"""Tar files too large for memory: several members are written at a time, read by offset, and never unpacked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 @dataclass(frozen=True)
 class Member:
-    """A file in a tar: where its content begins, in bytes, and how long it is."""
+    """A file in a tar: the offset of its content and its size, in bytes."""
 
     offset: int
     size: int
@@ -30,22 +30,22 @@ class Member:
 
 
 def head(name: str, size: int, *, executable: bool = False) -> bytes:
-    """What stands before a file's content: always the same for the same file."""
+    """The header before a file's content; the same file always has the same one."""
     info = tarfile.TarInfo(name)
     info.size = size
     info.mode = 0o755 if executable else 0o644
-    # This form holds more than 8 GiB and any name, and every reader knows it.
+    # This format allows more than 8 GiB and any name, and every reader knows it.
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
 def padding(size: int) -> bytes:
-    """What stands after a content of ``size`` bytes."""
+    """The padding after a content of ``size`` bytes."""
     return bytes(-size % BLOCK)
 
 
 class Writer:
-    """Writes a tar into an empty file. A member has its place as soon as its size is known, so that several threads may
-    write theirs at once. Nothing but `finish` makes a whole tar of it."""
+    """Writes a tar into an empty file. A member gets its offset as soon as its size is known, so that several threads
+    can write at a time. The tar is complete only after `finish`."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._descriptor = file.fileno()
@@ -53,48 +53,48 @@ class Writer:
         self._lock = threading.Lock()
 
     def add(self, name: str, content: bytes, *, executable: bool = False) -> None:
-        """Adds a file. Raises OSError as the disk does."""
+        """Adds a file. Raises OSError where the disk fails."""
         self.stream(name, len(content), [content], executable=executable)
 
     def stream(self, name: str, size: int, pieces: Iterable[bytes], *, executable: bool = False) -> str:
-        """Adds a file of ``size`` bytes and returns their ``sha256:…``. Raises ValueError where ``pieces`` are not as
-        long, OSError as the disk does; the tar is of no use then."""
+        """Adds a file of ``size`` bytes and returns its ``sha256:…``. Raises ValueError where ``pieces`` have another
+        length, OSError where the disk fails; the tar is useless then."""
         begin = head(name, size, executable=executable)
         with self._lock:
-            place = self._end
+            offset = self._end
             self._end += len(begin) + size + len(padding(size))
-        place = self._put(place, begin)
+        offset = self._put(offset, begin)
         digest, left = sha256(), size
         for piece in pieces:
             left -= len(piece)
             if left < 0:
                 break
             digest.update(piece)
-            place = self._put(place, piece)
+            offset = self._put(offset, piece)
         if left:
-            raise ValueError(f"{name} is not of the size that was said")
-        self._put(place, padding(size))
+            raise ValueError(f"{name} does not have the size that was announced")
+        self._put(offset, padding(size))
         return f"sha256:{digest.hexdigest()}"
 
     def finish(self) -> int:
-        """Ends the tar; returns its size in bytes."""
+        """Completes the tar and returns its size in bytes."""
         return self._put(self._end, END)
 
-    def _put(self, place: int, content: bytes) -> int:
+    def _put(self, offset: int, content: bytes) -> int:
         view = memoryview(content)
         while view:
-            written = os.pwrite(self._descriptor, view, place)
-            view, place = view[written:], place + written
-        return place
+            written = os.pwrite(self._descriptor, view, offset)
+            view, offset = view[written:], offset + written
+        return offset
 
 
 def members(file: IO[bytes]) -> dict[str, Member]:
-    """The files of a tar by name, in their order. Folders are passed over.
+    """The files of a tar by name, in order, without folders.
 
-    Raises ValueError, with the reason, for what is no tar or is cut off, and for one that holds anything but files and
-    folders, a name twice, or a name that leads out of the folder in which it would be unpacked.
+    Raises ValueError, with the reason, for a file that is no tar or is truncated, and for a tar that contains anything
+    but files and folders, a name twice, or a name that leads out of the folder in which it would be unpacked.
     """
-    found: dict[str, Member] = {}
+    files: dict[str, Member] = {}
     length = os.fstat(file.fileno()).st_size
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
@@ -106,21 +106,21 @@ def members(file: IO[bytes]) -> dict[str, Member]:
                     continue
                 if info.type not in _PLAIN:
                     raise ValueError(f"`{printable(name)}` in it is neither a file nor a folder")
-                if name in found:
+                if name in files:
                     raise ValueError(f"it holds `{printable(name)}` twice")
                 if info.offset_data + info.size > length:
                     raise ValueError("it is cut off")
-                found[name] = Member(info.offset_data, info.size, bool(info.mode & 0o111))
+                files[name] = Member(info.offset_data, info.size, bool(info.mode & 0o111))
     except (tarfile.TarError, EOFError, OverflowError):
-        raise ValueError("it is no tar file, or is cut off" if not found else "it is cut off or damaged") from None
-    for name in found:
-        if above := next((str(folder) for folder in PurePosixPath(name).parents if str(folder) in found), None):
+        raise ValueError("it is no tar file, or is cut off" if not files else "it is cut off or damaged") from None
+    for name in files:
+        if above := next((str(folder) for folder in PurePosixPath(name).parents if str(folder) in files), None):
             raise ValueError(f"`{printable(above)}` in it is a file and a folder")
-    return found
+    return files
 
 
 def is_unsafe(name: str) -> bool:
-    """Whether a path leads elsewhere than below the folder that it is relative to, or is not written plainly."""
+    """True if a path leads out of the folder that it is relative to, or is not normalised."""
     parts = name.split("/")
     return (
         not name
@@ -131,16 +131,16 @@ def is_unsafe(name: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """``text`` as it may be shown: who made the file chose its bytes."""
+    """``text``, which whoever made the file chose, with its control characters escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text[:200])
 
 
 def pieces(file: IO[bytes], member: Member) -> Iterator[bytes]:
-    """The content of a member. Raises ValueError where the file ends before it does."""
-    place, left = member.offset, member.size
+    """The content of a member, in pieces. Raises ValueError where the file is truncated."""
+    offset, left = member.offset, member.size
     while left:
-        piece = os.pread(file.fileno(), min(left, _CHUNK), place)
+        piece = os.pread(file.fileno(), min(left, _CHUNK), offset)
         if not piece:
             raise ValueError("it is cut off")
         yield piece
-        place, left = place + len(piece), left - len(piece)
+        offset, left = offset + len(piece), left - len(piece)
