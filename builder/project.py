@@ -59,6 +59,11 @@ class Project:
         return self.root / ".builder"
 
     @property
+    def engine_cache(self) -> Path:
+        """The file in which facts about the engine are kept between runs."""
+        return self.state / "engine.json"
+
+    @property
     def unfinished(self) -> bool:
         """True if a process is building or recording an image, or was killed doing so."""
         return any(self.journal.glob("*")) or any(self.work.glob("*"))

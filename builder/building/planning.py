@@ -132,7 +132,7 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
         return Comparison(None, plan.steps, (reason,))
     last = ImageName(plan.repository, max(repository.numbers))
     directory = workspace.project.build_directory(last.repository, last.number)
-    before = plan_file.read(directory)
+    before = plan_file.read_if_possible(directory)
     if before is None:
         unreadable = workspace.project.relative(directory / plan_file.FILE)
         return Comparison(None, (), (f"its inputs are not those of {last}; {unreadable} cannot be read to tell more",))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.building.request import AlreadyBuilt, ModelOutcome
-from builder.numbered import contents
+from builder.engine import tag_cache
 from builder.storage import state_file
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
         return None
     if not isinstance(stored, dict) or stored.get("files") != key.files:
         return None
-    in_engine = contents.look(workspace, stored["repositories"], stored["images"])
-    if in_engine.fingerprints != stored["images"]:
+    cache = workspace.project.engine_cache
+    existing = tag_cache.find(workspace.engine, stored["repositories"], stored["images"], cache)
+    if existing.fingerprints != stored["images"]:
         return None
     return tuple(
         AlreadyBuilt(**{**result, "models": tuple(ModelOutcome(**outcome) for outcome in result["models"])})

@@ -30,4 +30,4 @@ def run(workspace: Workspace, text: str) -> ShownImage:
     name, _ = names.numbered(workspace.project, lock, text)
     overview = status.overview(workspace, lock.only(name))
     directory = workspace.project.build_directory(name.repository, name.number)
-    return ShownImage(overview.rows[0], plan_file.read(directory) or (), directory)
+    return ShownImage(overview.rows[0], plan_file.read_if_possible(directory) or (), directory)

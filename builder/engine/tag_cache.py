@@ -9,6 +9,7 @@ Changes made past the engine (with `ctr`, by root) are not seen. Callers that mu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,30 @@ _SECTION = "tags"
 # Every other action on an image (pull, load, import, prune, a new one) may have changed names it does not mention.
 _HARMLESS = {"push", "save", "create", "mount", "unmount"}
 _NAMING = {"tag", "untag", "delete"}
+
+
+@dataclass(frozen=True)
+class TaggedImages:
+    """The images behind tags: ``ids`` has the engine's id for each tag of the repositories, ``fingerprints`` the
+    content fingerprint of each requested image that exists, by its name."""
+
+    ids: dict[str, str]
+    fingerprints: dict[str, str]
+
+
+def find(endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path) -> TaggedImages:
+    """Returns the images ``names`` (``repository:number``) that the engine has, cached in the file ``path``.
+
+    ``repositories`` are best the same each time: the cache of the tags is for one set of them. Raises EngineError where
+    no engine answers.
+    """
+    requested = list(names)
+    if not requested:
+        return TaggedImages({}, {})
+    ids = tags(endpoint, repositories, path)
+    existing = {name: ids[name] for name in requested if name in ids}
+    fingerprints = images.fingerprints(endpoint, existing.values(), path)
+    return TaggedImages(ids, {name: fingerprints[id_] for name, id_ in existing.items() if id_ in fingerprints})
 
 
 def tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:

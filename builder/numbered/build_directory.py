@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from builder.errors import FileProblemsError, Location, Problem
-from builder.plan import bake, explain
+from builder.numbered import plan_file
+from builder.plan import bake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -81,15 +82,15 @@ def read(project: Project, name: ImageName) -> BuildDirectory:
     path = path_of(project, name)
     if not path.is_dir():
         raise _problem(project, path, f"the build directory of {name} is gone")
-    plan, bake_file = path / "plan.json", path / "bake.json"
     try:
-        steps = explain.read_steps(plan.read_text(encoding="utf-8"))
+        steps = plan_file.read(path)
         by_part = _by_part(steps)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _problem(project, plan, f"cannot be read: {_said(error)}") from None
+    except plan_file.UNREADABLE as error:
+        raise _problem(project, path / plan_file.FILE, f"cannot be read: {_said(error)}") from None
+    bake_file = path / "bake.json"
     try:
         targets = _targets(bake_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except plan_file.UNREADABLE as error:
         raise _problem(project, bake_file, f"cannot be read: {_said(error)}") from None
     parts = (
         Part(definition, path / definition, takes, targets.get(definition or bake.TARGET, {}))

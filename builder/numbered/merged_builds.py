@@ -61,7 +61,7 @@ def _of(candidates: list[Path], image: NumberedImage) -> Path | None:
 
 def input_hash_of(directory: Path) -> str:
     """The input hash of what a build directory builds; empty where it cannot be read."""
-    steps = plan_file.read(directory)
+    steps = plan_file.read_if_possible(directory)
     return "" if steps is None else input_hash(steps)
 
 

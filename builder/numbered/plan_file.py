@@ -1,4 +1,8 @@
-"""What the build of a number took in, as its build directory keeps it."""
+"""plan.json in a build directory: the steps of the build, with what each took in.
+
+It has a module of its own because `rollback` reads it to tell what changes, and waits for nothing else that
+`build_directory` imports.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,17 @@ if TYPE_CHECKING:
     from builder.plan.model import Step
 
 FILE = "plan.json"
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-def read(directory: Path) -> tuple[Step, ...] | None:
-    """The steps of the build in ``directory``; None where its plan is gone or cannot be read."""
+def read(directory: Path) -> tuple[Step, ...]:
+    """Returns the steps of the build in ``directory``. Raises one of UNREADABLE where the file is gone or damaged."""
+    return explain.read_steps((directory / FILE).read_text(encoding="utf-8"))
+
+
+def read_if_possible(directory: Path) -> tuple[Step, ...] | None:
+    """Returns the steps of the build in ``directory``; None where the file is gone or damaged."""
     try:
-        return explain.read_steps((directory / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
+        return read(directory)
+    except UNREADABLE:
         return None

@@ -106,7 +106,7 @@ def differences(project: Project, moves: Iterable[Move]) -> tuple[str, ...]:
     lines: list[str] = []
     for origin, to in dict.fromkeys((move.origin, move.to) for move in moves):
         before, after = (
-            plan_file.read(project.build_directory(name.repository, name.number)) if name else None
+            plan_file.read_if_possible(project.build_directory(name.repository, name.number)) if name else None
             for name in (origin, to)
         )
         if before and after:

@@ -1,13 +1,13 @@
-"""How the numbered images of images.lock stand in the engine: present, missing, moved, or pruned."""
+"""The state of the numbered images of images.lock in the engine: present, missing, moved, or pruned."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from builder.engine import tag_cache
 from builder.errors import EngineError
 from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.numbered import contents
 
 if TYPE_CHECKING:
     from builder.workspace import Workspace
@@ -17,7 +17,7 @@ ImageState = Literal["present", "missing", "moved", "pruned", "unknown"]
 
 @dataclass(frozen=True)
 class ImageRow:
-    """A numbered image with all that is known of it now."""
+    """A numbered image with its state now, and the models that are paired with it."""
 
     name: ImageName
     image: NumberedImage
@@ -39,48 +39,48 @@ class ImageOverview:
 def overview(workspace: Workspace, lock: Lock) -> ImageOverview:
     """Looks at every number in the lock; where no engine answers, every state is unknown."""
     try:
-        known, tags = states(workspace, lock)
+        by_name, ids = states(workspace, lock)
     except EngineError as error:
         return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown")), (), error.message)
     stray = tuple(
-        repo
-        for repo, held in lock.images.items()
-        if known.get(ImageName(repo, held.current or 0)) == "present"
-        and tags.get(f"{repo}:latest") != tags[f"{repo}:{held.current}"]
+        name
+        for name, repository in lock.images.items()
+        if by_name.get(ImageName(name, repository.current or 0)) == "present"
+        and ids.get(f"{name}:latest") != ids[f"{name}:{repository.current}"]
     )
-    return ImageOverview(_rows(lock, known), stray, "")
+    return ImageOverview(_rows(lock, by_name), stray, "")
 
 
 def states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, ImageState], dict[str, str]]:
-    """How every number in the lock stands, and the engine's id of the image behind each tag.
+    """Returns the state of every number in the lock, and the engine's id of the image behind each tag.
 
     Raises EngineError where none answers.
     """
     names = _names(lock)
-    there = contents.look(workspace, lock.images, map(str, names))
-    found: dict[ImageName, ImageState] = {}
+    in_engine = tag_cache.find(workspace.engine, lock.images, map(str, names), workspace.project.engine_cache)
+    by_name: dict[ImageName, ImageState] = {}
     for name in names:
-        content = there.fingerprints.get(str(name))
+        fingerprint = in_engine.fingerprints.get(str(name))
         image = lock.images[name.repository].numbers[name.number]
-        if content is None:
-            found[name] = "pruned" if image.pruned else "missing"
+        if fingerprint is None:
+            by_name[name] = "pruned" if image.pruned else "missing"
         else:
-            found[name] = "present" if content == image.fingerprint else "moved"
-    return found, there.tags
+            by_name[name] = "present" if fingerprint == image.fingerprint else "moved"
+    return by_name, in_engine.ids
 
 
 def _names(lock: Lock) -> list[ImageName]:
-    return [ImageName(repo, number) for repo, held in lock.images.items() for number in held.numbers]
+    return [ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers]
 
 
-def _rows(lock: Lock, known: dict[ImageName, ImageState]) -> tuple[ImageRow, ...]:
+def _rows(lock: Lock, by_name: dict[ImageName, ImageState]) -> tuple[ImageRow, ...]:
     serving: dict[ImageName, list[str]] = {}
-    for model, held in lock.models.items():
-        serving.setdefault(held.pairing.image, []).append(model)
+    for model, record in lock.models.items():
+        serving.setdefault(record.pairing.image, []).append(model)
     rows = []
-    for name in sorted(known, key=lambda name: (name.repository, -name.number)):
+    for name in sorted(by_name, key=lambda name: (name.repository, -name.number)):
         repository = lock.images[name.repository]
         current = repository.current == name.number
         models = tuple(sorted(serving.get(name, ())))
-        rows.append(ImageRow(name, repository.numbers[name.number], current, known[name], models))
+        rows.append(ImageRow(name, repository.numbers[name.number], current, by_name[name], models))
     return tuple(rows)

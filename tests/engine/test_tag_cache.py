@@ -115,6 +115,20 @@ def test_every_change_is_seen(endpoint: Endpoint, repository: str, build: Build,
 
 
 @pytest.mark.engine
+def test_images_that_exist_are_found_with_their_content(
+    endpoint: Endpoint, repository: str, build: Build, tmp_path: Path
+) -> None:
+    build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n")
+    details = images.inspect(endpoint, f"{repository}:1")
+    assert details is not None
+    names = [f"{repository}:1", f"{repository}:2"]
+    result = tag_cache.find(endpoint, [repository], names, tmp_path / "engine.json")
+    assert list(result.ids) == [f"{repository}:1"]
+    assert result.fingerprints == {f"{repository}:1": images.fingerprint(details)}
+    assert tag_cache.find(endpoint, [repository], [], tmp_path / "none") == tag_cache.TaggedImages({}, {})
+
+
+@pytest.mark.engine
 def test_what_has_not_changed_is_not_asked_for(
     endpoint: Endpoint, repository: str, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
