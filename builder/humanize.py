@@ -1,9 +1,14 @@
-"""Amounts and digests in human-readable form."""
+"""Amounts, times and digests in human-readable form."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 
-def of_bytes(count: int) -> str:
+_DAY = 86400
+_UNITS = (("year", 365 * _DAY), ("month", 30 * _DAY), ("week", 7 * _DAY), ("day", _DAY), ("hour", 3600), ("min", 60))
+
+
+def size(count: int) -> str:
     """A number of bytes in the decimal units that Docker prints."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
@@ -21,3 +26,31 @@ def digest(value: str) -> str:
     if len(value) == 64 and all(c in "0123456789abcdef" for c in value):
         return value[:12]
     return value[:12] if len(value) == 40 and all(c in "0123456789abcdef" for c in value) else value
+
+
+def ago(stamp: str, now: datetime | None = None) -> str:
+    """The age of an RFC 3339 time in its largest whole unit: 2 days ago; the text itself where it is no time."""
+    try:
+        then = datetime.fromisoformat(stamp)
+    except ValueError:
+        return stamp
+    seconds = ((now or datetime.now(UTC)) - then).total_seconds()
+    for word, length in _UNITS:
+        count = int(seconds // length)
+        if count >= 1:
+            plural = "s" if count > 1 and word != "min" else ""
+            return f"{count} {word}{plural} ago"
+    return "just now"
+
+
+def counted(number: int, word: str) -> str:
+    """A number with the noun that it counts: 1 layer, 2 layers."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time taken: 4.2 s, 3 min 12 s or 2 h 05 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from builder import humanize
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -17,4 +21,28 @@ from builder import humanize
     ],
 )
 def test_sizes(count: int, said: str) -> None:
-    assert humanize.of_bytes(count) == said
+    assert humanize.size(count) == said
+
+
+@pytest.mark.parametrize(
+    ("stamp", "said"),
+    [
+        ("2026-11-20T11:59:30Z", "just now"),
+        ("2026-11-20T11:55:00Z", "5 min ago"),
+        ("2026-11-20T10:00:00Z", "2 hours ago"),
+        ("2026-11-19T12:00:00Z", "1 day ago"),
+        ("2026-10-01T12:00:00Z", "1 month ago"),
+        ("2024-11-01T12:00:00Z", "2 years ago"),
+        ("2026-11-20T12:00:10Z", "just now"),
+        ("some day", "some day"),
+    ],
+)
+def test_ages(stamp: str, said: str) -> None:
+    assert humanize.ago(stamp, NOW) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (192, "3 min 12 s"), (7500, "2 h 05 min")]
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert humanize.duration(seconds) == said

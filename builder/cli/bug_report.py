@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.output import note
+from builder.cli.output import print_note
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,5 +29,5 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
     folder = Path(tempfile.mkdtemp(prefix="builder-report-"))
     path = folder / "report.txt"
     path.write_text("\n".join(lines), encoding="utf-8")
-    note(click.style("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
-    note(f"what to do: report it with the file {path}")
+    print_note(click.style("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
+    print_note(f"what to do: report it with the file {path}")

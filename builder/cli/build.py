@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from builder import humanize
-from builder.cli import table, verbosity, wording
-from builder.cli.complete import names
+from builder.cli import table, verbosity
+from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_settings, parse_update, platform_option, set_option, update_option
-from builder.cli.output import note, put
+from builder.cli.output import print_note, print_result
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def build(
     With --push, what --builder builds comes through the registry, and only the layers that either side lacks move.
     """
     from builder.building.request import BuildRequest
-    from builder.cli import progress
+    from builder.cli import build_progress
     from builder.commands import build as command
 
     request = BuildRequest(
@@ -88,15 +88,15 @@ def build(
         return
     results: list[AlreadyBuilt | Built | PushedImage] = []
     try:
-        with progress.shown() as report:
+        with build_progress.reporter() as report:
             # Of several, those that are done are told also where a later one fails.
             results.extend(command.build(context.workspace(report), request))
     finally:
         for result in results:
-            _print_result(result)
+            _print_outcome(result)
 
 
-def _print_result(result: AlreadyBuilt | Built | PushedImage) -> None:
+def _print_outcome(result: AlreadyBuilt | Built | PushedImage) -> None:
     from builder.building.request import AlreadyBuilt, Built
 
     if isinstance(result, AlreadyBuilt):
@@ -111,19 +111,21 @@ def _print_result(result: AlreadyBuilt | Built | PushedImage) -> None:
 
 def _print_already_built(result: AlreadyBuilt) -> None:
     repository, _, number = result.image.rpartition(":")
-    put(f"already built as {result.image}" + (", which is marked bad: --force builds it again" if result.bad else ""))
+    print_result(
+        f"already built as {result.image}" + (", which is marked bad: --force builds it again" if result.bad else "")
+    )
     if result.current:
         go = f"builder rollback {repository} --to {number}"
-        put(f"current is {result.current}; `{go}` makes {result.image} current")
+        print_result(f"current is {result.current}; `{go}` makes {result.image} current")
     for outcome in result.models:
         model = outcome.model
         if outcome.state == "paired":
-            put(f"{model} is now paired with {result.image}")
+            print_result(f"{model} is now paired with {result.image}")
         elif outcome.state == "unpaired":
-            put(f"{model} is not paired with it; `builder pair {model} {result.image} --force` does that")
+            print_result(f"{model} is not paired with it; `builder pair {model} {result.image} --force` does that")
         else:
             go = f"builder rollback {model} --to {number}"
-            put(f"{model} stays paired with {outcome.image}; `{go}` moves it")
+            print_result(f"{model} stays paired with {outcome.image}; `{go}` moves it")
 
 
 def _print_plan(image: PlannedImage, force: bool) -> None:
@@ -132,16 +134,16 @@ def _print_plan(image: PlannedImage, force: bool) -> None:
     for number, step in enumerate(plan.steps):
         takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else _takes(step)
         rows.append(("built" if number < image.kept_steps else "to build", step.name, takes))
-    table.show(("", "STEP", "TAKES"), rows)
+    table.print_table(("", "STEP", "TAKES"), rows)
     for warning in plan.warnings:
-        put(f"note: {warning}")
-    put(f"input hash {plan.input_hash}")
+        print_result(f"note: {warning}")
+    print_result(f"input hash {plan.input_hash}")
     if comparison.existing:
-        put(f"already built as {comparison.existing}" + ("; --force would build it again" if force else ""))
+        print_result(f"already built as {comparison.existing}" + ("; --force would build it again" if force else ""))
     else:
-        put(f"would build the next number of {plan.repository}, because")
+        print_result(f"would build the next number of {plan.repository}, because")
         for reason in comparison.reasons:
-            put(f"  {reason}")
+            print_result(f"  {reason}")
 
 
 def _takes(step: Step) -> str:
@@ -150,11 +152,11 @@ def _takes(step: Step) -> str:
 
 def _print_built(built: Built) -> None:
     layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
-    cost = f"{humanize.of_bytes(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
-    put(click.style(f"built {built.image}", bold=True) + f" in {wording.duration(built.seconds)}: {cost}")
+    cost = f"{humanize.size(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
+    print_result(click.style(f"built {built.image}", bold=True) + f" in {humanize.duration(built.seconds)}: {cost}")
     for model in built.models:
-        put(f"  paired with {model}")
+        print_result(f"  paired with {model}")
     for change in built.changes:
-        put(f"  {change}")
+        print_result(f"  {change}")
     if verbosity.level() != "quiet":
-        note(f"  log: {built.log}")
+        print_note(f"  log: {built.log}")

@@ -31,7 +31,7 @@ class Context:
 
         return project.find(self.start)
 
-    def workspace(self, report: Report = output.say) -> Workspace:
+    def workspace(self, report: Report = output.print_message) -> Workspace:
         """The workspace of a command that tells ``report`` what happens: by default its messages, line by line."""
         from builder import workspace
 

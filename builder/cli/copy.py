@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from builder.cli import output
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
 from builder.cli.verbosity import verbosity_options
 
@@ -26,12 +26,12 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     from builder.cli import image_progress
     from builder.commands import copy
 
-    with image_progress.shown() as report:
+    with image_progress.reporter() as report:
         done = copy.run(context.workspace(report), image, nodes)
     failed = {node: outcome.error for node, outcome in done.outcomes.items() if outcome.error}
     having = ", ".join(node for node in done.outcomes if node not in failed)
     if having:
-        output.put(f"{done.image} is on {having}{', and latest there' if done.latest else ''}")
+        output.print_result(f"{done.image} is on {having}{', and latest there' if done.latest else ''}")
     for node, error in failed.items():
-        output.error(error, f"{done.image} is not on {node}:")
+        output.print_error(error, f"{done.image} is not on {node}:")
     return 1 if failed else 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, say
+from builder.cli.output import print_json, print_message
 
 if TYPE_CHECKING:
     from builder.commands.diff import ComparedImage, Difference
@@ -53,17 +53,17 @@ def diff(
     if lock:
         from builder.commands import diff_lock
 
-        between = diff_lock.run(context.project, before, after, wanted, say)
+        between = diff_lock.run(context.project, before, after, wanted, print_message)
         content, lines = _lock_document(between), diff_text.of_locks(between, full=full)
     else:
-        from builder.commands import diff as verb
+        from builder.commands import diff as command
 
         if after is None:
             raise click.UsageError("two images are wanted: `builder diff A B`")
-        found = verb.run(context.project, before, after, wanted, say)
+        found = command.run(context.project, before, after, wanted, print_message)
         content, lines = _document(found), diff_text.of_images(found, full=full)
     if as_json:
-        document(content)
+        print_json(content)
         return
     for line in lines:
         click.echo(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder import humanize
-from builder.cli import folding, table, wording
+from builder.cli import folding, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -79,7 +79,7 @@ def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
 def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
     """An image, and what is said of it for a model alone."""
     image = side.image
-    yield f"  {side.name.number}", wording.ago(image.built), humanize.of_bytes(image.size), _marked(image)
+    yield f"  {side.name.number}", humanize.ago(image.built), humanize.size(image.size), _marked(image)
     for model, pairing in side.pairings.items():
         if (pairing.status, pairing.note) != (image.status, image.note):
             yield "", "", "", f"{model}: {_marked(pairing)}"
@@ -109,7 +109,7 @@ def _version(version: Version | None) -> str:
 
 def _commits(between: CommitRange, which: str) -> Iterator[str]:
     matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
-    yield f"{wording.counted(between.total, 'upstream commit')} {which}{matching}"
+    yield f"{humanize.counted(between.total, 'upstream commit')} {which}{matching}"
     room = table.width() - 4
     for commit in between.commits:
         line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"
@@ -186,7 +186,7 @@ def _said(value: str | None) -> str:
 
 def _size(before: int, after: int) -> str:
     sign = "+" if after > before else "-"
-    return f"{humanize.of_bytes(before)} → {humanize.of_bytes(after)} ({sign}{humanize.of_bytes(abs(after - before))})"
+    return f"{humanize.size(before)} → {humanize.size(after)} ({sign}{humanize.size(abs(after - before))})"
 
 
 def _paired(change: PairingChange) -> str:

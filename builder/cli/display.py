@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def shown(live: Live, plain: Report) -> Iterator[Report]:
+def reporter(live: Live, plain: Report) -> Iterator[Report]:
     """What takes a verb's events: ``live`` on a terminal, ``plain`` elsewhere and where everything is to be seen,
     nothing where only the result is. A `Message` is shown among them as a line."""
     level = verbosity.level()
@@ -32,27 +32,27 @@ def shown(live: Live, plain: Report) -> Iterator[Report]:
 
         console = Console(stderr=True, highlight=False)
         with live(console) as show:
-            yield _with_lines(lambda text: output.on_console(console, text), show)
+            yield _with_lines(lambda text: output.print_on_console(console, text), show)
     else:
-        yield _with_lines(output.note, plain)
+        yield _with_lines(output.print_note, plain)
 
 
 @contextmanager
-def shown_from(first: type, live: Live, plain: Report) -> Iterator[Report]:
-    """As `shown`, but what moves begins with the first event of the type ``first``: rich takes 50 ms to import, and
+def reporter_from(first: type, live: Live, plain: Report) -> Iterator[Report]:
+    """As `reporter`, but what moves begins with the first event of the type ``first``: rich takes 50 ms to import, and
     much that a command does needs no clock."""
     if verbosity.level() != "normal" or not sys.stderr.isatty():
-        with shown(live, plain) as report:
+        with reporter(live, plain) as report:
             yield report
         return
     with ExitStack() as stack:
-        current = _with_lines(output.note, lambda _: None)
+        current = _with_lines(output.print_note, lambda _: None)
 
         def report_late(event: object) -> None:
             nonlocal current, first
             if isinstance(event, first):
                 first = type(None)
-                current = stack.enter_context(shown(live, plain))
+                current = stack.enter_context(reporter(live, plain))
             current(event)
 
         yield report_late

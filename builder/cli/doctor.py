@@ -10,7 +10,7 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document
+from builder.cli.output import print_json
 
 if TYPE_CHECKING:
     from builder.commands.doctor import Diagnosis
@@ -23,11 +23,11 @@ _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 @pass_context
 def doctor(context: Context, as_json: bool) -> int:
     """Look for what would keep a build from working. Ends with 1 where something would."""
-    from builder.commands import doctor as verb
+    from builder.commands import doctor as command
 
-    findings = verb.run(context.project, os.environ)
+    findings = command.run(context.project, os.environ)
     if as_json:
-        document({"findings": [asdict(finding) for finding in findings]})
+        print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
             _print(finding)

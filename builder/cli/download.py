@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from builder import humanize
-from builder.cli import wording
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
-from builder.cli.output import put
+from builder.cli.output import print_result
 from builder.cli.verbosity import verbosity_options
 
 
@@ -27,17 +26,17 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     the model was paired. What was broken off goes on. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are followed.
     """
     from builder.cli import file_progress
-    from builder.commands import download as verb
+    from builder.commands import download as command
 
-    with file_progress.shown() as report:
-        done = verb.run(context.workspace(report), verb.DownloadRequest(what, revision, nodes))
+    with file_progress.reporter() as report:
+        done = command.run(context.workspace(report), command.DownloadRequest(what, revision, nodes))
     for one in done:
         took = (
-            f"{humanize.of_bytes(one.fetched)} in {wording.duration(one.seconds)}"
+            f"{humanize.size(one.fetched)} in {humanize.duration(one.seconds)}"
             if one.fetched
             else "it was here already"
         )
-        put(f"{one.model} at {one.commit[:7]}: {took}")
-        put(f"  {one.folder}")
+        print_result(f"{one.model} at {one.commit[:7]}: {took}")
+        print_result(f"  {one.folder}")
     if nodes:
-        put(f"copied to {', '.join(nodes)}")
+        print_result(f"copied to {', '.join(nodes)}")

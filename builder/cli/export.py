@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import OneOf
-from builder.cli.output import note, put
+from builder.cli.output import print_note, print_result
 from builder.cli.serve_options import overrides, serve_options
 
 
@@ -41,14 +41,14 @@ def export(
     script     a shell script with a plain docker run
     opencode   the provider for OpenCode's configuration
     """
-    from builder.commands import export as verb
+    from builder.commands import export as command
 
-    request = verb.ExportRequest(what, kind, overrides(given), extra, address)
-    done = verb.run(context.project, request, os.environ)
+    request = command.ExportRequest(what, kind, overrides(given), extra, address)
+    done = command.run(context.project, request, os.environ)
     for remark in done.remarks:
-        note(remark)
+        print_note(remark)
     if output is None:
         click.echo(done.text, nl=False)
         return
-    verb.write(output, done.text, executable=kind == "script")
-    put(f"{output}: {done.image}")
+    command.write(output, done.text, executable=kind == "script")
+    print_result(f"{output}: {done.image}")

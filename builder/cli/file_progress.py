@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder import humanize
 from builder.cli import display
-from builder.cli.output import note
+from builder.cli.output import print_note
 from builder.events import TransferProgress
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _STEP = 10
 
 
-def shown() -> AbstractContextManager[Report]:
+def reporter() -> AbstractContextManager[Report]:
     """What takes a verb's events, as it suits where standard error goes and how much the person wants to see."""
-    return display.shown(_live, _plain())
+    return display.reporter(_live, _plain())
 
 
 def _plain() -> Report:
@@ -36,7 +36,7 @@ def _plain() -> Report:
         step = 100 * event.current // max(event.total, 1) // _STEP * _STEP
         if step > said.setdefault(event.what, 0):
             said[event.what] = step
-            note(f"{event.what}: {step} % of {humanize.of_bytes(event.total)}")
+            print_note(f"{event.what}: {step} % of {humanize.size(event.total)}")
 
     return report
 

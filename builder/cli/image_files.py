@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from builder import humanize
-from builder.cli import wording
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 from builder.cli.verbosity import verbosity_options
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -35,19 +34,19 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
     when it is whole.
     """
     from builder.cli import file_progress
-    from builder.commands import export_image as verb
+    from builder.commands import export_image as command
 
-    with file_progress.shown() as report:
-        done = verb.run(context.workspace(report), image, file, since, replace=force)
+    with file_progress.reporter() as report:
+        done = command.run(context.workspace(report), image, file, since, replace=force)
     if as_json:
         needs = str(done.needs) if done.needs else None
-        document(
+        print_json(
             {"image": str(done.image), "file": str(file), "size": done.size, "layers": done.layers, "needs": needs}
         )
         return
-    put(f"{done.image} is in {file}: {wording.counted(done.layers, 'layer')}, {humanize.of_bytes(done.size)}")
+    print_result(f"{done.image} is in {file}: {humanize.counted(done.layers, 'layer')}, {humanize.size(done.size)}")
     if done.needs:
-        put(f"to be imported where {done.needs} is")
+        print_result(f"to be imported where {done.needs} is")
 
 
 @click.command("import-image")
@@ -64,12 +63,12 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     serves yet. A number that is another image here is not overwritten.
     """
     from builder.cli import file_progress
-    from builder.commands import import_image as verb
+    from builder.commands import import_image as command
 
-    with file_progress.shown() as report:
-        done = verb.run(context.workspace(report), file)
+    with file_progress.reporter() as report:
+        done = command.run(context.workspace(report), file)
     if as_json:
-        document(
+        print_json(
             {
                 "image": str(done.image),
                 "already": done.already,
@@ -83,10 +82,10 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     came = (
         "is here already"
         if done.already
-        else f"imported, {wording.counted(done.layers, 'layer')}, {humanize.of_bytes(done.bytes)}"
+        else f"imported, {humanize.counted(done.layers, 'layer')}, {humanize.size(done.bytes)}"
     )
-    put(f"{done.image} {came}")
+    print_result(f"{done.image} {came}")
     if done.models:
-        put(f"it serves {', '.join(done.models)}")
+        print_result(f"it serves {', '.join(done.models)}")
     if not done.current:
-        put(f"`builder promote {done.image}` makes it current")
+        print_result(f"`builder promote {done.image}` makes it current")

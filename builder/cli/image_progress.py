@@ -6,7 +6,8 @@ import threading
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from builder.cli import display, output, wording
+from builder import humanize
+from builder.cli import display, output, transfer_text
 from builder.commands.copy import OnNode, Outcome
 from builder.engine.registry.transfer import LayerProgress
 from builder.events import Message
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from builder.events import Report
 
 
-def shown() -> AbstractContextManager[Report]:
+def reporter() -> AbstractContextManager[Report]:
     """The display that suits where standard error goes, and how much the person wants to see."""
-    return display.shown(_live, _plain)
+    return display.reporter(_live, _plain)
 
 
 def _plain(event: object) -> None:
     """A line for each node at its end."""
     if isinstance(event, OnNode) and isinstance(event.event, Outcome):
-        output.note(f"{event.node}: {outcome_words(event.event)}")
+        output.print_note(f"{event.node}: {outcome_words(event.event)}")
 
 
 @contextmanager
@@ -45,17 +46,17 @@ def _live(console: Console) -> Iterator[Report]:
             where, what = (event.node, event.event) if isinstance(event, OnNode) else ("registry", event)
             with lock:
                 if isinstance(what, Message):
-                    output.on_console(console, what.text)
+                    output.print_on_console(console, what.text)
                 elif isinstance(what, LayerProgress):
                     if where not in bars:
                         bars[where] = progress.add_task(where, total=None, amount="")
                     progress.update(
-                        bars[where], completed=what.current, total=what.total or None, amount=wording.amount(what)
+                        bars[where], completed=what.current, total=what.total or None, amount=transfer_text.amount(what)
                     )
                 elif isinstance(what, Outcome):
                     if where in bars:
                         progress.remove_task(bars.pop(where))
-                    output.on_console(console, f"{where}: {outcome_words(what)}")
+                    output.print_on_console(console, f"{where}: {outcome_words(what)}")
 
         yield report
 
@@ -66,4 +67,4 @@ def outcome_words(outcome: Outcome) -> str:
         return f"failed: {outcome.error.message}"
     if outcome.moved is None:
         return "has it already"
-    return f"has it now, {wording.layers(outcome.moved)} moved in {wording.duration(outcome.seconds)}"
+    return f"has it now, {transfer_text.layers(outcome.moved)} moved in {humanize.duration(outcome.seconds)}"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import table, wording
-from builder.cli.complete import names
+from builder.cli import table
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, note, put
+from builder.cli.output import print_json, print_note, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,25 +37,25 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     lost = listing.lost_lock(workspace)
     if as_json:
         if lost:
-            note(lost)
+            print_note(lost)
         held = listing.cached_models(workspace, lock)
-        document(_document(lock, overview, held))
+        print_json(_document(lock, overview, held))
         return
     if overview.engine_error:
-        note(f"no engine answers, so states are unknown: {overview.engine_error}")
+        print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
     for repository in overview.stray:
-        note(f"{repository}:latest is not its current number; the next build or rollback mends that")
+        print_note(f"{repository}:latest is not its current number; the next build or rollback mends that")
     if lost:
-        put(lost)
+        print_result(lost)
     elif not overview.rows:
-        put("no images yet: `builder build TARGET` makes the first")
+        print_result("no images yet: `builder build TARGET` makes the first")
     elif models:
         held = listing.cached_models(workspace, lock)
         rows = [row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model, held.get(name))]
-        table.show(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
+        table.print_table(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
     else:
         rows = [shown for row in overview.rows for shown in _image_rows(row, lock)]
-        table.show(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
+        table.print_table(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
 def _document(lock: Lock, overview: ImageOverview, held: Mapping[str, CachedModel]) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def _image_rows(row: ImageRow, lock: Lock) -> list[tuple[str, ...]]:
     said.append("pinned" if row.image.pinned else "")
     image = (
         str(row.name),
-        wording.ago(row.image.built),
-        humanize.of_bytes(row.image.size),
+        humanize.ago(row.image.built),
+        humanize.size(row.image.size),
         vllm.version if vllm else "-",
         ", ".join(word for word in said if word),
         ", ".join(_serves(model, status, row) for model, status in models) or "-",
@@ -106,7 +106,7 @@ def _cached(held: CachedModel | None) -> str:
     if held is None:
         return "  not downloaded"
     revision = f" at {held.revision[:7]}" if held.revision else ""
-    return f"  {humanize.of_bytes(held.size)}{revision}{', incomplete' if held.incomplete else ''}"
+    return f"  {humanize.size(held.size)}{revision}{', incomplete' if held.incomplete else ''}"
 
 
 def image_document(row: ImageRow) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_update, platform_option, update_option
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
     from builder.commands.lock_update import Moved
@@ -61,10 +61,10 @@ def _check(context: Context, definitions: tuple[str, ...], platform: str | None,
 
     missing = lock_update.check(context.workspace(), definitions, platform)
     if as_json:
-        document({"missing": list(missing)})
+        print_json({"missing": list(missing)})
     else:
         for line in missing or ("images.lock covers all that is asked",):
-            put(f"not pinned: {line}" if missing else line)
+            print_result(f"not pinned: {line}" if missing else line)
     return STALE if missing else 0
 
 
@@ -75,12 +75,12 @@ def _resolve(
 
     done = lock_update.run(context.workspace(), definitions, update, platform)
     if as_json:
-        document({"moved": [_document(one) for one in done.moved]})
+        print_json({"moved": [_document(one) for one in done.moved]})
     else:
         for one in done.moved:
             _print(one)
         if not (done.moved or done.faults):
-            put("nothing moved")
+            print_result("nothing moved")
     if done.error:
         raise done.error
     return 0
@@ -97,13 +97,13 @@ def _document(moved: Moved) -> dict[str, str]:
 
 
 def _print(moved: Moved) -> None:
-    put(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
+    print_result(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
     between = moved.between
     if between is None:
         return
     left = f", {between.dropped} left behind" if between.dropped else ""
-    put(f"  {between.total} commits upstream in between{left}")
+    print_result(f"  {between.total} commits upstream in between{left}")
     for commit in between.commits[:SHOWN_COMMITS]:
-        put(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
+        print_result(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
     if between.total > SHOWN_COMMITS:
-        put(f"    … and {between.total - SHOWN_COMMITS} more")
+        print_result(f"    … and {between.total - SHOWN_COMMITS} more")

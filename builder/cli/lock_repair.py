@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
     from builder.cli.context import Context
@@ -16,11 +16,11 @@ LOOK = 1
 
 def recover(context: Context, as_json: bool) -> int:
     """Makes a lost images.lock again and tells what could not be known."""
-    from builder.commands import lock_recover as verb
+    from builder.commands import lock_recover as command
 
-    done = verb.run(context.workspace())
+    done = command.run(context.workspace())
     if as_json:
-        document(
+        print_json(
             {
                 "images": [str(name) for name in done.images],
                 "unknown": list(done.unknown),
@@ -29,26 +29,26 @@ def recover(context: Context, as_json: bool) -> int:
             }
         )
         return LOOK if done.findings else 0
-    put(f"images.lock records {len(done.images)} images again: {', '.join(map(str, done.images))}")
+    print_result(f"images.lock records {len(done.images)} images again: {', '.join(map(str, done.images))}")
     if done.damaged:
-        put(f"the damaged one is kept as {done.damaged}")
-    put("not known:")
+        print_result(f"the damaged one is kept as {done.damaged}")
+    print_result("not known:")
     for line in done.unknown:
-        put(f"  {line}")
+        print_result(f"  {line}")
     if done.findings:
-        put("to look at:")
+        print_result("to look at:")
     for line in done.findings:
-        put(f"  {line}")
+        print_result(f"  {line}")
     return LOOK if done.findings else 0
 
 
 def renumber(context: Context, as_json: bool) -> int:
     """Keeps both images where two branches gave one number to different ones."""
-    from builder.commands import lock_renumber as verb
+    from builder.commands import lock_renumber as command
 
-    done = verb.run(context.workspace())
+    done = command.run(context.workspace())
     if as_json:
-        document(
+        print_json(
             {
                 "renumbered": [
                     {
@@ -66,15 +66,15 @@ def renumber(context: Context, as_json: bool) -> int:
         )
         return 0
     for one in done.renumbered:
-        put(f"{one.origin}, built {one.image.built}, is now {one.to}")
+        print_result(f"{one.origin}, built {one.image.built}, is now {one.to}")
         if not one.directory:
-            put(f"  its build directory was found nowhere: take it back with git as builds/{one.to}")
+            print_result(f"  its build directory was found nowhere: take it back with git as builds/{one.to}")
     for line in done.chosen:
-        put(f"both sides changed {line}: the first one's was kept")
+        print_result(f"both sides changed {line}: the first one's was kept")
     for name in done.tagged:
-        put(f"{name} has its tag in this engine")
+        print_result(f"{name} has its tag in this engine")
     if done.written:
-        put("images.lock is whole again; to go on: `git add images.lock builds`")
+        print_result("images.lock is whole again; to go on: `git add images.lock builds`")
     elif not done.tagged:
-        put("nothing to mend")
+        print_result("nothing to mend")
     return 0

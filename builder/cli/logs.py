@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli import output
-from builder.cli.commands import Commands
+from builder.cli.command_table import Commands
 from builder.cli.context import Context
 from builder.errors import BuilderError
 
@@ -46,18 +46,18 @@ def run(arguments: list[str]) -> int:
             importlib.import_module("builder.cli.bash_completion").require_question(cli, asked)
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
     except BuilderError as error:
-        output.error(error)
+        output.print_error(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         # What a thread or a temporary folder meets while the process ends is no bug then.
         sys.excepthook = _say_nothing
-        output.note("interrupted")
+        output.print_note("interrupted")
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
-        output.usage(error)
+        output.print_usage_error(error)
         return 2
     return code if isinstance(code, int) else 0
 

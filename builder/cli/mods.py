@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli import table
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put, say
+from builder.cli.output import print_json, print_message, print_result
 
 if TYPE_CHECKING:
     from builder.commands.mods_list import Listed
@@ -50,14 +50,14 @@ def list_(context: Context, as_json: bool) -> None:
     if as_json:
         from builder.cli import mods_json
 
-        document(mods_json.listed(found))
+        print_json(mods_json.listed(found))
         return
     if not found:
-        put("no mods yet: `builder mods new NAME` begins one")
+        print_result("no mods yet: `builder mods new NAME` begins one")
     for one in found:
-        put(click.style(one.name, bold=True))
+        print_result(click.style(one.name, bold=True))
         if one.mod and one.mod.description:
-            put(f"  {one.mod.description}", hanging=0)
+            print_result(f"  {one.mod.description}", hanging=0)
         headings = ("", "conflicts", "")  # the widest, so that the facts of all mods stand in line
         for line in table.lines(headings, _facts(one), table.width())[1:]:
             click.echo(line)
@@ -106,13 +106,13 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
     from builder.commands import mods_check, mods_check_pinned
 
     if refs:
-        verdicts = mods_check.run(context.project, mods, refs, os.environ, say)
+        verdicts = mods_check.run(context.project, mods, refs, os.environ, print_message)
     else:
-        verdicts = mods_check_pinned.run(context.project, mods, os.environ, say)
+        verdicts = mods_check_pinned.run(context.project, mods, os.environ, print_message)
     if as_json:
         from builder.cli import mods_json
 
-        document(mods_json.checked(verdicts))
+        print_json(mods_json.checked(verdicts))
     else:
         for line in mods_text.lines(verdicts, table.width()):
             click.echo(line)
@@ -128,6 +128,6 @@ def new(context: Context, name: str) -> None:
 
     files = mods_new.new(context.project, name)
     for file in files:
-        put(context.project.relative(file))
+        print_result(context.project.relative(file))
     begun = files[0].parent.name
-    put(f"next: `builder mods check {begun}`, then `builder build TARGET --mod {begun}`")
+    print_result(f"next: `builder mods check {begun}`, then `builder build TARGET --mod {begun}`")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import humanize
 from builder.cli import folding, table
-from builder.cli.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,5 +74,6 @@ def _said(tried: Tried, target: str, several: bool) -> str:
         return f"{file}applies{on} (fuzz): {'; '.join(reduced)}"
     if outcome.shifts:
         count, furthest = len(outcome.shifts), max(abs(shift.offset) for shift in outcome.shifts)
-        return f"{file}applies{on} (offset): {counted(count, 'hunk')} up to {counted(furthest, 'line')} away"
+        hunks, lines_away = humanize.counted(count, "hunk"), humanize.counted(furthest, "line")
+        return f"{file}applies{on} (offset): {hunks} up to {lines_away} away"
     return f"applies{on}"

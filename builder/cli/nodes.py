@@ -9,7 +9,7 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
     from builder.commands.nodes import NodeImage, NodeServer, NodeState
@@ -24,16 +24,16 @@ def nodes(context: Context, as_json: bool) -> None:
     Stale is a `latest` that is not this project's current number, and a container whose model is paired with another
     image by now.
     """
-    from builder.commands import nodes as verb
+    from builder.commands import nodes as command
 
-    found = verb.run(context.project, os.environ)
+    found = command.run(context.project, os.environ)
     if as_json:
-        document({"nodes": [_node(state) for state in found]})
+        print_json({"nodes": [_node(state) for state in found]})
     elif not found:
-        put("no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`")
+        print_result("no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`")
     else:
         rows = [row for state in found for row in _rows(state)]
-        table.show(("NODE", "IMAGE", "STATE", "SERVES"), rows)
+        table.print_table(("NODE", "IMAGE", "STATE", "SERVES"), rows)
 
 
 def _rows(state: NodeState) -> list[tuple[str, ...]]:

@@ -21,43 +21,43 @@ if TYPE_CHECKING:
 _WHAT_TO_DO = click.style("what to do:", bold=True)
 
 
-def put(text: str, hanging: int = 2) -> None:
+def print_result(text: str, hanging: int = 2) -> None:
     """Prints a line, or several, of the result; what is folded stands ``hanging`` columns deeper."""
     _print(text, err=False, hanging=hanging)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Prints what is no result, so that standard output holds the result alone."""
     _print(text, err=True)
 
 
-def say(event: object) -> None:
+def print_message(event: object) -> None:
     """Prints a verb's remark, unless only the result is wanted."""
     if isinstance(event, Message) and verbosity.level() != "quiet":
-        note(event.text)
+        print_note(event.text)
 
 
-def on_console(console: Console, text: str) -> None:
+def print_on_console(console: Console, text: str) -> None:
     """Prints above what moves on ``console``."""
     for line in text.split("\n"):
         for folded in folding.fold(line, console.width):
             console.print(folded, markup=False, no_wrap=True, overflow="ignore", crop=False)
 
 
-def error(failure: BuilderError, what: str = "error:") -> None:
+def print_error(failure: BuilderError, what: str = "error:") -> None:
     """Prints an error and what to do; ``what`` stands before its message."""
     _message(what, failure.message)
     if log := getattr(failure, "log", ""):
-        note(f"the whole log: {log}")
+        print_note(f"the whole log: {log}")
     if failure.hint:
-        note(f"{_WHAT_TO_DO} {failure.hint}")
+        print_note(f"{_WHAT_TO_DO} {failure.hint}")
 
 
-def usage(failure: click.ClickException) -> None:
+def print_usage_error(failure: click.ClickException) -> None:
     """Prints what was wrong with the command as it was typed."""
     _message("error:", failure.format_message().replace("\n\t", " "))  # click puts each choice on a line of its own
     if isinstance(failure, click.UsageError) and failure.ctx:
-        note(f"{_WHAT_TO_DO} `{failure.ctx.command_path} --help` shows how it is used")
+        print_note(f"{_WHAT_TO_DO} `{failure.ctx.command_path} --help` shows how it is used")
 
 
 def _message(what: str, message: str) -> None:
@@ -66,7 +66,7 @@ def _message(what: str, message: str) -> None:
         _print(line, err=True, hanging=4)
 
 
-def document(content: dict[str, Any], indent: int | None = 1) -> None:
+def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
     """Prints what a command has to say to programs, on one line where ``indent`` is None."""
     click.echo(json.dumps({"schema_version": 1, **content}, indent=indent, ensure_ascii=False))
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli import pointer_moves
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import OneOf
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
     from builder.lock.model import Status
@@ -29,25 +29,25 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
 
     Other models stay where they are. `builder rollback MODEL` returns.
     """
-    from builder.commands import pairing as verb
+    from builder.commands import pairing as command
 
-    done = verb.pair(context.workspace(), model, image, force=force)
+    done = command.pair(context.workspace(), model, image, force=force)
     moved = (done.move,) if done.move else ()
     if as_json:
-        document(
+        print_json(
             {
                 "model": done.model,
                 "image": str(done.image),
                 "recipe": done.recipe,
-                "moves": pointer_moves.documents(moved),
+                "moves": pointer_moves.moves_json(moved),
                 "differences": list(done.differences),
             }
         )
     elif moved:
-        pointer_moves.show(moved, done.differences, ())
-        put(f"  by {done.recipe}" if done.recipe else "  no recipe: `builder build RECIPE` gives it one")
+        pointer_moves.print_moves(moved, done.differences, ())
+        print_result(f"  by {done.recipe}" if done.recipe else "  no recipe: `builder build RECIPE` gives it one")
     else:
-        put(f"{done.model} was paired with {done.image} already")
+        print_result(f"{done.model} was paired with {done.image} already")
 
 
 @click.command()
@@ -61,11 +61,11 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
 
     An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
     """
-    from builder.commands import pairing as verb
+    from builder.commands import pairing as command
 
-    done = verb.mark(context.workspace(), what, status, note)
+    done = command.mark(context.workspace(), what, status, note)
     if as_json:
-        document(
+        print_json(
             {
                 "what": done.what,
                 "image": str(done.image),
@@ -78,6 +78,6 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
         return
     on = "" if done.what == str(done.image) else f" on {done.image}"
     said = f"{done.what}{on} {'is' if done.changed else 'was'} marked {done.status}"
-    put(said + ("" if done.changed else " already") + (f": {done.note}" if done.note else ""))
+    print_result(said + ("" if done.changed else " already") + (f": {done.note}" if done.note else ""))
     for pointer in done.pointed_at_by:
-        put(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")
+        print_result(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 
 
 @click.command()
@@ -32,7 +32,7 @@ def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
 
     name, changed = pinning.run(context.workspace(), image, pinned=pinned)
     if as_json:
-        document({"image": str(name), "pinned": pinned, "changed": changed})
+        print_json({"image": str(name), "pinned": pinned, "changed": changed})
         return
     word = "pinned" if pinned else "not pinned"
-    put(f"{name} is {word}" if changed else f"{name} was {word} already")
+    print_result(f"{name} is {word}" if changed else f"{name} was {word} already")

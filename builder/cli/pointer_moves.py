@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from builder.cli.output import put
+from builder.cli.output import print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 SHOWN = 8
 
 
-def show(moves: Sequence[Move], differences: tuple[str, ...], staying: tuple[str, ...], would: str = "") -> None:
+def print_moves(moves: Sequence[Move], differences: tuple[str, ...], staying: tuple[str, ...], would: str = "") -> None:
     """One line a pointer, from → to; then what differs between the images, and the models that stay."""
     for move in moves:
         what = move.what if move.is_model else f"{move.what}:latest"
-        put(f"{would}{what}: {move.origin or 'nothing'} → {move.to}")
+        print_result(f"{would}{what}: {move.origin or 'nothing'} → {move.to}")
     for line in differences[:SHOWN]:
-        put(f"  {line}")
+        print_result(f"  {line}")
     if len(differences) > SHOWN:
-        put(f"  … and {len(differences) - SHOWN} more; `builder diff` shows all")
+        print_result(f"  … and {len(differences) - SHOWN} more; `builder diff` shows all")
     to = next((move.to for move in moves if not move.is_model), None)
     for model in staying:
-        put(f"  {model} stays; to move it too: `builder pair {model} {to}`")
+        print_result(f"  {model} stays; to move it too: `builder pair {model} {to}`")
 
 
-def documents(moves: Iterable[Move]) -> list[dict[str, Any]]:
+def moves_json(moves: Iterable[Move]) -> list[dict[str, Any]]:
     """The same for programs."""
     return [
         {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from builder.cli import pointer_moves
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 
 
 @click.command()
@@ -20,19 +20,19 @@ def promote(context: Context, image: str, force: bool, as_json: bool) -> None:
 
     Models stay with the images that they are paired with.
     """
-    from builder.commands import promote as verb
+    from builder.commands import promote as command
 
-    done = verb.run(context.workspace(), image, force=force)
+    done = command.run(context.workspace(), image, force=force)
     if as_json:
-        document(
+        print_json(
             {
                 "image": str(done.image),
-                "moves": pointer_moves.documents(done.moves),
+                "moves": pointer_moves.moves_json(done.moves),
                 "differences": list(done.differences),
                 "staying": list(done.staying),
             }
         )
     elif done.moves:
-        pointer_moves.show(done.moves, done.differences, done.staying)
+        pointer_moves.print_moves(done.moves, done.differences, done.staying)
     else:
-        put(f"{done.image} was current already")
+        print_result(f"{done.image} was current already")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import table, wording
+from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
     from builder.commands.prune import Pruned, Pruning
@@ -38,9 +38,9 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     served goes with it. A number that is gone stays on record and can be built again. It asks before it removes; where
     nobody can be asked it only shows, unless there is --yes.
     """
-    from builder.commands import prune as verb
+    from builder.commands import prune as command
 
-    pruning = verb.plan(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
+    pruning = command.plan(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
     if not as_json:
         _print_plan(pruning)
     done = None
@@ -49,44 +49,44 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
         and not dry_run
         and (yes or (not as_json and sys.stdin.isatty() and click.confirm("remove these?")))
     ):
-        done = verb.run(context.workspace(), pruning)
+        done = command.run(context.workspace(), pruning)
     if as_json:
         _print_document(pruning, done)
     elif done:
         _print_done(done)
     elif not pruning.is_empty:
-        put("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
+        print_result("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
 
 
 def _print_plan(pruning: Pruning) -> None:
     rows = [(str(kept.name), ", ".join(kept.reasons)) for kept in pruning.kept]
     if rows:
-        table.show(("STAYS", "BECAUSE"), rows)
+        table.print_table(("STAYS", "BECAUSE"), rows)
     if pruning.is_empty:
-        put("nothing to remove")
+        print_result("nothing to remove")
         return
     click.echo()
-    going = [(str(one.name), wording.ago(one.built), humanize.of_bytes(one.frees)) for one in pruning.going]
+    going = [(str(one.name), humanize.ago(one.built), humanize.size(one.frees)) for one in pruning.going]
     if going:
-        table.show(("GOES", "BUILT", "FREES"), going)
+        table.print_table(("GOES", "BUILT", "FREES"), going)
     if pruning.nameless:
-        put(f"and {len(pruning.nameless)} images without a name that builds of this project left")
+        print_result(f"and {len(pruning.nameless)} images without a name that builds of this project left")
     for one in pruning.compiled:
-        put(f"and what {one.name} compiled when it served: {humanize.of_bytes(one.size)} in {one.folder}")
+        print_result(f"and what {one.name} compiled when it served: {humanize.size(one.size)} in {one.folder}")
     if pruning.wheels:
-        put(f"and what was read of wheels that are pinned no longer: {humanize.of_bytes(pruning.wheels_size)}")
+        print_result(f"and what was read of wheels that are pinned no longer: {humanize.size(pruning.wheels_size)}")
     layers = "unpacked layers, each counted once; their packed copies come on top"
-    put(f"frees {humanize.of_bytes(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
+    print_result(f"frees {humanize.size(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
 
 
 def _print_done(done: Pruned) -> None:
     for line in done.refused:
-        put(line)
-    put(f"removed {len(done.gone)} images" + (f": {', '.join(map(str, done.gone))}" if done.gone else ""))
+        print_result(line)
+    print_result(f"removed {len(done.gone)} images" + (f": {', '.join(map(str, done.gone))}" if done.gone else ""))
     if done.compiled:
-        put(f"removed what was compiled by {', '.join(map(str, done.compiled))}")
+        print_result(f"removed what was compiled by {', '.join(map(str, done.compiled))}")
     if done.cache:
-        put(f"BuildKit let go of {humanize.of_bytes(done.cache)}: its own copies, packed and unpacked")
+        print_result(f"BuildKit let go of {humanize.size(done.cache)}: its own copies, packed and unpacked")
 
 
 def _print_document(pruning: Pruning, done: Pruned | None) -> None:
@@ -109,4 +109,4 @@ def _print_document(pruning: Pruning, done: Pruned | None) -> None:
             "refused": list(done.refused),
             "build_cache": done.cache,
         }
-    document(content)
+    print_json(content)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import wording
-from builder.cli.complete import names
+from builder.cli import transfer_text
+from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
-from builder.cli.output import put
+from builder.cli.output import print_result
 from builder.cli.verbosity import verbosity_options
 
 
@@ -22,9 +22,9 @@ def pull(context: Context, image: str) -> None:
     only when its content is what was recorded.
     """
     from builder.cli import image_progress
-    from builder.commands import pull as verb
+    from builder.commands import pull as command
 
-    with image_progress.shown() as report:
-        done = verb.run(context.workspace(report), image)
-    said = f"pulled, {wording.layers(done.moved)}" if done.moved else "is here already"
-    put(f"{done.image} {said}")
+    with image_progress.reporter() as report:
+        done = command.run(context.workspace(report), image)
+    said = f"pulled, {transfer_text.layers(done.moved)}" if done.moved else "is here already"
+    print_result(f"{done.image} {said}")

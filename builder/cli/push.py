@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
-from builder.cli.output import put
+from builder.cli.output import print_result
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
     For --sbom and --provenance BuildKit bakes the number once more from its cache and its build directory; the content
     has to be the same. They are kept beside the image in the registry, and the digest that is signed covers them.
     """
-    from builder.commands import push as verb
+    from builder.commands import push as command
 
     kinds: set[Kind] = set()
     if sbom:
@@ -39,15 +39,15 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
     if provenance:
         kinds.add("provenance")
     if kinds:
-        from builder.cli import progress
+        from builder.cli import build_progress
 
-        with progress.shown() as build_report:
-            done = verb.run_attested(context.workspace(build_report), images, kinds)
+        with build_progress.reporter() as build_report:
+            done = command.run_attested(context.workspace(build_report), images, kinds)
     else:
         from builder.cli import image_progress
 
-        with image_progress.shown() as report:
-            done = verb.run(context.workspace(report), images)
+        with image_progress.reporter() as report:
+            done = command.run(context.workspace(report), images)
     for one in done:
         print_pushed(one)
 
@@ -55,6 +55,6 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
 def print_pushed(one: PushedImage) -> None:
     """Says what came of one push."""
     said = "is there already" if one.already else "pushed"
-    put(f"{one.image} {said}{', now latest' if one.latest else ''}: {one.reference}@{one.digest}")
+    print_result(f"{one.image} {said}{', now latest' if one.latest else ''}: {one.reference}@{one.digest}")
     if not one.already:
-        put(f"  sign it with: `cosign sign {one.reference.rpartition(':')[0]}@{one.digest}`")
+        print_result(f"  sign it with: `cosign sign {one.reference.rpartition(':')[0]}@{one.digest}`")

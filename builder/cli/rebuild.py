@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import wording
-from builder.cli.complete import names
+from builder import humanize
+from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
-from builder.cli.output import put
+from builder.cli.output import print_result
 from builder.cli.verbosity import verbosity_options
 
 
@@ -21,15 +21,15 @@ def rebuild(context: Context, image: str) -> int:
     Ends with 1 where other content comes out. A number that is missing from the engine gets its tag back where the
     content is the same.
     """
-    from builder.cli import progress
-    from builder.commands import rebuild as verb
+    from builder.cli import build_progress
+    from builder.commands import rebuild as command
 
-    with progress.shown() as report:
-        done = verb.run(context.workspace(report), image)
-    took = f"in {wording.duration(done.seconds)}"
+    with build_progress.reporter() as report:
+        done = command.run(context.workspace(report), image)
+    took = f"in {humanize.duration(done.seconds)}"
     if done.same:
-        put(f"{done.image} built again {took}: the same content" + (", tagged again" if done.restored else ""))
+        print_result(f"{done.image} built again {took}: the same content" + (", tagged again" if done.restored else ""))
         return 0
-    put(f"{done.image} built again {took}: other content, which was not kept")
-    put(f"  recorded  {done.recorded}\n  built     {done.fingerprint}\n  log: {done.log}")
+    print_result(f"{done.image} built again {took}: other content, which was not kept")
+    print_result(f"  recorded  {done.recorded}\n  built     {done.fingerprint}\n  log: {done.log}")
     return 1

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli import table, wording
-from builder.cli.complete import names
+from builder import humanize
+from builder.cli import table
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, note, put
+from builder.cli.output import print_json, print_note, print_result
 from builder.cli.serve_options import overrides, serve_options
 
 if TYPE_CHECKING:
@@ -32,19 +33,19 @@ def recipes() -> None:
 @pass_context
 def list_(context: Context, as_json: bool) -> None:
     """Show the project's recipes, and the image that serves each."""
-    from builder.commands import recipes as verb
+    from builder.commands import recipes as command
 
-    seen = verb.overview(context.workspace())
+    seen = command.overview(context.workspace())
     if as_json:
-        document({"recipes": [_row_document(row) for row in seen.rows]})
+        print_json({"recipes": [_row_document(row) for row in seen.rows]})
         return
     if seen.engine_error:
-        note(f"no engine answers, so states are unknown: {seen.engine_error}")
+        print_note(f"no engine answers, so states are unknown: {seen.engine_error}")
     if not seen.rows:
-        put("no recipes in recipes/")
+        print_result("no recipes in recipes/")
         return
     rows = [_row(row) for row in seen.rows]
-    table.show(("RECIPE", "IMAGE", "STATE", "MODEL"), rows)
+    table.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), rows)
 
 
 @recipes.command()
@@ -55,17 +56,17 @@ def list_(context: Context, as_json: bool) -> None:
 @pass_context
 def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Show what a recipe starts, and the image that serves it."""
-    from builder.commands import recipes as verb
+    from builder.commands import recipes as command
 
-    shown, engine_error = verb.show(context.workspace(), recipe, overrides(given), extra)
+    shown, engine_error = command.show(context.workspace(), recipe, overrides(given), extra)
     found = shown.row.checked.recipe
     if as_json:
-        document({**_row_document(shown.row), "command": _command_document(shown.command)})
+        print_json({**_row_document(shown.row), "command": _command_document(shown.command)})
         return
     if engine_error:
-        note(f"no engine answers, so the image's state is unknown: {engine_error}")
+        print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
     if found is not None:
-        table.show_facts(_facts(found, shown.row, shown.command))
+        table.print_facts(_facts(found, shown.row, shown.command))
     click.echo()
     click.echo(shown.command.argv[2] if shown.command.is_script else _folded(shown.command.argv))
 
@@ -84,16 +85,18 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     checked = recipes_check.check(context.project, paths)
     broken = [one for one in checked if one.problems]
     if as_json:
-        document({"recipes": [_checked_document(one) for one in checked]})
+        print_json({"recipes": [_checked_document(one) for one in checked]})
         return BROKEN if broken else 0
     for one in checked:
         for problem in one.problems:
-            put(str(problem))
+            print_result(str(problem))
         for remark in one.remarks:
-            put(f"{one.file}: note: {remark}")
+            print_result(f"{one.file}: note: {remark}")
     problems = sum(len(one.problems) for one in broken)
-    count = f"{wording.counted(len(checked), 'recipe')} checked: "
-    put(count + (f"{wording.counted(problems, 'problem')} in {len(broken)} of them" if broken else "all is well"))
+    count = f"{humanize.counted(len(checked), 'recipe')} checked: "
+    print_result(
+        count + (f"{humanize.counted(problems, 'problem')} in {len(broken)} of them" if broken else "all is well")
+    )
     return BROKEN if broken else 0
 
 

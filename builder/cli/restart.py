@@ -21,11 +21,11 @@ def restart(
     After `rollback MODEL` that is the one before. With the options that it was started with, and what is given here in
     place of them.
     """
-    from builder.cli import readiness
+    from builder.cli import serve_progress
     from builder.commands import restart as command
     from builder.serving.preparation import ServeRequest
 
     request = ServeRequest(what, overrides(given), extra, nodes)
-    with readiness.shown() as report:
+    with serve_progress.reporter() as report:
         result = command.restart(context.workspace(report), request, detach=detach)
-    readiness.print_result(result)
+    serve_progress.print_served(result)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from builder.cli import pointer_moves
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 
 
 @click.command()
@@ -27,21 +27,21 @@ def rollback(context: Context, target: str, to: int | None, force: bool, dry_run
     TARGET   a definition or repository: its `latest` moves, models stay
              a recipe: both its image's `latest` and its model move
     """
-    from builder.commands import rollback as verb
+    from builder.commands import rollback as command
 
-    roll_back = verb.preview if dry_run else verb.run
+    roll_back = command.preview if dry_run else command.run
     done = roll_back(context.workspace(), target, to, force=force)
     if as_json:
-        document(
+        print_json(
             {
                 "moved": not dry_run,
-                "moves": pointer_moves.documents(done.moves),
+                "moves": pointer_moves.moves_json(done.moves),
                 "passed_over": [str(name) for name in done.passed],
                 "differences": list(done.differences),
                 "staying": list(done.staying),
             }
         )
         return
-    pointer_moves.show(done.moves, done.differences, done.staying, "would move " if dry_run else "")
+    pointer_moves.print_moves(done.moves, done.differences, done.staying, "would move " if dry_run else "")
     if done.passed:
-        put(f"  passed over, as bad or pruned: {', '.join(map(str, done.passed))}")
+        print_result(f"  passed over, as bad or pruned: {', '.join(map(str, done.passed))}")

@@ -21,11 +21,11 @@ def run(
     Waits until it answers; ^C meanwhile stops it again. From then on the engine restarts it when it ends by itself, and
     when the machine starts. Several --node serve it together, the first one answers.
     """
-    from builder.cli import readiness
+    from builder.cli import serve_progress
     from builder.commands import run as command
     from builder.serving.preparation import ServeRequest
 
     request = ServeRequest(what, overrides(given), extra, nodes)
-    with readiness.shown() as report:
+    with serve_progress.reporter() as report:
         result = command.run(context.workspace(report), request, detach=detach)
-    readiness.print_result(result)
+    serve_progress.print_served(result)

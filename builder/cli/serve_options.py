@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from builder.cli.complete import names
+from builder.cli.completers import names
 from builder.cli.verbosity import verbosity_options
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import table, wording
-from builder.cli.complete import names
+from builder.cli import table
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document
+from builder.cli.output import print_json
 
 if TYPE_CHECKING:
     from builder.commands.show import ShownImage
@@ -31,13 +31,13 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
 
     shown = show.run(context.workspace(), image)
     if as_json:
-        document(_document(shown, context.project))
+        print_json(_document(shown, context.project))
         return
-    table.show_facts(_facts(shown, context.project))
+    table.print_facts(_facts(shown, context.project))
     if packages:
         click.echo()
         rows = [(name, version.partition(" ")[0]) for name, version in _takes(shown, "python packages").items()]
-        table.show(("PACKAGE", "VERSION"), rows)
+        table.print_table(("PACKAGE", "VERSION"), rows)
 
 
 def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
@@ -48,13 +48,13 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("image", str(row.name)),
         ("state", ", ".join([row.state, *(["current"] if row.current else []), *(["pinned"] if image.pinned else [])])),
         ("status", image.status + (f": {image.note}" if image.note else "")),
-        ("pruned", f"{image.pruned} ({wording.ago(image.pruned)})" if image.pruned else ""),
+        ("pruned", f"{image.pruned} ({humanize.ago(image.pruned)})" if image.pruned else ""),
         ("models", ", ".join(row.models) or "none"),
         ("recipe", image.recipe or "none"),
         ("definition", image.definition),
         ("platform", image.platform),
-        ("built", f"{image.built} ({wording.ago(image.built)})"),
-        ("size", humanize.of_bytes(image.size)),
+        ("built", f"{image.built} ({humanize.ago(image.built)})"),
+        ("size", humanize.size(image.size)),
         *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
         ("base", f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
         ("mods", ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"),

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli import table, wording
-from builder.cli.complete import names
+from builder import humanize
+from builder.cli import table
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, note, put
+from builder.cli.output import print_json, print_note, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     while True:
         seen = status.look(context.workspace(), what)
         if as_json:
-            document(_document(seen), indent=None if watch else 1)
+            print_json(_document(seen), indent=None if watch else 1)
         else:
             if watch and sys.stdout.isatty():
                 click.clear()
@@ -59,16 +60,16 @@ def _document(seen: ServingOverview) -> dict[str, Any]:
 
 def _print(seen: ServingOverview) -> None:
     for node in seen.silent:
-        note(f"no answer from node {node}")
+        print_note(f"no answer from node {node}")
     if not seen.states:
-        put("nothing is being served: `builder run RECIPE` serves a model")
+        print_result("nothing is being served: `builder run RECIPE` serves a model")
     for number, state in enumerate(seen.states):
         if number:
             click.echo()
         said = f"{state.state}, {state.phase}" if state.phase else state.state
         word = click.style(said, fg=_COLOURS.get(state.state, "red"))
-        put(f"{click.style(state.running.name, bold=True)}: {word}")
-        table.show_facts(list(_facts(state)), "  ")
+        print_result(f"{click.style(state.running.name, bold=True)}: {word}")
+        table.print_facts(list(_facts(state)), "  ")
 
 
 def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
@@ -80,8 +81,8 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
         yield "address", one.address
     if one.missing:
         yield "missing", ", ".join(one.missing)
-    restarts = wording.counted(state.restarts, "restart")
-    yield "up", f"{wording.duration(state.up)}, {restarts}" if state.up is not None else restarts
+    restarts = humanize.counted(state.restarts, "restart")
+    yield "up", f"{humanize.duration(state.up)}, {restarts}" if state.up is not None else restarts
     if state.numbers:
         yield "requests", f"{state.numbers.running} running, {state.numbers.waiting} waiting"
         yield "tokens", f"{state.numbers.generated_tokens} generated, {state.numbers.prompt_tokens} read"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import wording
-from builder.cli.complete import names
+from builder import humanize
+from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
-from builder.cli.output import note, put
+from builder.cli.output import print_note, print_result
 
 
 @click.command()
@@ -25,5 +25,7 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
 
     done = command.run(context.workspace(), what, seconds)
     for name in done.killed:
-        note(f"{name} was killed: it had not ended in {seconds} seconds")
-    put(f"{done.server.name} stopped after {wording.duration(done.seconds)}; it served from {done.server.image}")
+        print_note(f"{name} was killed: it had not ended in {seconds} seconds")
+    print_result(
+        f"{done.server.name} stopped after {humanize.duration(done.seconds)}; it served from {done.server.image}"
+    )

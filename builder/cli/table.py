@@ -73,13 +73,13 @@ def _folded(text: str, columns: int) -> list[str]:
     return [folded for line in text.split("\n") for folded in folding.fold(line, columns, hanging=0)]
 
 
-def show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table as wide as the terminal."""
     for number, line in enumerate(lines(headings, rows, width())):
         click.echo(click.style(line, bold=True) if number == 0 else line)
 
 
-def show_facts(facts: Sequence[tuple[str, str]], indent: str = "") -> None:
+def print_facts(facts: Sequence[tuple[str, str]], indent: str = "") -> None:
     """Prints names and values, for reading across."""
     for line in lines(("", ""), facts, width() - len(indent))[1:]:
         click.echo(indent + line)

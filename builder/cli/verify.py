@@ -9,7 +9,7 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import document, put
+from builder.cli.output import print_json, print_result
 from builder.errors import ConflictError, EngineError, ImageStateError
 
 if TYPE_CHECKING:
@@ -40,20 +40,20 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
       1  where a build directory or a frozen pull request was edited or is gone
       0  otherwise; that a definition or a mod changed since is said, and no fault
     """
-    from builder.commands import verify as verb
+    from builder.commands import verify as command
 
-    findings = verb.run(context.workspace())
+    findings = command.run(context.workspace())
     if registry:
-        findings = (*findings, *verb.pushed(context.workspace()))
+        findings = (*findings, *command.pushed(context.workspace()))
     if as_json:
-        document({"findings": [asdict(finding) for finding in findings]})
+        print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         rows = [(finding.kind, _line(finding)) for finding in findings]
         for line in table.lines(("missing", ""), rows, table.width())[1:]:
             word, gap, rest = line.partition(" ")
             click.echo(click.style(word, fg=_COLOURS.get(word)) + gap + rest)
         if not findings:
-            put("all is as images.lock has it")
+            print_result("all is as images.lock has it")
     return next((code for kind, code in _CODES.items() if any(f.kind == kind for f in findings)), 0)
 
 

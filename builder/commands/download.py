@@ -137,7 +137,7 @@ def _require_room(environ: Mapping[str, str], snapshots: Sequence[Snapshot]) -> 
     if needed and needed + _SPARE > free:
         names = " and ".join(snapshot.model for snapshot in snapshots)
         raise SourceError(
-            f"{names}: {humanize.of_bytes(needed)} to download, and {disk} has {humanize.of_bytes(free)} free",
+            f"{names}: {humanize.size(needed)} to download, and {disk} has {humanize.size(free)} free",
             hint="make room, or name a folder on a larger disk in HF_HOME",
         )
 
@@ -148,8 +148,8 @@ def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Do
     current = snapshot.size - needed
     if needed:
         what = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"
-        here = f", {humanize.of_bytes(current)} of it are here" if current else ""
-        report(Message(f"downloading {what}: {len(snapshot.files)} files, {humanize.of_bytes(snapshot.size)}{here}"))
+        here = f", {humanize.size(current)} of it are here" if current else ""
+        report(Message(f"downloading {what}: {len(snapshot.files)} files, {humanize.size(snapshot.size)}{here}"))
     lock = threading.Lock()
 
     def moved(more: int) -> None:

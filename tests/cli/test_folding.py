@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from builder import errors
 from builder.cli import folding, table
-from builder.cli.commands import TABLE
+from builder.cli.command_table import TABLE
 from builder.errors import BuilderError
 from docs import terminal
 from tests import projects

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from builder.cli import main
-from builder.cli.commands import ELSEWHERE, TABLE
+from builder.cli.command_table import ELSEWHERE, TABLE
 from tests import projects
 
 pytestmark = pytest.mark.slow

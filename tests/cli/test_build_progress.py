@@ -22,14 +22,14 @@ EVENTS = """
 import sys, time
 import click
 from builder.building.step_times import StepTimes
-from builder.cli import progress, verbosity
+from builder.cli import build_progress, verbosity
 from builder.engine.buildkit.progress import StepProgress, StepFinished, StepOutput, StepStarted
 from builder.events import Message
 
 @click.command()
 @verbosity.verbosity_options
 def build():
-    with progress.shown() as report:
+    with build_progress.reporter() as report:
         report(Message("resolving the base image"))
         report(StepTimes({"the vllm wheel": 75.0}))
         report(StepStarted("a", "[2/3] RUN <<EOF (# the vllm wheel...)"))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import display, wording
-from builder.cli.output import note, put
+from builder import humanize
+from builder.cli import display
+from builder.cli.output import print_note, print_result
 from builder.commands.run import WaitingStarted
 from builder.serving.phases import Phase
 
@@ -22,22 +23,22 @@ if TYPE_CHECKING:
     from builder.events import Report
 
 
-def shown() -> AbstractContextManager[Report]:
+def reporter() -> AbstractContextManager[Report]:
     """Shows how a server starts: its phase and a clock on a terminal, a line for each phase elsewhere."""
-    return display.shown_from(WaitingStarted, _live, _plain())
+    return display.reporter_from(WaitingStarted, _live, _plain())
 
 
-def print_result(result: ServeResult) -> None:
+def print_served(result: ServeResult) -> None:
     """Prints where it serves."""
     server = result.server
     where = f"{click.style(server.name, bold=True)} serves from {server.image}"
     if result.seconds is None:
         how = "is starting already" if result.already else "starts"
-        put(f"{server.name} {how} from {server.image}; `builder status` says how far it is")
+        print_result(f"{server.name} {how} from {server.image}; `builder status` says how far it is")
     elif result.already:
-        put(f"{where} already: {server.address}")
+        print_result(f"{where} already: {server.address}")
     else:
-        put(f"{where}, ready after {wording.duration(result.seconds)}: {server.address}")
+        print_result(f"{where}, ready after {humanize.duration(result.seconds)}: {server.address}")
 
 
 def _plain() -> Report:
@@ -50,7 +51,7 @@ def _plain() -> Report:
             began = time.monotonic()
         elif isinstance(event, Phase) and event.name != last:
             last = event.name
-            note(f"{wording.duration(time.monotonic() - began):>12}  {last}")
+            print_note(f"{humanize.duration(time.monotonic() - began):>12}  {last}")
 
     return report
 

@@ -9,7 +9,7 @@ import click
 
 from builder import humanize
 from builder.building.step_times import StepTimes
-from builder.cli import display, verbosity, wording
+from builder.cli import display, transfer_text, verbosity
 from builder.engine.buildkit.progress import StepFinished, StepOutput, StepProgress, StepStarted, label, title
 from builder.engine.registry.transfer import LayerProgress
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _REGISTRY = "registry"
 
 
-def shown() -> AbstractContextManager[Report]:
+def reporter() -> AbstractContextManager[Report]:
     """Shows a build as it suits where standard error goes, and how much the user wants to see."""
-    return display.shown_from(StepTimes, _live, _plain())
+    return display.reporter_from(StepTimes, _live, _plain())
 
 
 def _plain() -> Report:
@@ -65,10 +65,10 @@ def _live(console: Console) -> Iterator[Report]:
                 expected = event.seconds
             elif isinstance(event, StepStarted) and not event.internal:
                 last = expected.get(label(event.name))
-                amount = f"took {wording.duration(last)} before" if last else ""
+                amount = f"took {humanize.duration(last)} before" if last else ""
                 running[event.step] = progress.add_task(escape(title(event.name)), total=None, amount=amount)
             elif isinstance(event, StepProgress) and event.step in running and event.total:
-                amount = f"{humanize.of_bytes(event.current)} of {humanize.of_bytes(event.total)}"
+                amount = f"{humanize.size(event.current)} of {humanize.size(event.total)}"
                 progress.update(running[event.step], amount=amount)
             elif isinstance(event, StepFinished) and event.step in running:
                 progress.remove_task(running.pop(event.step))
@@ -77,7 +77,7 @@ def _live(console: Console) -> Iterator[Report]:
             elif isinstance(event, LayerProgress):
                 if _REGISTRY not in running:
                     running[_REGISTRY] = progress.add_task(_REGISTRY, total=None, amount="")
-                progress.update(running[_REGISTRY], amount=wording.amount(event))
+                progress.update(running[_REGISTRY], amount=transfer_text.amount(event))
 
         yield report
 
@@ -87,5 +87,5 @@ def _worth_a_line(event: StepFinished) -> bool:
 
 
 def _ended_line(event: StepFinished) -> str:
-    word = "failed" if event.error else "cached" if event.cached else wording.duration(event.seconds)
+    word = "failed" if event.error else "cached" if event.cached else humanize.duration(event.seconds)
     return f"{word:>12}  {title(event.name)}"
