@@ -119,7 +119,7 @@ def _commits(between: CommitRange, which: str) -> Iterator[str]:
 
 
 def _pull(change: PullChange) -> str:
-    said = {"added": "added", "removed": "removed", "changed": "frozen anew: its diff is another one"}
+    said = {"added": "added", "removed": "removed", "changed": "vendored again: its patch has changed"}
     return f"{change.source} {change.number}  {said[change.kind]}"
 
 

@@ -37,7 +37,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     Ends with
       7  where an image is missing or moved
       5  where no engine answers
-      1  where a build directory or a frozen pull request was edited or is gone
+      1  where a build directory or a vendored patch was edited or is gone
       0  otherwise; that a definition or a mod changed since is said, and no fault
     """
     from builder.commands import verify as command

@@ -168,7 +168,7 @@ def test_pull_requests_come_go_and_are_frozen_anew(numbers: Kept, vllm: Vllm) ->
     found = between(numbers)
     assert not found.sources
     assert [(c.number, c.kind) for c in found.changes.pulls] == [(7, "removed"), (8, "changed"), (9, "added")]
-    assert "\npull requests\n  vllm 7  removed\n  vllm 8  frozen anew" in said(
+    assert "\npull requests\n  vllm 7  removed\n  vllm 8  vendored again" in said(
         numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2"
     )
 

@@ -151,7 +151,7 @@ def test_adding_and_taking_away_a_pull_request_moves_neither_the_branch_nor_the_
     use(small, upstream, [8])
     builder("lock", "small")
     assert (pin(small).commit, [pull.number for pull in pin(small).pulls]) == (first, [8])
-    # What was taken away and comes back is frozen as it is then.
+    # A pull request that was removed and comes back is vendored as it is then.
     use(small, upstream, [7])
     builder("lock", "small")
     assert (pin(small).commit, pin(small).pulls[0].head != heads[7]) == (first, True)

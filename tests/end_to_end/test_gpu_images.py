@@ -114,7 +114,7 @@ def test_a_commit_upstream_changes_nothing_until_it_is_asked_for(
     assert len(one) == len(two)
 
 
-def test_a_frozen_pull_request_outlives_its_branch_and_the_kernels_stand_on_it(
+def test_a_vendored_pull_request_outlives_its_branch_and_the_kernels_stand_on_it(
     project: Project, endpoint: Endpoint, vllm: Upstream
 ) -> None:
     after = kernelless.open_pull(vllm)

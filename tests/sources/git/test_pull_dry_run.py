@@ -51,7 +51,7 @@ def test_patches_that_apply_one_after_the_other_are_fine_offline_too(vllm: Vllm)
     pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [*reversed(wanted)])
     pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [])
     assert "count: 0" in before
-    assert "count: 0" in vllm.git("count-objects", "-v")  # the mirror takes in nothing from a trial
+    assert "count: 0" in vllm.git("count-objects", "-v")  # a dry run adds nothing to the mirror
 
 
 def test_one_that_does_not_apply_is_named_with_file_and_hunk(vllm: Vllm) -> None:

@@ -1,4 +1,4 @@
-"""Pull requests frozen as diffs, fetched from a real server."""
+"""Pull requests vendored as patches, fetched from a real server."""
 
 from __future__ import annotations
 
