@@ -142,10 +142,10 @@ def render(inputs: TemplateInputs) -> str:
         raise FileProblemsError((Problem(Location(own), f"template: there is no part {error.name}"),)) from None
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         # An expression in a template may fail in any way that Python can.
-        raise FileProblemsError((Problem(_place(error, own), f"template: {error}"),)) from None
-    forgotten = [mod.name for mod in inputs.mods if f"\n# mod {mod.name}\n" not in text]
-    if forgotten:
-        message = f"template: it does not bake {', '.join(forgotten)}; `bake` of _parts/mods.j2 does"
+        raise FileProblemsError((Problem(_location_of(error, own), f"template: {error}"),)) from None
+    missing = [mod.name for mod in inputs.mods if f"\n# mod {mod.name}\n" not in text]
+    if missing:
+        message = f"template: it does not bake {', '.join(missing)}; `bake` of _parts/mods.j2 does"
         raise FileProblemsError((Problem(Location(own), message),))
     return re.sub(r"\n{3,}", "\n\n", text)
 
@@ -181,7 +181,7 @@ def _template_name(definition: str) -> str:
     return f"dockerfiles/{definition}/Dockerfile.j2"
 
 
-def _place(error: Exception, own: str) -> Location:
+def _location_of(error: Exception, own: str) -> Location:
     """The innermost line of a template in ``error``'s traceback."""
     location = Location(own)
     trace = error.__traceback__

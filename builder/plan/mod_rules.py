@@ -59,12 +59,12 @@ def _ordered(mods: tuple[Mod, ...]) -> tuple[tuple[Mod, ...], tuple[Mod, ...]]:
     while left:
         ready = next((mod for mod in left.values() if left.keys().isdisjoint(mod.after)), None)
         if ready is None:
-            return mods, _circle(left)
+            return mods, _cycle(left)
         done.append(left.pop(ready.name))
     return tuple(done), ()
 
 
-def _circle(waiting: Mapping[str, Mod]) -> tuple[Mod, ...]:
+def _cycle(waiting: Mapping[str, Mod]) -> tuple[Mod, ...]:
     seen: list[Mod] = []
     mod = next(iter(waiting.values()))
     while mod not in seen:
@@ -93,12 +93,12 @@ def _wrong_after(levels: Sequence[ImageMods], existing: Collection[str]) -> Iter
 def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
     """Each pair of mods that conflict, once; a name that is no mod of the chain does no harm."""
     names = {mod.name for mod in mods}
-    told: set[frozenset[str]] = set()
+    reported: set[frozenset[str]] = set()
     for mod in mods:
         for index, name in enumerate(mod.conflicts):
             pair = frozenset((mod.name, name))
-            if name in names and pair not in told:
-                told.add(pair)
+            if name in names and pair not in reported:
+                reported.add(pair)
                 yield Problem(
                     mod.location("conflicts", index), f"{mod.name} and {name} cannot be in one image; leave one out"
                 )
@@ -110,15 +110,15 @@ def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
     packages = (package for level in levels for mod in level.mods for package in mod.packages)
     pinned = {**dict(map(_name_and_version, packages)), **own.pinned}
     for mod in own.mods:
-        unfit = excluded(mod, pinned)
+        outside = excluded(mod, pinned)
         for name, text in mod.requires.items():
             location = mod.location("requires", name)
             if canonical(name) not in pinned:
                 also = did_you_mean(canonical(name), pinned)
                 message = f"{own.definition} has no {name} that is pinned, so nobody can tell whether it is {text}"
                 yield Problem(location, f"{message}; {also}" if also else message)
-            elif name in unfit:
-                yield Problem(location, f"{mod.name} holds for {name} {text}, and {name} {unfit[name]} is pinned")
+            elif name in outside:
+                yield Problem(location, f"{mod.name} holds for {name} {text}, and {name} {outside[name]} is pinned")
 
 
 def excluded(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
@@ -129,8 +129,8 @@ def excluded(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
 
     versions = {name: pinned[canonical(name)] for name in mod.requires if canonical(name) in pinned}
     # Development versions count: a pinned commit has a version such as 0.20.1.dev12+gabc.
-    holds = {name: SpecifierSet(mod.requires[name]).contains(versions[name], prereleases=True) for name in versions}
-    return {name: versions[name] for name in versions if not holds[name]}
+    is_met = {name: SpecifierSet(mod.requires[name]).contains(versions[name], prereleases=True) for name in versions}
+    return {name: versions[name] for name in versions if not is_met[name]}
 
 
 def _name_and_version(package: str) -> tuple[str, str]:

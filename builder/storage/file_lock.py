@@ -59,12 +59,12 @@ def locked(
     descriptor = _open(path)
     try:
         _wait(descriptor, wait_seconds, on_wait)
-        _sign(descriptor, f"{os.getpid()}\n")
+        _write_holder(descriptor, f"{os.getpid()}\n")
         try:
             yield lock
         finally:
             lock.released = True
-            _sign(descriptor, "")
+            _write_holder(descriptor, "")
             _unlock(descriptor)
     finally:
         os.close(descriptor)
@@ -126,7 +126,7 @@ def _open(path: Path) -> int:
 def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | None) -> None:
     started = time.monotonic()
     pause = 0.001
-    while not _take(descriptor):
+    while not _try_lock(descriptor):
         waited = time.monotonic() - started
         if waited >= wait_seconds:
             raise LockHeldError(_holder(descriptor))
@@ -137,7 +137,7 @@ def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | No
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-def _take(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -164,7 +164,7 @@ def _holder(descriptor: int) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _sign(descriptor: int, text: str) -> None:
+def _write_holder(descriptor: int, text: str) -> None:
     with contextlib.suppress(OSError):  # for messages only: a full disk is no reason to stop here
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text.encode(), 0)

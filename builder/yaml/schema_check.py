@@ -60,9 +60,9 @@ def _explain(
         ]
     if kind == "Required":
         return [Problem(location, f"the key `{error.kind.property}` is missing{_within(path)}")]
-    meant = parent.get("description", "")
+    description = parent.get("description", "")
     complaint = _shape(error, kind)
-    return [Problem(location, f"{_named(path)}{complaint}" + (f"; meant is: {meant}" if meant else ""))]
+    return [Problem(location, f"{_named(path)}{complaint}" + (f"; meant is: {description}" if description else ""))]
 
 
 def _shape(error: Any, kind: str) -> str:
@@ -73,8 +73,8 @@ def _shape(error: Any, kind: str) -> str:
     if kind == "Pattern":
         return f"{_short(error.instance)} has characters that are not allowed here"
     if kind == "Type":
-        wanted = error.kind.types
-        return f"{_short(error.instance)} is not {' or '.join(_WORDS.get(kind, kind) for kind in wanted)}"
+        types = error.kind.types
+        return f"{_short(error.instance)} is not {' or '.join(_WORDS.get(name, name) for name in types)}"
     if kind in {"OneOfNotValid", "AnyOf", "OneOfMultipleValid"}:
         return f"{_short(error.instance)} fits none of the forms known here"
     return str(error.message)
