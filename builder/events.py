@@ -23,15 +23,15 @@ class TransferProgress:
     total: int
 
 
-def after_a_second(report: Report, what: str) -> Callable[[int, int], None]:
+def delayed_progress(report: Report, what: str) -> Callable[[int, int], None]:
     """Returns a callback that takes the bytes done and the bytes in all, and reports them once a second has passed."""
     began = time.monotonic()
 
-    def tell(current: int, total: int) -> None:
+    def report_progress(current: int, total: int) -> None:
         if time.monotonic() - began > 1:
             report(TransferProgress(what, current, total))
 
-    return tell
+    return report_progress
 
 
 WAITING = Message("waiting for another process that writes images.lock")

@@ -13,7 +13,7 @@ from builder.engine import image_archive, images
 from builder.engine.client import versions
 from builder.engine.registry import oci_layout, push_receiver, tunnel
 from builder.errors import TransferError, UsageError
-from builder.events import Message, Report, after_a_second
+from builder.events import Message, Report, delayed_progress
 from builder.lock import reading
 from builder.numbered import build_directory, names
 from builder.plan.model import StagedFile
@@ -149,7 +149,7 @@ def _saved(
     details = images.inspect(endpoint, str(name))
     other = images.inspect(endpoint, str(before)) if before else None
     total = details.size if details else 0
-    tell = after_a_second(report, str(name))
+    tell = delayed_progress(report, str(name))
     left_out = set(other.layers) if other else set()
     return image_archive.save(
         endpoint, str(name), left_out.__contains__, take, lambda came: tell(came, max(came, total))
@@ -170,7 +170,7 @@ def _pushed(
         with push_receiver.serving(lambda _: True, take) as receiver:
             top = _push(endpoint, job, before, receiver, lambda _: None)
         left_out = {layer.digest for layer in oci_layout.only_image(top, receiver.get).layers}
-    tell = after_a_second(report, str(name))
+    tell = delayed_progress(report, str(name))
     with push_receiver.serving(left_out.__contains__, take) as receiver:
         top = _push(endpoint, job, name, receiver, lambda amount: tell(amount.current, amount.total))
     return top, receiver.manifests

@@ -9,7 +9,7 @@ from builder.building import work_folder
 from builder.distribution import archive, archive_reading
 from builder.engine import image_archive, images
 from builder.errors import ImageStateError, LockError, TransferError
-from builder.events import Report, after_a_second
+from builder.events import Report, delayed_progress
 from builder.lock import merging, reading
 from builder.numbered import build_directory, images_lock
 from builder.numbered.images_lock import RECORD, Candidate
@@ -137,7 +137,7 @@ def _load(endpoint: Endpoint, path: Path, held: Archive, file: IO[bytes], job: W
 
 
 def _told(pieces: Iterator[bytes], size: int, what: str, report: Report) -> Iterator[bytes]:
-    tell, came = after_a_second(report, what), 0
+    tell, came = delayed_progress(report, what), 0
     for piece in pieces:
         yield piece
         came += len(piece)
