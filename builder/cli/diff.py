@@ -11,7 +11,7 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_message
 
 if TYPE_CHECKING:
-    from builder.commands.diff import ComparedImage, Difference
+    from builder.commands.diff import ComparedImage, ImageDifference
     from builder.commands.diff_lock import LockDifference
     from builder.comparing.changes import Changes
     from builder.comparing.texts import FileChange
@@ -79,7 +79,7 @@ def _inside(path: str) -> str:
     return found
 
 
-def _document(found: Difference) -> dict[str, Any]:
+def _document(found: ImageDifference) -> dict[str, Any]:
     """The difference between two images for programs."""
     return {
         "before": _side(found.before),

@@ -10,7 +10,7 @@ from builder.cli import folding, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import ComparedImage, Difference
+    from builder.commands.diff import ComparedImage, ImageDifference
     from builder.commands.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
     from builder.comparing.changes import Changes, PackageChange, PullChange, ValueChange
     from builder.comparing.texts import FileChange
@@ -23,7 +23,7 @@ SHOWN_PACKAGES = 20
 _PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other files": "other files"}
 
 
-def of_images(found: Difference, *, full: bool) -> Iterator[str]:
+def of_images(found: ImageDifference, *, full: bool) -> Iterator[str]:
     """What differs between two images."""
     before, after = found.before, found.after
     yield from _folded([f"{before.name} → {after.name}"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder import humanize
 from builder.cli import display, output, transfer_text
-from builder.commands.copy import OnNode, Outcome
+from builder.commands.copy import CopyOutcome, NodeEvent
 from builder.engine.registry.transfer import LayerProgress
 from builder.events import Message
 
@@ -28,7 +28,7 @@ def reporter() -> AbstractContextManager[Report]:
 
 def _plain(event: object) -> None:
     """A line for each node at its end."""
-    if isinstance(event, OnNode) and isinstance(event.event, Outcome):
+    if isinstance(event, NodeEvent) and isinstance(event.event, CopyOutcome):
         output.print_note(f"{event.node}: {outcome_words(event.event)}")
 
 
@@ -43,7 +43,7 @@ def _live(console: Console) -> Iterator[Report]:
     with Progress(*columns, console=console, transient=True) as progress:
 
         def report(event: object) -> None:
-            where, what = (event.node, event.event) if isinstance(event, OnNode) else ("registry", event)
+            where, what = (event.node, event.event) if isinstance(event, NodeEvent) else ("registry", event)
             with lock:
                 if isinstance(what, Message):
                     output.print_on_console(console, what.text)
@@ -53,7 +53,7 @@ def _live(console: Console) -> Iterator[Report]:
                     progress.update(
                         bars[where], completed=what.current, total=what.total or None, amount=transfer_text.amount(what)
                     )
-                elif isinstance(what, Outcome):
+                elif isinstance(what, CopyOutcome):
                     if where in bars:
                         progress.remove_task(bars.pop(where))
                     output.print_on_console(console, f"{where}: {outcome_words(what)}")
@@ -61,7 +61,7 @@ def _live(console: Console) -> Iterator[Report]:
         yield report
 
 
-def outcome_words(outcome: Outcome) -> str:
+def outcome_words(outcome: CopyOutcome) -> str:
     """An outcome in a few words."""
     if outcome.error:
         return f"failed: {outcome.error.message}"

@@ -12,7 +12,7 @@ from builder.cli.options import parse_update, platform_option, update_option
 from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
-    from builder.commands.lock_update import Moved
+    from builder.commands.lock_update import MovedPin
     from builder.pinning.chain import Update
 
 STALE = 4
@@ -86,7 +86,7 @@ def _resolve(
     return 0
 
 
-def _document(moved: Moved) -> dict[str, str]:
+def _document(moved: MovedPin) -> dict[str, str]:
     return {
         "definition": moved.definition,
         "platform": moved.platform,
@@ -96,7 +96,7 @@ def _document(moved: Moved) -> dict[str, str]:
     }
 
 
-def _print(moved: Moved) -> None:
+def _print(moved: MovedPin) -> None:
     print_result(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
     between = moved.between
     if between is None:

@@ -14,7 +14,7 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_message, print_result
 
 if TYPE_CHECKING:
-    from builder.commands.mods_list import Listed
+    from builder.commands.mods_list import ListedMod
 
 
 class _SeveralRefs(click.Command):
@@ -63,7 +63,7 @@ def list_(context: Context, as_json: bool) -> None:
             click.echo(line)
 
 
-def _facts(one: Listed) -> list[tuple[str, ...]]:
+def _facts(one: ListedMod) -> list[tuple[str, ...]]:
     from builder.commands import mods_list
 
     users = (

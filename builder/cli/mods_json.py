@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from builder.building.mod_dry_run import Tried, Verdict
-    from builder.commands.mods_list import Listed
+    from builder.commands.mods_list import ListedMod
 
 
-def listed(found: Sequence[Listed]) -> dict[str, Any]:
+def listed(found: Sequence[ListedMod]) -> dict[str, Any]:
     """The list of mods. What cannot be read has no ``changes`` and says why as its ``problem``."""
     return {"mods": [_listed(one) for one in found]}
 
@@ -27,7 +27,7 @@ def checked(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     }
 
 
-def _listed(one: Listed) -> dict[str, Any]:
+def _listed(one: ListedMod) -> dict[str, Any]:
     mod = one.mod
     return {
         "mod": one.name,

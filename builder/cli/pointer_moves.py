@@ -9,12 +9,14 @@ from builder.cli.output import print_result
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from builder.numbered.pointers import Move
+    from builder.numbered.pointers import PointerMove
 
 SHOWN = 8
 
 
-def print_moves(moves: Sequence[Move], differences: tuple[str, ...], staying: tuple[str, ...], would: str = "") -> None:
+def print_moves(
+    moves: Sequence[PointerMove], differences: tuple[str, ...], staying: tuple[str, ...], would: str = ""
+) -> None:
     """One line a pointer, from → to; then what differs between the images, and the models that stay."""
     for move in moves:
         what = move.what if move.is_model else f"{move.what}:latest"
@@ -28,7 +30,7 @@ def print_moves(moves: Sequence[Move], differences: tuple[str, ...], staying: tu
         print_result(f"  {model} stays; to move it too: `builder pair {model} {to}`")
 
 
-def moves_json(moves: Iterable[Move]) -> list[dict[str, Any]]:
+def moves_json(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
     """The same for programs."""
     return [
         {

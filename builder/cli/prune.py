@@ -15,7 +15,7 @@ from builder.cli.options import parse_age
 from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
-    from builder.commands.prune import Pruned, Pruning
+    from builder.commands.prune import Pruned, PrunePlan
 
 KEEP = 3
 
@@ -58,7 +58,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
         print_result("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
 
 
-def _print_plan(pruning: Pruning) -> None:
+def _print_plan(pruning: PrunePlan) -> None:
     rows = [(str(kept.name), ", ".join(kept.reasons)) for kept in pruning.kept]
     if rows:
         table.print_table(("STAYS", "BECAUSE"), rows)
@@ -89,7 +89,7 @@ def _print_done(done: Pruned) -> None:
         print_result(f"BuildKit let go of {humanize.size(done.cache)}: its own copies, packed and unpacked")
 
 
-def _print_document(pruning: Pruning, done: Pruned | None) -> None:
+def _print_document(pruning: PrunePlan, done: Pruned | None) -> None:
 
     content: dict[str, Any] = {
         "going": [{"image": str(one.name), "built": one.built, "frees": one.frees} for one in pruning.going],

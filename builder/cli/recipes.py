@@ -16,7 +16,7 @@ from builder.cli.serve_options import overrides, serve_options
 
 if TYPE_CHECKING:
     from builder.commands.recipes import RecipeRow
-    from builder.commands.recipes_check import Checked
+    from builder.commands.recipes_check import CheckedRecipe
     from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.recipe import Recipe
 
@@ -145,7 +145,7 @@ def _folded(argv: tuple[str, ...]) -> str:
     return " \\\n  ".join(" ".join(line) for line in lines if line)
 
 
-def _checked_document(checked: Checked) -> dict[str, Any]:
+def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
     return {
         "file": checked.file,
         "problems": [

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CopyOutcome:
     """How it ended on one node: what moved to it, None where it had the image; ``error`` where it does not have the
     image now."""
 
@@ -37,8 +37,8 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class OnNode:
-    """Something that happens on a node: an amount that moved, or in the end its Outcome."""
+class NodeEvent:
+    """Something that happens on a node: an amount that moved, or in the end its CopyOutcome."""
 
     node: str
     event: object
@@ -50,11 +50,11 @@ class Copied:
 
     image: ImageName
     latest: bool
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, CopyOutcome]
 
 
 @dataclass(frozen=True)
-class _Job:
+class _CopyJob:
     lock: Lock
     name: ImageName
     report: Report
@@ -75,7 +75,7 @@ def run(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     UsageError for an unknown image or node, and what keeps the image from getting into the registry.
     """
     lock = reading.of(workspace.project)
-    job = _Job(lock, names.numbered(workspace.project, lock, text)[0], workspace.report)
+    job = _CopyJob(lock, names.numbered(workspace.project, lock, text)[0], workspace.report)
     engines = machines.engines(workspace.project, workspace.environment, nodes)
     through = configuration.load(workspace.project).registry
     compared = machines.in_parallel(engines, lambda node, engine: _compare(job, through, node, engine))
@@ -86,7 +86,7 @@ def run(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
 
 
-def _compare(job: _Job, through: str | None, node: str, engine: Endpoint) -> Outcome | None:
+def _compare(job: _CopyJob, through: str | None, node: str, engine: Endpoint) -> CopyOutcome | None:
     """The outcome where it is known without moving anything: the node has the image, does not answer, or has no way to
     what would be started where no registry is set to go ``through``."""
     began = time.monotonic()
@@ -96,15 +96,15 @@ def _compare(job: _Job, through: str | None, node: str, engine: Endpoint) -> Out
                 tunnel.require_route(engine)
             return None
         _point_latest(job, engine)
-        outcome = Outcome(None, time.monotonic() - began)
+        outcome = CopyOutcome(None, time.monotonic() - began)
     except BuilderError as error:
-        outcome = Outcome(None, time.monotonic() - began, error=error)
-    job.report(OnNode(node, outcome))
+        outcome = CopyOutcome(None, time.monotonic() - began, error=error)
+    job.report(NodeEvent(node, outcome))
     return outcome
 
 
 @contextmanager
-def _source(workspace: Workspace, job: _Job, through: str | None) -> Iterator[tuple[registry.Registry, str]]:
+def _source(workspace: Workspace, job: _CopyJob, through: str | None) -> Iterator[tuple[registry.Registry, str]]:
     """A registry that has the image, and the digest it has there."""
     if through:
         place = registry.Registry(through)
@@ -117,20 +117,20 @@ def _source(workspace: Workspace, job: _Job, through: str | None) -> Iterator[tu
         yield place, registry.push(workspace.engine, place, job.name, job.recorded, job.report).digest
 
 
-def _fetch(job: _Job, place: registry.Registry, digest: str, node: str, engine: Endpoint) -> Outcome:
+def _fetch(job: _CopyJob, place: registry.Registry, digest: str, node: str, engine: Endpoint) -> CopyOutcome:
     began = time.monotonic()
     moved: PulledLayers | None = None
     failed: BuilderError | None = None
     try:
         with _reached(engine, place) as reachable:
             moved = registry.pull(
-                engine, reachable, job.name, job.recorded, digest, lambda amount: job.report(OnNode(node, amount))
+                engine, reachable, job.name, job.recorded, digest, lambda amount: job.report(NodeEvent(node, amount))
             )
         _point_latest(job, engine)
     except BuilderError as error:
         failed = error
-    outcome = Outcome(moved, time.monotonic() - began, error=failed)
-    job.report(OnNode(node, outcome))
+    outcome = CopyOutcome(moved, time.monotonic() - began, error=failed)
+    job.report(NodeEvent(node, outcome))
     return outcome
 
 
@@ -144,6 +144,6 @@ def _reached(engine: Endpoint, place: registry.Registry) -> Iterator[registry.Re
         yield registry.Registry(f"127.0.0.1:{port}", private=True)
 
 
-def _point_latest(job: _Job, engine: Endpoint) -> None:
+def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
     if job.current:
         images.tag(engine, str(job.name), f"{job.name.repository}:latest")

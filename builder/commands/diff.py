@@ -45,7 +45,7 @@ class ModChange:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ImageDifference:
     """All that differs between two images; ``sources`` are those of ``changes``, followed upstream. ``unknown`` says
     what could not be looked at, and why."""
 
@@ -64,7 +64,7 @@ class Difference:
         return not (self.changes or self.mods or self.dockerfiles or self.args)
 
 
-def run(project: Project, before: str, after: str, wanted: CommitFilter, report: Report) -> Difference:
+def run(project: Project, before: str, after: str, wanted: CommitFilter, report: Report) -> ImageDifference:
     """What changed from the image called ``before`` to the one called ``after``; ``wanted`` are the commits to list.
 
     Raises UsageError where images.lock has no such image. The engine is not asked.
@@ -73,7 +73,7 @@ def run(project: Project, before: str, after: str, wanted: CommitFilter, report:
     old, old_fault = _side(project, lock, before)
     new, new_fault = _side(project, lock, after)
     found = changes.between(*_contents(lock, old, new))
-    return Difference(
+    return ImageDifference(
         before=old,
         after=new,
         changes=found,

@@ -47,7 +47,7 @@ class ExportedArchive:
 
 
 @dataclass(frozen=True)
-class _Content:
+class _WrittenContent:
     """What of the image was written: the layers among ``blobs`` are in the file, the others left out."""
 
     top: Descriptor
@@ -103,7 +103,7 @@ def _build(project: Project, name: ImageName, report: Report) -> dict[str, Stage
 
 def _write(
     endpoint: Endpoint, job: Work, name: ImageName, before: ImageName | None, writer: Writer, report: Report
-) -> _Content:
+) -> _WrittenContent:
     begun: set[str] = set()
     written: set[str] = set()
     lock = threading.Lock()
@@ -129,7 +129,7 @@ def _write(
         _require_all(begun, written, oci_layout.blob_sizes(top, manifests.__getitem__).keys(), may_lack)
     except (ValueError, KeyError, TypeError) as error:
         raise TransferError(f"{name} was not written: {error}", hint="try again") from None
-    return _Content(top, image, frozenset(written))
+    return _WrittenContent(top, image, frozenset(written))
 
 
 def _require_all(

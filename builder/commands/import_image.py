@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedImage:
     """The image; ``layers`` came from the file with ``bytes`` in all, none where all of it was here ``already``.
     ``current`` says whether it is the current number, ``models`` which ones were paired with it by the import."""
 
@@ -39,7 +39,7 @@ class Imported:
     models: tuple[str, ...]
 
 
-def run(workspace: Workspace, path: Path) -> Imported:
+def run(workspace: Workspace, path: Path) -> ImportedImage:
     """Takes up the number that the file holds: image, build directory, record. What is current or paired here stays so.
 
     Raises UsageError and TransferError for a file that cannot be read or is not whole; ImageStateError where the number
@@ -62,11 +62,11 @@ def run(workspace: Workspace, path: Path) -> Imported:
     return _imported(held, lock, after, already=here)
 
 
-def _imported(held: Archive, before: Lock, after: Lock, *, already: bool) -> Imported:
+def _imported(held: Archive, before: Lock, after: Lock, *, already: bool) -> ImportedImage:
     current = after.images[held.name.repository].current == held.name.number
     models = tuple(model for model in after.models_on(held.name) if model not in before.models)
     size = 0 if already else sum(layer.size for layer in held.layers)
-    return Imported(held.name, already, 0 if already else len(held.layers), size, current, models)
+    return ImportedImage(held.name, already, 0 if already else len(held.layers), size, current, models)
 
 
 def _refuse_other(workspace: Workspace, lock: Lock, held: Archive) -> None:

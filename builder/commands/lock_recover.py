@@ -108,7 +108,7 @@ def _disagreeing(lock: Lock, there: registry_recovery.RegistryContents) -> Itera
 
 
 def _of_latest(
-    missing: Sequence[recovery_sources.Found], here: Mapping[str, int], there: Mapping[str, int]
+    missing: Sequence[recovery_sources.RecoverableImage], here: Mapping[str, int], there: Mapping[str, int]
 ) -> Iterator[str]:
     """Where the registry decided what is current, and where it says something else than this engine."""
     for repository in sorted({one.name.repository for one in missing} & there.keys()):

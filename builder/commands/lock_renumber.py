@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Renumbered:
+class RenumberedImage:
     """One image that got another number. ``directory`` says whether its build directory was found."""
 
     origin: ImageName
@@ -32,17 +32,17 @@ class Renumbered:
 
 
 @dataclass(frozen=True)
-class Mended:
+class RepairedLock:
     """What came of it. ``chosen`` names what both sides say differently and was taken from the first; ``tagged`` the
     numbers whose tags were given to them in this engine; ``written`` whether images.lock changed."""
 
-    renumbered: tuple[Renumbered, ...]
+    renumbered: tuple[RenumberedImage, ...]
     chosen: tuple[str, ...]
     tagged: tuple[ImageName, ...]
     written: bool
 
 
-def run(workspace: Workspace) -> Mended:
+def run(workspace: Workspace) -> RepairedLock:
     """Makes one lock of what a merge left, and brings build directories and tags in line with it.
 
     A lock with nothing to mend stays as it is; where the tags of this engine still are those of before another machine
@@ -69,7 +69,7 @@ def run(workspace: Workspace) -> Mended:
         renumbered = tuple(_renumbered(workspace.project, merged, origin, to) for origin, to in pairs)
         written = transaction.commit(merged)
         tagged = _retag(workspace.engine, merged)
-    return Mended(renumbered, tuple(chosen), tagged, written)
+    return RepairedLock(renumbered, tuple(chosen), tagged, written)
 
 
 def _sides(content: bytes, file: str) -> tuple[Lock, ...]:
@@ -115,9 +115,9 @@ def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:
     return images.fingerprint(details) if details else ""
 
 
-def _renumbered(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> Renumbered:
+def _renumbered(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> RenumberedImage:
     directory = merged_builds.place(project, lock, origin, to)
-    return Renumbered(origin, to, lock.images[to.repository].numbers[to.number], directory)
+    return RenumberedImage(origin, to, lock.images[to.repository].numbers[to.number], directory)
 
 
 def _retag(endpoint: Endpoint, lock: Lock) -> tuple[ImageName, ...]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedPin:
     """One pin that is new or moved, and for git what lies ``between`` the two."""
 
     definition: str
@@ -35,10 +35,10 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Repinned:
+class UpdatedPins:
     """What came of it: the pins that moved, which images.lock has, and what could not be resolved."""
 
-    moved: tuple[Moved, ...]
+    moved: tuple[MovedPin, ...]
     faults: tuple[definition_pins.Fault, ...]
 
     @property
@@ -47,7 +47,7 @@ class Repinned:
         return definition_pins.error_of(self.faults) if self.faults else None
 
 
-def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None) -> Repinned:
+def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None) -> UpdatedPins:
     """Completes the pins of the definitions ``names`` (all where there are none) and of those below them.
 
     What resolves is written, whatever else does not. Raises what ``pinned.complete`` does; images.lock is then as it
@@ -57,7 +57,7 @@ def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, pla
     wanted = _chains(workspace, names, platform)
     completed = chains.complete(workspace, lock, wanted, update)
     after: dict[tuple[str, str], Pins] = {}
-    moved: list[Moved] = []
+    moved: list[MovedPin] = []
     for definition in {one.name: one for chain in wanted for one in chain}.values():
         one = completed[definition.name]
         before = lock.pins_of(definition.name, definition.platform)
@@ -72,7 +72,7 @@ def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, pla
         for (definition_name, platform), pins in after.items():
             lock = lock.with_pins(definition_name, platform, pins)
         transaction.commit(images_lock.with_reserved_slots(workspace.project, lock) if after else lock)
-    return Repinned(tuple(moved), tuple(fault for one in completed.values() for fault in one.faults))
+    return UpdatedPins(tuple(moved), tuple(fault for one in completed.values() for fault in one.faults))
 
 
 def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def _chains(workspace: Workspace, names: tuple[str, ...], platform: str | None) 
     ]
 
 
-def _moved(project: Project, definition: image.ImageDefinition, before: Pins, after: Pins) -> list[Moved]:
+def _moved(project: Project, definition: image.ImageDefinition, before: Pins, after: Pins) -> list[MovedPin]:
     found = []
     for name in definition_pins.names(definition):
         old, new = _said(before, name), _said(after, name)
@@ -110,7 +110,7 @@ def _moved(project: Project, definition: image.ImageDefinition, before: Pins, af
             # Upstream may have lost the old commit, and a fresh mirror never had it.
             with contextlib.suppress(SourceError):
                 between = mirror_reading.commits_between(project.mirrors, url, pins[0].commit, pins[1].commit)
-        found.append(Moved(definition.name, definition.platform, name, old, new, between))
+        found.append(MovedPin(definition.name, definition.platform, name, old, new, between))
     return found
 
 

@@ -29,7 +29,7 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class _Ref:
+class _PackageRef:
     """``0.20.0`` and the like of a ``package``: the ``version`` of a wheel, or else a name in a repository."""
 
     package: str
@@ -78,14 +78,16 @@ def run(
     return tuple(verdict for row in zip(*columns, strict=True) for verdict in row)
 
 
-def _parse(project: Project, text: str) -> _Ref:
+def _parse(project: Project, text: str) -> _PackageRef:
     if mod_reading.name_of(text) in mod_reading.names(project):
         raise UsageError(f"`{text}` is a mod, not a version", hint="name the mods first, then --against")
     package, equals, name = text.partition("=")
-    return _Ref(package, name.lstrip("=")) if equals else _Ref(DEFAULT_PACKAGE, text)
+    return _PackageRef(package, name.lstrip("=")) if equals else _PackageRef(DEFAULT_PACKAGE, text)
 
 
-def _column(reach: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], ref: _Ref) -> list[Verdict]:
+def _column(
+    reach: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], ref: _PackageRef
+) -> list[Verdict]:
     """Every mod against one version."""
     found = (packages.released if ref.is_version else packages.committed)(reach, definitions, ref.package, ref.name)
     found = replace(found, tree=patch_dry_run.prefetched(found.tree, mod_dry_run.patches(mods, ref.package)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _There:
+class _PinnedChain:
     """A definition as images.lock pins it: its chain, the lowest first, and what people call it."""
 
     project: Project
@@ -74,7 +74,7 @@ def run(project: Project, names: Sequence[str], environ: Mapping[str, str], repo
     return tuple(found)
 
 
-def _in_use(one: Mod, use: Use, pinned: Sequence[_There]) -> Iterator[Verdict]:
+def _in_use(one: Mod, use: Use, pinned: Sequence[_PinnedChain]) -> Iterator[Verdict]:
     for there in pinned:
         definitions = [level.definition for level in there.chain]
         mods = mod_selection.load(there.project, definitions, use.recipe)
@@ -84,7 +84,7 @@ def _in_use(one: Mod, use: Use, pinned: Sequence[_There]) -> Iterator[Verdict]:
         yield _unpinned(one, use.definition, asked=True)
 
 
-def _alone(one: Mod, definition: str, pinned: Sequence[_There]) -> Iterator[Verdict]:
+def _alone(one: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[Verdict]:
     """``one`` where nobody asks for it, on a definition that has what it patches."""
     if not one.patches and not one.requires:
         return
@@ -107,7 +107,7 @@ def _unpinned(one: Mod, definition: str, *, asked: bool) -> Verdict:
     return Verdict(one, definition, missing=missing, asked=asked)
 
 
-def _pinned(project: Project, reach: Access, lock: Lock, name: str) -> tuple[_There, ...]:
+def _pinned(project: Project, reach: Access, lock: Lock, name: str) -> tuple[_PinnedChain, ...]:
     """What images.lock pins of a definition and all below it, on each platform."""
     found: list[tuple[str, tuple[PinnedDefinition, ...]]] = []
     for platform in lock.pins.get(name, {}):
@@ -118,5 +118,5 @@ def _pinned(project: Project, reach: Access, lock: Lock, name: str) -> tuple[_Th
             found.append((platform, tuple(PinnedDefinition(one, pins[one.name], diffs[one.name]) for one in chain)))
     several = len(found) > 1
     return tuple(
-        _There(project, reach, f"{name} on {platform}" if several else name, chain) for platform, chain in found
+        _PinnedChain(project, reach, f"{name} on {platform}" if several else name, chain) for platform, chain in found
     )

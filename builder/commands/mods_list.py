@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedMod:
     """A mod with the definitions, recipes and numbered images that use it; without ``mod`` where its files are wrong,
     which ``problem`` then says."""
 
@@ -28,7 +28,7 @@ class Listed:
     images: tuple[str, ...]
 
 
-def run(project: Project) -> tuple[Listed, ...]:
+def run(project: Project) -> tuple[ListedMod, ...]:
     """Every mod of the project, by name. No engine is asked: the images are those that images.lock records."""
     uses = mod_usage.uses(project, mod_usage.definitions(project))
     images = [
@@ -43,7 +43,7 @@ def run(project: Project) -> tuple[Listed, ...]:
         except FileProblemsError as error:
             loaded, problem = None, error.message
         found.append(
-            Listed(
+            ListedMod(
                 name=name,
                 mod=loaded,
                 problem=problem,

@@ -9,7 +9,7 @@ from builder.definitions.recipes import recipe as recipes
 from builder.errors import UsageError
 from builder.lock import lost, reading
 from builder.numbered import images_lock, names, pointers
-from builder.numbered.pointers import Move
+from builder.numbered.pointers import PointerMove
 from builder.serving import model_revision
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Paired:
     model: str
     image: ImageName
     recipe: str | None
-    move: Move | None
+    move: PointerMove | None
     differences: tuple[str, ...]
 
 
@@ -74,9 +74,9 @@ def pair(workspace: Workspace, model: str, text: str, *, force: bool) -> Paired:
     return Paired(model, name, pairing.recipe, move, pointers.differences(workspace.project, moves))
 
 
-def _moves(lock: Lock, model: str, name: ImageName) -> tuple[Move, ...]:
+def _moves(lock: Lock, model: str, name: ImageName) -> tuple[PointerMove, ...]:
     origin = lock.models[model].pairing.image if model in lock.models else None
-    return () if origin == name else (Move(model, True, origin, name),)
+    return () if origin == name else (PointerMove(model, True, origin, name),)
 
 
 def _is_new(lock: Lock, model: str, name: ImageName) -> bool:

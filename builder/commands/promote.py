@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.lock import reading
 from builder.numbered import images_lock, names, pointers
-from builder.numbered.pointers import Move
+from builder.numbered.pointers import PointerMove
 
 if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock
@@ -19,7 +19,7 @@ class Promoted:
     """``moves`` is empty where the image was current already; ``staying`` are models on the one that was."""
 
     image: ImageName
-    moves: tuple[Move, ...]
+    moves: tuple[PointerMove, ...]
     staying: tuple[str, ...]
     differences: tuple[str, ...]
 
@@ -43,9 +43,9 @@ def run(workspace: Workspace, text: str, *, force: bool) -> Promoted:
     return Promoted(name, moves, pointers.staying(after, moves), pointers.differences(workspace.project, moves))
 
 
-def _moves(lock: Lock, name: ImageName) -> tuple[Move, ...]:
+def _moves(lock: Lock, name: ImageName) -> tuple[PointerMove, ...]:
     current = lock.images[name.repository].current
     if current == name.number:
         return ()
     origin = type(name)(name.repository, current) if current else None
-    return (Move(name.repository, False, origin, name),)
+    return (PointerMove(name.repository, False, origin, name),)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Going:
+class RemovableImage:
     """An image that would go. ``frees`` counts the bytes of the layers that no other image has, unpacked."""
 
     name: ImageName
@@ -44,7 +44,7 @@ class Going:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RetainedImage:
     """An image that stays, and every reason for it."""
 
     name: ImageName
@@ -52,13 +52,13 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Pruning:
+class PrunePlan:
     """What a prune would do. ``nameless`` are ids of images that builds of this project left behind; ``compiled`` is of
     those that go, and of those that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk.
     ``layers`` counts the bytes of every layer once that goes with all images, unpacked."""
 
-    going: tuple[Going, ...]
-    kept: tuple[Kept, ...]
+    going: tuple[RemovableImage, ...]
+    kept: tuple[RetainedImage, ...]
     nameless: tuple[str, ...]
     compiled: tuple[CompileCache, ...]
     wheels: tuple[Path, ...]
@@ -87,7 +87,7 @@ class Pruned:
     cache: int
 
 
-def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) -> Pruning:
+def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) -> PrunePlan:
     """Tells what would go and what stays, where of each repository the ``keep`` newest numbers stay, and what was built
     less than ``older_than`` ago; nothing is changed. Raises EngineError where no engine answers."""
     lock = reading.of(workspace.project)
@@ -98,19 +98,21 @@ def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) 
     nameless = orphans.nameless(workspace.engine, lock, every)
     ours = {*nameless, *(image.id for image in numbered.values())}
     others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
-    engine = retention.Engine(numbered, others, disk_usage.containers_by_image(workspace.engine))
-    reasons = retention.reasons(lock, engine, retention.Wish(keep, older_than), now)
+    engine = retention.EngineImages(numbered, others, disk_usage.containers_by_image(workspace.engine))
+    reasons = retention.reasons(lock, engine, retention.RetentionPolicy(keep, older_than), now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
     staying = [*others.values(), *(image for name, image in numbered.items() if reasons[name])]
     sizes = disk_usage.layer_sizes(workspace.engine, [*going.values(), *nameless.values()])
     went = (name for name, state in states.items() if state == "pruned")
     wheels = wheel_cache.stale(workspace.project, lock)
-    return Pruning(
+    return PrunePlan(
         going=tuple(
-            Going(name, lock.images[name.repository].numbers[name.number].built, _frees(sizes, [image], every.values()))
+            RemovableImage(
+                name, lock.images[name.repository].numbers[name.number].built, _frees(sizes, [image], every.values())
+            )
             for name, image in going.items()
         ),
-        kept=tuple(Kept(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
+        kept=tuple(RetainedImage(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
         nameless=tuple(sorted(nameless)),
         compiled=compile_caches.find(workspace.engine, workspace.environment, sorted([*going, *went])),
         wheels=wheels,
@@ -125,7 +127,7 @@ def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iter
     return sum(sizes[layer] for layer in {layer for image in going for layer in disk_usage.layers(image)} - held)
 
 
-def run(workspace: Workspace, pruning: Pruning) -> Pruned:
+def run(workspace: Workspace, pruning: PrunePlan) -> Pruned:
     """Does what ``plan`` said, one image at a time: each is recorded as pruned before it is removed, so that wherever
     this is interrupted the lock is right. What changed since the plan was made is left alone, and said."""
     work_folder.remove_stale(workspace)
@@ -170,7 +172,7 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> None:
             raise
 
 
-def _remove_compiled(workspace: Workspace, pruning: Pruning) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
+def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
     """The numbers whose compiled files are gone, and what is to be said of others: of an image that is still here, or
     here again, they stay."""
     lock = reading.read(workspace.project.lock)

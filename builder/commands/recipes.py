@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.commands import recipes_check
-from builder.commands.recipes_check import Checked
+from builder.commands.recipes_check import CheckedRecipe
 from builder.definitions import target
 from builder.definitions.recipes import command
 from builder.errors import ImageStateError, UsageError
@@ -27,7 +27,7 @@ class RecipeRow:
     """A recipe with the image that serves it now, and how that stands in the engine. ``image`` is None, and ``state``
     ``none``, where none was built yet."""
 
-    checked: Checked
+    checked: CheckedRecipe
     image: ImageName | None
     paired: bool
     state: str
@@ -70,12 +70,12 @@ def show(
         )
     rendered = command.render(found, overrides, extra)
     lock = reading.of(workspace.project)
-    row = _row(lock, Checked(found.file, found, (), recipes_check.remarks(found)))
+    row = _row(lock, CheckedRecipe(found.file, found, (), recipes_check.remarks(found)))
     seen = _with_states(workspace, lock, [row])
     return ShownRecipe(seen.rows[0], rendered), seen.engine_error
 
 
-def _row(lock: Lock, checked: Checked) -> RecipeRow:
+def _row(lock: Lock, checked: CheckedRecipe) -> RecipeRow:
     if checked.recipe is None:
         return RecipeRow(checked, None, paired=False, state="none")
     try:

@@ -21,7 +21,7 @@ SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedRecipe:
     """One recipe file: the recipe where it can be told, all that is wrong in it, and what is only worth saying."""
 
     file: str
@@ -30,7 +30,7 @@ class Checked:
     remarks: tuple[str, ...] = ()
 
 
-def check(project: Project, paths: Sequence[str]) -> tuple[Checked, ...]:
+def check(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe, ...]:
     """Every recipe in ``paths``: files, folders and names; without any, the project's own.
 
     Raises UsageError for a path that is none of these.
@@ -54,17 +54,17 @@ def _files(project: Project, text: str) -> list[Path]:
     raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
 
 
-def _checked(project: Project, path: Path) -> Checked:
+def _checked(project: Project, path: Path) -> CheckedRecipe:
     file = project.relative(path)
     try:
         found = recipe.read(project, path)
     except FileProblemsError as error:
-        return Checked(file, None, error.problems)
+        return CheckedRecipe(file, None, error.problems)
     if found.recipe is None:
-        return Checked(file, None, found.problems)
+        return CheckedRecipe(file, None, found.problems)
     problems = recipe_problems.problems(project, found.recipe)
     every = tuple(sorted({*found.problems, *found.written(problems)}))
-    return Checked(file, found.recipe, every, remarks(found.recipe))
+    return CheckedRecipe(file, found.recipe, every, remarks(found.recipe))
 
 
 def remarks(checked: Recipe) -> tuple[str, ...]:

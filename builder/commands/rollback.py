@@ -11,7 +11,7 @@ from builder.errors import NothingToDoError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.numbered import images_lock, names
-from builder.numbered.pointers import Move, apply, differences, refuse_bad, require_present, staying
+from builder.numbered.pointers import PointerMove, apply, differences, refuse_bad, require_present, staying
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -23,7 +23,7 @@ class RolledBack:
     """The moves, the models that stay paired with an image that is no longer current, the numbers that were passed
     over because they are pruned or marked bad, and what differs between the images."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[PointerMove, ...]
     staying: tuple[str, ...]
     passed: tuple[ImageName, ...]
     differences: tuple[str, ...]
@@ -66,7 +66,7 @@ def preview(workspace: Workspace, text: str, to: int | None, *, force: bool) -> 
 
 def _possible_moves(
     workspace: Workspace, lock: Lock, subject: Subject, to: int | None, *, force: bool
-) -> tuple[Move, ...]:
+) -> tuple[PointerMove, ...]:
     """The moves, each to an image that is here and, unless ``force``, not marked bad."""
     possible = moves(lock, subject, to)
     if not force:
@@ -75,7 +75,7 @@ def _possible_moves(
     return possible
 
 
-def _result(workspace: Workspace, before: Lock, moved: tuple[Move, ...], to: int | None) -> RolledBack:
+def _result(workspace: Workspace, before: Lock, moved: tuple[PointerMove, ...], to: int | None) -> RolledBack:
     passed = _passed(before, moved) if to is None else ()
     return RolledBack(moved, staying(apply(before, moved), moved), passed, differences(workspace.project, moved))
 
@@ -96,7 +96,7 @@ def _subject(project: Project, lock: Lock, text: str) -> Subject:
     return Subject(text, recipe.repository, model)
 
 
-def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[Move, ...]:
+def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[PointerMove, ...]:
     """What moves where, without moving it. Raises NothingToDoError where nothing would, UsageError for a number that
     is not there."""
     if subject.repository and subject.model and to is None:
@@ -153,7 +153,7 @@ def _require_together(lock: Lock, repository: str, model: str) -> None:
         )
 
 
-def _apart_after(lock: Lock, repository: str, model: str, real: tuple[Move, ...]) -> UsageError:
+def _apart_after(lock: Lock, repository: str, model: str, real: tuple[PointerMove, ...]) -> UsageError:
     """Moves that would take a recipe's two pointers apart: its rollback could then not be undone by another one."""
     goals = {move.what: str(move.to) for move in real}
     of_tag, of_model = (goals.get(what, "nothing") for what in (repository, model))
@@ -165,7 +165,7 @@ def _apart_after(lock: Lock, repository: str, model: str, real: tuple[Move, ...]
     )
 
 
-def _repository_move(lock: Lock, name: str, to: int | None) -> Move | None:
+def _repository_move(lock: Lock, name: str, to: int | None) -> PointerMove | None:
     held = lock.images.get(name)
     if held is None or held.current is None:
         return None
@@ -173,17 +173,17 @@ def _repository_move(lock: Lock, name: str, to: int | None) -> Move | None:
     number = next(usable, None) if to is None else _existing(lock, ImageName(name, to)).number
     if number is None or number == held.current:
         return None
-    return Move(name, False, ImageName(name, held.current), ImageName(name, number), back=to is None)
+    return PointerMove(name, False, ImageName(name, held.current), ImageName(name, number), back=to is None)
 
 
-def _model_move(lock: Lock, model: str, to: int | None) -> Move | None:
+def _model_move(lock: Lock, model: str, to: int | None) -> PointerMove | None:
     held = lock.models[model]
     now = held.pairing.image
     if to is not None:
         goal: ImageName | None = _existing(lock, ImageName(now.repository, to))
     else:
         goal = next((p.image for p in held.previous if p.status != "bad" and _usable(lock, p.image)), None)
-    return Move(model, True, now, goal, back=to is None) if goal and goal != now else None
+    return PointerMove(model, True, now, goal, back=to is None) if goal and goal != now else None
 
 
 def _usable(lock: Lock, name: ImageName) -> bool:
@@ -191,7 +191,7 @@ def _usable(lock: Lock, name: ImageName) -> bool:
     return image is not None and image.status != "bad" and not image.pruned
 
 
-def _passed(lock: Lock, done: tuple[Move, ...]) -> tuple[ImageName, ...]:
+def _passed(lock: Lock, done: tuple[PointerMove, ...]) -> tuple[ImageName, ...]:
     """The images that came before the ones gone to, and were passed over."""
     found: list[ImageName] = []
     for move in done:
@@ -209,7 +209,7 @@ def _existing(lock: Lock, name: ImageName) -> ImageName:
     return name
 
 
-def _fetch_missing(workspace: Workspace, lock: Lock, wanted: tuple[Move, ...]) -> None:
+def _fetch_missing(workspace: Workspace, lock: Lock, wanted: tuple[PointerMove, ...]) -> None:
     """Gets what was pushed and is no longer here, where a registry is set."""
     for goal in {move.to for move in wanted}:
         recorded = lock.image(goal)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.lock.model import NumberedImage
-    from builder.numbered.build_directory import BuildDirectory, Part
+    from builder.numbered.build_directory import BuildDirectory, BuildPart
 
 _PULL = "pull request "
 
@@ -82,12 +82,12 @@ def _closure(pin: PythonPin | None) -> dict[str, str]:
     return {package.name: python.identity(package) for package in pin.packages} if pin else {}
 
 
-def _base(part: Part) -> str:
+def _base(part: BuildPart) -> str:
     takes = part.takes["base"]
     return f"{takes.get('image', '')} {takes.get('content', '')}".strip()
 
 
-def _pulls(part: Part) -> Iterator[tuple[PullRequest, str]]:
+def _pulls(part: BuildPart) -> Iterator[tuple[PullRequest, str]]:
     for source, takes in part.takes.items():
         for key, sha256 in takes.items():
             number = key.removeprefix(_PULL)

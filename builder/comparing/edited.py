@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from builder.lock.model import NumberedImage
     from builder.lock.pins import LockedPackage
-    from builder.numbered.build_directory import BuildDirectory, Part
+    from builder.numbered.build_directory import BuildDirectory, BuildPart
 
 _PULL = "pull request "
 
@@ -39,7 +39,7 @@ def edits(directory: BuildDirectory, image: NumberedImage) -> Iterator[str]:
         base = part.definition
 
 
-def _texts(part: Part) -> Iterator[str]:
+def _texts(part: BuildPart) -> Iterator[str]:
     for step in ("Dockerfile", "build-metadata.yaml"):
         for key, sha256 in part.takes.get(step, {"text": ""}).items():
             name = step if key == "text" else key
@@ -47,7 +47,7 @@ def _texts(part: Part) -> Iterator[str]:
                 yield f"{name} {problem}"
 
 
-def _patches(part: Part) -> Iterator[str]:
+def _patches(part: BuildPart) -> Iterator[str]:
     for source, takes in part.takes.items():
         for key, sha256 in takes.items():
             if key.startswith(_PULL):
@@ -64,7 +64,7 @@ def _problem(path: Path, sha256: str) -> str:
         return "is gone"
 
 
-def _packages(part: Part) -> Iterator[str]:
+def _packages(part: BuildPart) -> Iterator[str]:
     runtime = part.takes.get("python packages")
     if runtime is None:
         return
@@ -98,7 +98,7 @@ def _differences(takes: Mapping[str, str], packages: Mapping[str, LockedPackage]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _mods(part: Part) -> Iterator[str]:
+def _mods(part: BuildPart) -> Iterator[str]:
     for name in part.mods:
         folder = part.mod(name)
         staged = {
@@ -109,7 +109,7 @@ def _mods(part: Part) -> Iterator[str]:
             yield f"mods/{name} was edited" if folder.is_dir() else f"mods/{name} is gone"
 
 
-def _bake_keys(part: Part, platform: str, base: str) -> Iterator[str]:
+def _bake_keys(part: BuildPart, platform: str, base: str) -> Iterator[str]:
     """Yields the keys of the part's target that no longer have the value they were built with."""
     expected = {
         "context": part.definition or ".",
@@ -126,11 +126,11 @@ def _bake_keys(part: Part, platform: str, base: str) -> Iterator[str]:
         yield "contexts"
 
 
-def _commit(part: Part, source: str) -> str:
+def _commit(part: BuildPart, source: str) -> str:
     return part.takes.get(source, {}).get("commit", "")
 
 
-def _mounted_sources(part: Part) -> Iterator[str]:
+def _mounted_sources(part: BuildPart) -> Iterator[str]:
     """Yields the sources whose trees the Dockerfile mounts."""
     try:
         text = (part.folder / "Dockerfile").read_text(encoding="utf-8")
@@ -140,7 +140,7 @@ def _mounted_sources(part: Part) -> Iterator[str]:
     yield from (name for name in part.takes if bake.source_context(name) in mounted)
 
 
-def _epoch(part: Part) -> str:
+def _epoch(part: BuildPart) -> str:
     """Returns the date of the image as the bake file gives it, from the metadata; empty if that is damaged."""
     try:
         return str(int(datetime.fromisoformat(build_directory.metadata(part)["build_date"]).timestamp()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder.engine.registry import manifests, tag_list
 from builder.errors import SourceError, TransferError
 from builder.lock.model import ImageName
-from builder.numbered.recovery_sources import NUMBER, Remote
+from builder.numbered.recovery_sources import NUMBER, RegistryImage
 from builder.plan import labels
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class RegistryContents:
     """The contents of the registry: its numbers, and the number that ``latest`` names in each repository. ``faults``
     tells what could not be read, ``foreign`` which numbers this program did not build."""
 
-    numbers: Mapping[ImageName, Remote] = field(default_factory=dict)
+    numbers: Mapping[ImageName, RegistryImage] = field(default_factory=dict)
     latest: Mapping[str, int] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ def query(endpoint: Endpoint, registry: Registry, repositories: Iterable[str]) -
     and so is a number that cannot be read. Raises EngineError where no engine answers."""
     from concurrent.futures import ThreadPoolExecutor
 
-    numbers: dict[ImageName, Remote] = {}
+    numbers: dict[ImageName, RegistryImage] = {}
     latest: dict[str, int] = {}
     faults: list[str] = []
     foreign: list[str] = []
@@ -44,7 +44,9 @@ def query(endpoint: Endpoint, registry: Registry, repositories: Iterable[str]) -
             names = sorted(ImageName(repository, int(tag)) for tag in tags if NUMBER.fullmatch(tag))
             with ThreadPoolExecutor(max_workers=4) as pool:
                 answers = list(pool.map(lambda name: _remote(endpoint, registry, name), names))
-            remotes = {name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, Remote)}
+            remotes = {
+                name: answer for name, answer in zip(names, answers, strict=True) if isinstance(answer, RegistryImage)
+            }
             faults += [answer for answer in answers if isinstance(answer, str)]
             foreign += [
                 f"{remote.reference} was not built by this program: left alone"
@@ -62,7 +64,7 @@ def query(endpoint: Endpoint, registry: Registry, repositories: Iterable[str]) -
     return RegistryContents(numbers, latest, tuple(faults), tuple(foreign))
 
 
-def _remote(endpoint: Endpoint, registry: Registry, name: ImageName) -> Remote | str | None:
+def _remote(endpoint: Endpoint, registry: Registry, name: ImageName) -> RegistryImage | str | None:
     """A number in the registry; a message if it cannot be read; None if it is gone since it was listed."""
     reference = f"{registry.repository(name)}:{name.number}"
     try:
@@ -74,18 +76,18 @@ def _remote(endpoint: Endpoint, registry: Registry, name: ImageName) -> Remote |
         if len(platform_images) != 1:
             platforms = ", ".join(image.platform for image in platform_images)
             return f"{reference} holds images for several platforms ({platforms}): not recovered"
-        return Remote(reference, digest, platform_images[0], manifests.compressed_size(endpoint, pinned))
+        return RegistryImage(reference, digest, platform_images[0], manifests.compressed_size(endpoint, pinned))
     except (TransferError, SourceError) as error:
         return f"{reference} could not be read: {error.message}"
 
 
-def _is_ours(repository: str, remote: Remote) -> bool:
+def _is_ours(repository: str, remote: RegistryImage) -> bool:
     image_labels = labels.read(remote.details.labels)
     return image_labels is not None and image_labels.repository == repository
 
 
 def _latest(
-    endpoint: Endpoint, registry: Registry, repository: str, numbers: Mapping[ImageName, Remote]
+    endpoint: Endpoint, registry: Registry, repository: str, numbers: Mapping[ImageName, RegistryImage]
 ) -> dict[str, int]:
     """The number that the registry's ``latest`` names, if any; the digests tell, since ``latest`` is pushed as one."""
     digest = manifests.digest(endpoint, f"{registry.address}/{repository}:latest")

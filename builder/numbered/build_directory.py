@@ -29,7 +29,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
-class Part:
+class BuildPart:
     """What one definition put into a build directory. ``definition`` is empty for the image's own; ``takes`` holds what
     each step takes in, by the step's own name; ``target`` is the part's in the bake file."""
 
@@ -64,7 +64,7 @@ class BuildDirectory:
 
     path: Path
     steps: tuple[Step, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[BuildPart, ...]
 
     @property
     def mods(self) -> dict[str, Path]:
@@ -93,7 +93,7 @@ def read(project: Project, name: ImageName) -> BuildDirectory:
     except plan_file.UNREADABLE as error:
         raise _problem(project, bake_file, f"cannot be read: {_said(error)}") from None
     parts = (
-        Part(definition, path / definition, takes, targets.get(definition or bake.TARGET, {}))
+        BuildPart(definition, path / definition, takes, targets.get(definition or bake.TARGET, {}))
         for definition, takes in by_part.items()
     )
     return BuildDirectory(path, steps, tuple(parts))
@@ -127,7 +127,7 @@ def files(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
 
 
-def metadata(part: Part) -> dict[str, Any]:
+def metadata(part: BuildPart) -> dict[str, Any]:
     """What build-metadata.yaml says; empty where it is gone or somebody wrote something else into it."""
     try:
         lines = (part.folder / "build-metadata.yaml").read_text(encoding="utf-8").splitlines()

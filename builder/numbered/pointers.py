@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Move:
+class PointerMove:
     """A pointer that moves: a model's pairing, or the ``latest`` of a repository. ``origin`` is None where it pointed
     nowhere before; ``back`` is a step to the one before, which the same step undoes."""
 
@@ -30,7 +30,7 @@ class Move:
     back: bool = False
 
 
-def apply(lock: Lock, moves: Iterable[Move]) -> Lock:
+def apply(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
     """The lock after these moves. A model takes its earlier pairing with the image up again where it had one."""
     for move in moves:
         if move.back and move.is_model:
@@ -52,7 +52,7 @@ def pairing_with(held: Model | None, image: ImageName) -> Pairing:
     return known or replace(held.pairing, image=image, status="untested", note="")
 
 
-def require_present(endpoint: Endpoint, lock: Lock, wanted: Iterable[Move]) -> None:
+def require_present(endpoint: Endpoint, lock: Lock, wanted: Iterable[PointerMove]) -> None:
     """Raises ImageStateError unless the engine holds every image that a pointer moves to, with the content recorded."""
     for name in sorted({move.to for move in wanted}):
         details = images.inspect(endpoint, str(name))
@@ -79,7 +79,7 @@ def require_present(endpoint: Endpoint, lock: Lock, wanted: Iterable[Move]) -> N
             )
 
 
-def refuse_bad(lock: Lock, wanted: Iterable[Move]) -> None:
+def refuse_bad(lock: Lock, wanted: Iterable[PointerMove]) -> None:
     """Raises ConflictError for a move to an image that is marked bad, for all or for the model that moves."""
     for move in wanted:
         image = lock.image(move.to)
@@ -94,13 +94,13 @@ def refuse_bad(lock: Lock, wanted: Iterable[Move]) -> None:
                 )
 
 
-def staying(lock: Lock, moves: Iterable[Move]) -> tuple[str, ...]:
+def staying(lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
     """The models that stay paired with an image that one of these moves left as current."""
     left = {move.origin for move in moves if not move.is_model}
     return tuple(sorted(model for model, held in lock.models.items() if held.pairing.image in left))
 
 
-def differences(project: Project, moves: Iterable[Move]) -> tuple[str, ...]:
+def differences(project: Project, moves: Iterable[PointerMove]) -> tuple[str, ...]:
     """What differs between the images that pointers move between, one line an input; empty where a build directory is
     gone."""
     lines: list[str] = []

@@ -10,10 +10,10 @@ from builder.lock.model import Lock
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from builder.numbered.recovery_sources import Found
+    from builder.numbered.recovery_sources import RecoverableImage
 
 
-def completed(lock: Lock, missing: Sequence[Found], latest: Mapping[str, int]) -> Lock:
+def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[str, int]) -> Lock:
     """``lock`` and what is missing in it; ``latest`` are the current numbers, as tags tell them."""
     told = Lock()
     for one in _in_order(missing):
@@ -24,7 +24,7 @@ def completed(lock: Lock, missing: Sequence[Found], latest: Mapping[str, int]) -
     return merging.taken_up(lock, told)
 
 
-def _in_order(found: Sequence[Found]) -> list[Found]:
+def _in_order(found: Sequence[RecoverableImage]) -> list[RecoverableImage]:
     """In the order of building. A number was built before every higher one of its repository, whatever its time says:
     one that comes from a tag is too late where the image was tagged again."""
     earliest: dict[str, str] = {}
@@ -36,7 +36,7 @@ def _in_order(found: Sequence[Found]) -> list[Found]:
     return [one for _, _, one in sorted(keyed, key=lambda key: key[:2])]
 
 
-def _built(lock: Lock, one: Found) -> Lock:
+def _built(lock: Lock, one: RecoverableImage) -> Lock:
     """``lock`` after a build: what the build wrote goes on top of what is there."""
     lock = lock.with_image(one.name, one.image)
     lock = lock.with_repository(one.name.repository, lock.images[one.name.repository].with_current(one.name.number))

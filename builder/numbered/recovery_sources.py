@@ -32,7 +32,7 @@ NUMBER = re.compile("[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
-class Remote:
+class RegistryImage:
     """A number in the registry: its ``reference`` and the digest of its manifest there, what its configuration says,
     and the bytes of its packed layers."""
 
@@ -43,7 +43,7 @@ class Remote:
 
 
 @dataclass(frozen=True)
-class Found:
+class RecoverableImage:
     """One number: the part of a lock that its build wrote, or what can be told of it; what cannot be told; and what a
     person should look at, because two places disagree."""
 
@@ -69,7 +69,7 @@ def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str
     return frozenset(defined | {name.repository for name in built})
 
 
-def find(workspace: Workspace, remote: Mapping[ImageName, Remote]) -> list[Found]:
+def find(workspace: Workspace, remote: Mapping[ImageName, RegistryImage]) -> list[RecoverableImage]:
     """Every number of this project that a build directory, the engine or the registry (``remote``) knows."""
     tagged = dict(_tagged(workspace.engine))
     built = dict(_recorded(workspace.project))
@@ -86,7 +86,7 @@ def find(workspace: Workspace, remote: Mapping[ImageName, Remote]) -> list[Found
     return found
 
 
-def current(endpoint: Endpoint, found: list[Found]) -> dict[str, int]:
+def current(endpoint: Endpoint, found: list[RecoverableImage]) -> dict[str, int]:
     """The number that each repository's ``latest`` tag names in the engine, where it names one."""
     latest: dict[str, int] = {}
     for repository in sorted({one.name.repository for one in found}):
@@ -128,8 +128,8 @@ def _recorded(project: Project) -> Iterator[tuple[ImageName, Lock]]:
             yield name, part
 
 
-def _as_built(name: ImageName, part: Lock, here: ImageDetails | None, there: Remote | None) -> Found:
-    found = _with_remote(Found(name, part), there, f"builds/{name} is of another image")
+def _as_built(name: ImageName, part: Lock, here: ImageDetails | None, there: RegistryImage | None) -> RecoverableImage:
+    found = _with_remote(RecoverableImage(name, part), there, f"builds/{name} is of another image")
     if here is None and found.image.digest is None:
         pruned = replace(found.image, pruned=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         said = f"{name} is not in this engine, and since when is not known: recorded as pruned today"
@@ -140,17 +140,21 @@ def _as_built(name: ImageName, part: Lock, here: ImageDetails | None, there: Rem
 
 
 def _as_tagged(
-    endpoint: Endpoint, name: ImageName, here: ImageDetails, said: labels.ImageLabels, there: Remote | None
-) -> Found:
+    endpoint: Endpoint, name: ImageName, here: ImageDetails, said: labels.ImageLabels, there: RegistryImage | None
+) -> RecoverableImage:
     built = images.last_tagged(endpoint, str(name)) or here.created
     part = _part(name, here, said, built, images.disk_size(endpoint, str(name)))
     unknown = (
         f"{name} has no build directory: when it was built is taken from its tag, its Python packages are not known"
     )
-    return _with_remote(Found(name, part, (unknown,)), there, "this engine has another image under that number")
+    return _with_remote(
+        RecoverableImage(name, part, (unknown,)), there, "this engine has another image under that number"
+    )
 
 
-def _as_pushed(name: ImageName, there: Remote, said: labels.ImageLabels, here: ImageDetails | None) -> Found:
+def _as_pushed(
+    name: ImageName, there: RegistryImage, said: labels.ImageLabels, here: ImageDetails | None
+) -> RecoverableImage:
     part = _part(name, there.details, said, there.details.created, there.size)
     alone = (
         f"{name} is in the registry alone: when it was built is not known, its date is that of its sources, its size"
@@ -159,10 +163,10 @@ def _as_pushed(name: ImageName, there: Remote, said: labels.ImageLabels, here: I
     unknown = [alone]
     if here:
         unknown.append(f"{name} names content in this engine that this program did not build: it was moved")
-    return _with_remote(Found(name, part, tuple(unknown)), there, "")
+    return _with_remote(RecoverableImage(name, part, tuple(unknown)), there, "")
 
 
-def _with_remote(found: Found, there: Remote | None, why_not: str) -> Found:
+def _with_remote(found: RecoverableImage, there: RegistryImage | None, why_not: str) -> RecoverableImage:
     """``found`` with the digest in the registry, where that has the same content."""
     if there is None:
         return found

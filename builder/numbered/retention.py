@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wish:
+class RetentionPolicy:
     """Which images may go: of each repository all but the ``keep`` newest numbers, and of these only those built more
     than ``older_than`` ago."""
 
@@ -24,7 +24,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineImages:
     """The engine as pruning sees it: the image of each number that is there with the content recorded, every image that
     is no number's by what people call it, and the containers that use each image, by its id."""
 
@@ -33,7 +33,7 @@ class Engine:
     containers: Mapping[str, tuple[str, ...]]
 
 
-def reasons(lock: Lock, engine: Engine, wish: Wish, now: datetime) -> dict[ImageName, tuple[str, ...]]:
+def reasons(lock: Lock, engine: EngineImages, wish: RetentionPolicy, now: datetime) -> dict[ImageName, tuple[str, ...]]:
     """Every reason for each number in the engine to stay; a number without any may go."""
     newest = _newest(engine.numbered, wish.keep)
     found = {name: _own(lock, name, engine, newest, wish, now) for name in engine.numbered}
@@ -42,7 +42,7 @@ def reasons(lock: Lock, engine: Engine, wish: Wish, now: datetime) -> dict[Image
 
 
 def _own(
-    lock: Lock, name: ImageName, engine: Engine, newest: set[ImageName], wish: Wish, now: datetime
+    lock: Lock, name: ImageName, engine: EngineImages, newest: set[ImageName], wish: RetentionPolicy, now: datetime
 ) -> tuple[str, ...]:
     repository = lock.images[name.repository]
     image = repository.numbers[name.number]
@@ -64,7 +64,9 @@ def _newest(names: Iterable[ImageName], keep: int) -> set[ImageName]:
     return {ImageName(repo, number) for repo, held in numbers.items() for number in sorted(held, reverse=True)[:keep]}
 
 
-def _grounds(engine: Engine, found: Mapping[ImageName, tuple[str, ...]]) -> dict[tuple[str, ...], tuple[str, ...]]:
+def _grounds(
+    engine: EngineImages, found: Mapping[ImageName, tuple[str, ...]]
+) -> dict[tuple[str, ...], tuple[str, ...]]:
     """The layers below each image that stays, as an image on its own would have them, and what to say of it."""
     staying = {str(name): engine.numbered[name] for name, why in found.items() if why}
     return {

@@ -79,7 +79,7 @@ def baked(name: str, **files: str) -> Mod:
     return kept.baked(name, {path.replace("_", "."): text for path, text in files.items()})
 
 
-def between(numbers: Kept, wanted: CommitFilter | None = None) -> diff.Difference:
+def between(numbers: Kept, wanted: CommitFilter | None = None) -> diff.ImageDifference:
     return diff.run(numbers.project, f"{REPOSITORY}:1", f"{REPOSITORY}:2", wanted or CommitFilter(), lambda _: None)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from builder.engine.images import ImageDetails
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbered import retention
-from builder.numbered.retention import Engine, Wish
+from builder.numbered.retention import EngineImages, RetentionPolicy
 
 REPO, OTHER = "vllm-node-tf5", "vllm-node-dflash"
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -40,10 +40,10 @@ def stocked(count: int, repository: str = REPO) -> tuple[Lock, dict[ImageName, I
 def reasons(
     lock: Lock,
     numbered: dict[ImageName, ImageDetails],
-    wish: Wish,
+    wish: RetentionPolicy,
     containers: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[int, tuple[str, ...]]:
-    engine = Engine(numbered, {}, containers or {})
+    engine = EngineImages(numbered, {}, containers or {})
     return {name.number: why for name, why in retention.reasons(lock, engine, wish, NOW).items()}
 
 
@@ -52,7 +52,7 @@ def test_current_pinned_paired_and_used_stay() -> None:
     held = lock.images[REPO]
     lock = lock.with_image(ImageName(REPO, 1), replace(held.numbers[1], pinned=True))
     lock = lock.with_model("Org/M", Model(Pairing(ImageName(REPO, 2)), (Pairing(ImageName(REPO, 3)),)))
-    found = reasons(lock, numbered, Wish(0, NONE), containers={"base-own-4": ("serving",)})
+    found = reasons(lock, numbered, RetentionPolicy(0, NONE), containers={"base-own-4": ("serving",)})
     assert found == {
         1: ("pinned",),
         2: ("serves Org/M",),
@@ -66,12 +66,12 @@ def test_current_pinned_paired_and_used_stay() -> None:
 @pytest.mark.parametrize(("keep", "going"), [(0, [1, 2, 3, 4, 5]), (1, [1, 2, 3, 4, 5]), (3, [1, 2, 3]), (9, [])])
 def test_the_newest_stay(keep: int, going: list[int]) -> None:
     lock, numbered = stocked(6)
-    assert [number for number, why in reasons(lock, numbered, Wish(keep, NONE)).items() if not why] == going
+    assert [number for number, why in reasons(lock, numbered, RetentionPolicy(keep, NONE)).items() if not why] == going
 
 
 def test_only_what_is_old_enough_goes() -> None:
     lock, numbered = stocked(6)
-    found = reasons(lock, numbered, Wish(0, timedelta(days=4)))
+    found = reasons(lock, numbered, RetentionPolicy(0, timedelta(days=4)))
     assert [number for number, why in found.items() if not why] == [1, 2]
     assert found[3] == ("young",)
 
@@ -82,7 +82,7 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
     lock = lock.with_repository(OTHER, lock.images[OTHER].with_current(1))
     numbered[ImageName(OTHER, 1)] = details("base", "own-1", "kernels")
     found = retention.reasons(
-        lock, Engine(numbered, {"mine:1": details("base", "own-2", "more")}, {}), Wish(0, NONE), NOW
+        lock, EngineImages(numbered, {"mine:1": details("base", "own-2", "more")}, {}), RetentionPolicy(0, NONE), NOW
     )
     assert found[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on it",)
     assert found[ImageName(REPO, 2)] == ("mine:1 is built on it",)
@@ -91,7 +91,7 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
 def test_the_same_content_under_another_number_is_no_reason() -> None:
     lock, numbered = stocked(2)
     numbered[ImageName(REPO, 1)] = numbered[ImageName(REPO, 2)]
-    assert reasons(lock, numbered, Wish(0, NONE))[1] == ()
+    assert reasons(lock, numbered, RetentionPolicy(0, NONE))[1] == ()
 
 
 @pytest.mark.slow
@@ -114,9 +114,9 @@ def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
         paired = data.draw(st.lists(st.sampled_from(sorted(numbered)), min_size=1, max_size=3, unique=True))
         first, *rest = (Pairing(name) for name in paired)
         lock = lock.with_model(model, Model(first, tuple(rest)))
-    wish = Wish(data.draw(st.integers(0, 3)), timedelta(days=data.draw(st.integers(0, 30))))
+    wish = RetentionPolicy(data.draw(st.integers(0, 3)), timedelta(days=data.draw(st.integers(0, 30))))
     used = data.draw(st.sets(st.sampled_from(sorted(map(str, numbered))))) if numbered else set()
-    found = retention.reasons(lock, Engine(numbered, {}, dict.fromkeys(used, ("c",))), wish, NOW)
+    found = retention.reasons(lock, EngineImages(numbered, {}, dict.fromkeys(used, ("c",))), wish, NOW)
     going = {name for name, why in found.items() if not why}
     for repository, held in lock.images.items():
         assert ImageName(repository, held.current or 0) not in going
