@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.engine import cache_file
-from builder.engine.buildkit.progress import label
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,7 +34,7 @@ def load(project: Project) -> StepTimes:
 
 def keep(project: Project, steps: Iterable[BuildStep]) -> None:
     """Remembers the steps that ran for a second or more and came to their end."""
-    fresh = {label(s.name): s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
+    fresh = {s.label: s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
     if fresh:
         known = load(project).seconds
         # The latest come last, and the oldest go first.

@@ -10,7 +10,7 @@ import click
 from builder import humanize
 from builder.building.step_times import StepTimes
 from builder.cli import display, transfer_text, verbosity
-from builder.engine.buildkit.progress import StepFinished, StepOutput, StepProgress, StepStarted, label, title
+from builder.engine.buildkit.progress import StepFinished, StepOutput, StepProgress, StepStarted
 from builder.engine.registry.transfer import LayerProgress
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def _live(console: Console) -> Iterator[Report]:
             if isinstance(event, StepTimes):
                 expected = event.seconds
             elif isinstance(event, StepStarted) and not event.internal:
-                last = expected.get(label(event.name))
+                last = expected.get(event.label)
                 amount = f"took {humanize.duration(last)} before" if last else ""
-                running[event.step] = progress.add_task(escape(title(event.name)), total=None, amount=amount)
+                running[event.step] = progress.add_task(escape(event.title), total=None, amount=amount)
             elif isinstance(event, StepProgress) and event.step in running and event.total:
                 amount = f"{humanize.size(event.current)} of {humanize.size(event.total)}"
                 progress.update(running[event.step], amount=amount)
@@ -88,4 +88,4 @@ def _worth_a_line(event: StepFinished) -> bool:
 
 def _ended_line(event: StepFinished) -> str:
     word = "failed" if event.error else "cached" if event.cached else humanize.duration(event.seconds)
-    return f"{word:>12}  {title(event.name)}"
+    return f"{word:>12}  {event.title}"

@@ -38,6 +38,16 @@ class StepStarted:
         """True for BuildKit's own work, which the user need not see."""
         return is_internal(self.name)
 
+    @property
+    def title(self) -> str:
+        """The name for the user: ``[3/6] mod x``."""
+        return title(self.name)
+
+    @property
+    def label(self) -> str:
+        """The title without the step's position, by which its times are remembered."""
+        return _label(self.name)
+
 
 @dataclass(frozen=True)
 class StepFinished:
@@ -56,6 +66,11 @@ class StepFinished:
     def internal(self) -> bool:
         """True for BuildKit's own work, which the user need not see."""
         return is_internal(self.name)
+
+    @property
+    def title(self) -> str:
+        """The name for the user: ``[3/6] mod x``."""
+        return title(self.name)
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,11 @@ class BuildStep:
     def internal(self) -> bool:
         """True for BuildKit's own work, which the user need not see."""
         return is_internal(self.name)
+
+    @property
+    def label(self) -> str:
+        """The title without the step's position, by which its times are remembered."""
+        return _label(self.name)
 
     @property
     def cancelled(self) -> bool:
@@ -165,7 +185,7 @@ def title(name: str) -> str:
     return (f"[{position[1]}{position[2]}] " if position else "") + (comment[1] if comment else instruction)
 
 
-def label(name: str) -> str:
+def _label(name: str) -> str:
     """Returns a step's title without its position, so that it stays the same when steps are added before it."""
     position = _POSITION.match(name)
     return title(name[position.end() :] if position else name)
