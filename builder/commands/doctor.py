@@ -143,7 +143,7 @@ def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str
         yield Diagnosis("images.lock", "error", error.message, error.hint)
         return
     if lost.is_lost(project):
-        yield Diagnosis("images.lock", "error", lost.SAID, TAKE_BACK)
+        yield Diagnosis("images.lock", "error", lost.MESSAGE, TAKE_BACK)
         return
     count = sum(len(held.numbers) for held in lock.images.values())
     yield Diagnosis("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")

@@ -160,7 +160,7 @@ def _adopt(workspace: Workspace, held: Archive, job: Work) -> Lock:
 def adopted(lock: Lock, held: Archive) -> Lock:
     """``lock`` with the number of the archive. Where nothing is current in its repository, the number is; the models
     that nothing serves are paired with it, and the pins of its build are taken where there are none."""
-    after = merging.taken_up(lock, replace(held.part, pins=_pins(held)))
+    after = merging.adopt(lock, replace(held.part, pins=_pins(held)))
     image = after.images[held.name.repository].numbers[held.name.number]
     if image.pruned:
         after = after.with_image(held.name, replace(image, pruned=None))

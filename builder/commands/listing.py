@@ -34,7 +34,7 @@ def lost_lock(workspace: Workspace) -> str:
     from builder.lock import lost
     from builder.lock.file_problems import TAKE_BACK
 
-    return f"images.lock is {lost.SAID}: {TAKE_BACK}" if lost.is_lost(workspace.project) else ""
+    return f"images.lock is {lost.MESSAGE}: {TAKE_BACK}" if lost.is_lost(workspace.project) else ""
 
 
 def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:

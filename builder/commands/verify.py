@@ -83,7 +83,7 @@ def _pushed(place: registry.Registry, endpoint: Endpoint, lock: Lock) -> Iterato
 
 def _lost(project: Project) -> Iterator[Discrepancy]:
     if lost.is_lost(project):
-        yield Discrepancy(project.lock.name, "missing", lost.SAID, TAKE_BACK)
+        yield Discrepancy(project.lock.name, "missing", lost.MESSAGE, TAKE_BACK)
 
 
 def _engine(workspace: Workspace, lock: Lock, unlike: AbstractSet[str]) -> Iterator[Discrepancy]:

@@ -37,7 +37,7 @@ def needed(kind: ValueKind, description: str, field: str = "") -> Key:
 
 
 def optional(kind: ValueKind, description: str, *, always: bool = False) -> Key:
-    """A key that may be absent, and is where its value is the empty one, unless it is written ``always``."""
+    """A key that may be absent. It is not written where its value is the empty one, unless ``always``."""
     return Key(kind, description, is_required=False, is_always_written=always, field="")
 
 
@@ -112,7 +112,7 @@ def record(
                 problems += error.under(key)
         missing = [f"`{key}`" for key in required if key not in block]
         if missing and block.keys() <= readers.keys():
-            # not beside an unknown key: that is the missing one, misspelt
+            # not if there is an unknown key: that is probably the missing one, misspelt
             problems.append(((), f"lacks {', '.join(missing)}"))
         if problems:
             raise WrongError(problems)
@@ -143,7 +143,7 @@ def _block(data: Data) -> dict[str, Data]:
 def _each(
     items: Iterable[tuple[Any, Data]], read: Callable[[Data], Any], read_key: Callable[[Data], Any] | None = None
 ) -> dict[Any, Any]:
-    """Reads every item, and raises one error for all that is wrong in them."""
+    """Reads all items, and raises one error for all that is wrong in them."""
     values, problems = {}, []
     for key, item in items:
         try:

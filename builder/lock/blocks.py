@@ -1,7 +1,7 @@
-"""A lock as the blocks of its file, and back.
+"""Converting a lock to the blocks of its file, and back.
 
-In the file a number's block has the pairings with it and its place among what was current; in a lock both are lists, of
-a model and of a repository.
+In the file, the block of a number holds its pairings and its sequence among the current numbers; in a lock, a model has
+its pairings and a repository the order of its numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def read(data: Data) -> Lock:
-    """The lock that the data of a whole file stands for. Raises WrongError with the path to all that is wrong."""
+    """Converts the data of a file to the lock. Raises WrongError with the path to all that is wrong."""
     sections = FILE.read(data)
     blocks = sections.get("images", {})
     numbers: dict[str, Numbers] = {name: block.get("numbers", {}) for name, block in blocks.items()}
@@ -28,7 +28,7 @@ def read(data: Data) -> Lock:
 
 
 def write(lock: Lock) -> dict[str, Any]:
-    """The data of the file: dicts and lists in its order, numbers and truth values as they are."""
+    """Converts a lock to the data of its file: dicts and lists in its order, numbers and truth values as they are."""
     pairings = _pairings(lock)
     images = {name: _block(name, repository, pairings) for name, repository in lock.images.items()}
     data: dict[str, Any] = FILE.write({"version": VERSION, "definitions": lock.pins, "images": images})

@@ -1,4 +1,4 @@
-"""What can be wrong with images.lock as a whole, before its YAML is read, and what to do about each fault."""
+"""Problems of images.lock as a whole, found before its YAML is read, and what to do about each."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def lock_error(problems: Iterable[Problem], hint: str) -> LockError:
 
 
 def conflict_marks(text: str) -> list[tuple[int, str]]:
-    """Every line, counted from 1, that git left from a merge that nobody finished, and what it says."""
+    """The lines that git left of an unfinished merge: the number of each, from 1 on, and its text."""
     if not any(marker in text for marker in _MARKERS):
         return []
     return [(text.count("\n", 0, match.start()) + 1, match[0].strip()) for match in _MARKER_LINE.finditer(text)]
 
 
 def refuse_cut_off(text: str, file: str) -> None:
-    """Raises LockError for an empty file, and for one that lacks its last line: every shorter part of a lock that
-    happens to be valid YAML would pass for a lock with fewer images."""
+    """Raises LockError for an empty file, and for one without its last line: a part of a lock that happens to be valid
+    YAML would pass for a lock with fewer images."""
     written = text.rstrip()
     if not written:
         raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)

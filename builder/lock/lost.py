@@ -1,4 +1,4 @@
-"""An images.lock that is gone, though images were built here: what it said is not known, which is not nothing."""
+"""A lost images.lock: one that is missing though images were built here, which is not the same as an empty one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from builder.project import Project
 
-SAID = "lost, while builds/ has images"
+MESSAGE = "lost, while builds/ has images"
 
 
 def is_lost(project: Project) -> bool:
-    """Whether there is no images.lock, though ``builds/`` has images. The first number of all does not count while it
-    is being given, nor where that was cut short: the next who writes finishes it or takes it back."""
+    """True if there is no images.lock, though ``builds/`` has images. The very first number does not count while it is
+    being given, nor where that was interrupted: the next writer finishes or undoes it."""
     if project.lock.exists():
         return False
-    # In this order: another process puts the directory there first and lets go of the journal last.
+    # In this order: another process creates the directory first and removes its journal entry last.
     built = [path.parent for path in project.builds.glob("**/[0-9]*/bake.json")]
     begun = set(_begun(project))
     return any(begun.isdisjoint((path, *path.parents)) for path in built) and not project.lock.exists()
@@ -31,7 +31,7 @@ def is_lost(project: Project) -> bool:
 def refuse(project: Project) -> None:
     """Raises LockError where images.lock is lost."""
     if is_lost(project):
-        raise LockError(f"images.lock is {SAID}", hint=TAKE_BACK)
+        raise LockError(f"images.lock is {MESSAGE}", hint=TAKE_BACK)
 
 
 def _begun(project: Project) -> Iterator[Path]:

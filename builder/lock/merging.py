@@ -1,6 +1,6 @@
-"""Two locks made one: what two branches recorded, where git could not put it together.
+"""Merging two locks: the records of two branches that git could not merge, or a lock and what was recovered.
 
-Numbers of both are kept. What both sides moved differently is taken from ours, and said.
+The numbers of both are kept. Where both sides changed the same thing, ours counts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.lock import sequences
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Repository
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,19 +18,19 @@ T = TypeVar("T", bound=Any)
 
 
 def clashes(ours: Lock, theirs: Lock) -> tuple[ImageName, ...]:
-    """The numbers that each side gave to another build."""
-    return tuple(name for name, one, other in _in_both(ours, theirs) if not same_build(one, other))
+    """The numbers that the two sides gave to different builds."""
+    return tuple(name for name, our, their in _in_both(ours, theirs) if not _same_build(our, their))
 
 
-def same_build(one: NumberedImage, other: NumberedImage) -> bool:
-    """Whether both record one build, whatever was marked since."""
-    return (one.built, one.fingerprint, one.input_hash) == (other.built, other.fingerprint, other.input_hash)
+def _same_build(our: NumberedImage, their: NumberedImage) -> bool:
+    """True if both record the same build, however it was marked since."""
+    return (our.built, our.fingerprint, our.input_hash) == (their.built, their.fingerprint, their.input_hash)
 
 
 def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
-    """``lock`` with another number for an image: its record, the pointers to it and the pairings with it.
+    """``lock`` with another number for an image: in its record, in the pointers to it and in the pairings with it.
 
-    Raises ValueError where the number is given already.
+    Raises ValueError where the number is taken.
     """
     repository = lock.images[name.repository]
     if number in repository.numbers:
@@ -39,7 +39,7 @@ def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
     def moved(old: int) -> int:
         return number if old == name.number else old
 
-    held = replace(
+    renumbered = replace(
         repository,
         next=max(repository.next, number + 1),
         current=moved(repository.current) if repository.current else None,
@@ -52,12 +52,12 @@ def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
         pairings = (replace(p, image=to) if p.image == name else p for p in (paired.pairing, *paired.previous))
         first, *rest = pairings
         models[model] = Model(first, tuple(rest))
-    return replace(lock.with_repository(name.repository, held), models=models)
+    return replace(lock.with_repository(name.repository, renumbered), models=models)
 
 
 def union(ours: Lock, theirs: Lock) -> Lock:
-    """All that either side records. The sequences decide what is current and what serves a model, as they do where git
-    merges. To be called where nothing clashes: of a number that does, ours would be kept."""
+    """All that either side records. The sequences decide which number is current and which serves a model, as they do
+    after a merge by git. Of a number that clashes, ours is kept."""
     pins = {name: {**theirs.pins.get(name, {}), **ours.pins.get(name, {})} for name in (*ours.pins, *theirs.pins)}
     names = (*ours.images, *theirs.images)
     images = {name: _repository(ours.images.get(name), theirs.images.get(name)) for name in names}
@@ -65,59 +65,61 @@ def union(ours: Lock, theirs: Lock) -> Lock:
     return Lock(pins, images, models)
 
 
-def taken_up(ours: Lock, told: Lock) -> Lock:
-    """``ours`` with what ``told`` records beside it. What ours says counts: of a repository or a model that it knows,
-    nothing that is pointed at moves."""
-    merged = union(ours, told)
-    kept = {
-        name: replace(merged.images[name], current=held.current, previous=held.previous)
-        for name, held in ours.images.items()
-        if held.numbers
+def adopt(ours: Lock, imported: Lock) -> Lock:
+    """``ours`` with all that ``imported`` records besides. Ours counts: no pointer moves in a repository or of a model
+    that it has."""
+    merged = union(ours, imported)
+    own = {
+        name: replace(merged.images[name], current=repository.current, previous=repository.previous)
+        for name, repository in ours.images.items()
+        if repository.numbers
     }
-    return replace(merged, images={**merged.images, **kept}, models={**told.models, **ours.models})
+    return replace(merged, images={**merged.images, **own}, models={**imported.models, **ours.models})
 
 
 def chosen(ours: Lock, theirs: Lock) -> Iterator[str]:
-    """One line for each thing that both sides say differently, and that ``union`` takes from ours."""
+    """One line for each thing that the two sides record differently, and that ``union`` takes from ours."""
     for definition, platforms in ours.pins.items():
         for platform, pins in platforms.items():
             if theirs.pins.get(definition, {}).get(platform, pins) != pins:
                 yield f"the pins of {definition} on {platform}"
-    for name, one, other in _in_both(ours, theirs):
-        if same_build(one, other) and one != other:
+    for name, our, their in _in_both(ours, theirs):
+        if _same_build(our, their) and our != their:
             yield f"the marks of {name}"
     for model in sorted(ours.models.keys() & theirs.models.keys()):
-        said = [
-            {p.image: p for p in (held.pairing, *held.previous)} for held in (ours.models[model], theirs.models[model])
-        ]
-        yield from (f"the pairing of {model} with {i}" for i in said[0] if said[1].get(i, said[0][i]) != said[0][i])
+        their_pairings = _pairings(theirs.models[model])
+        for image, pairing in _pairings(ours.models[model]).items():
+            if their_pairings.get(image, pairing) != pairing:
+                yield f"the pairing of {model} with {image}"
 
 
 def _in_both(ours: Lock, theirs: Lock) -> Iterator[tuple[ImageName, NumberedImage, NumberedImage]]:
     for repository in sorted(ours.images.keys() & theirs.images.keys()):
-        one, other = ours.images[repository].numbers, theirs.images[repository].numbers
-        for number in sorted(one.keys() & other.keys()):
-            yield ImageName(repository, number), one[number], other[number]
+        our, their = ours.images[repository].numbers, theirs.images[repository].numbers
+        for number in sorted(our.keys() & their.keys()):
+            yield ImageName(repository, number), our[number], their[number]
+
+
+def _pairings(model: Model | None) -> dict[ImageName, Pairing]:
+    return {pairing.image: pairing for pairing in (model.pairing, *model.previous)} if model else {}
 
 
 def _repository(ours: Repository | None, theirs: Repository | None) -> Repository:
-    one, other = ours or Repository(), theirs or Repository()
-    orders = [(*([side.current] if side.current else []), *side.previous) for side in (one, other)]
-    order = _merged_order(*orders)
-    numbers = {**other.numbers, **one.numbers}
-    return Repository(max(one.next, other.next), order[0] if order else None, order[1:], numbers)
+    sides = our, their = ours or Repository(), theirs or Repository()
+    order = _merged_order(*((*([side.current] if side.current else []), *side.previous) for side in sides))
+    numbers = {**their.numbers, **our.numbers}
+    return Repository(max(our.next, their.next), order[0] if order else None, order[1:], numbers)
 
 
 def _model(ours: Model | None, theirs: Model | None) -> Model:
-    mine, others = ({p.image: p for p in (side.pairing, *side.previous)} if side else {} for side in (ours, theirs))
-    pairings = {**others, **mine}
-    latest, *before = (pairings[image] for image in _merged_order(tuple(mine), tuple(others)))
+    our, their = _pairings(ours), _pairings(theirs)
+    pairings = {**their, **our}
+    latest, *before = (pairings[image] for image in _merged_order(our, their))
     return Model(latest, tuple(before))
 
 
 def _merged_order(ours: Iterable[T], theirs: Iterable[T]) -> tuple[T, ...]:
-    """The order of both, latest first, as the file says it after a merge: each member with its higher sequence."""
-    mine, others = sequences.of(ours), sequences.of(theirs)
-    return sequences.latest_first(
-        {member: max(mine.get(member, 0), others.get(member, 0)) for member in (*mine, *others)}
-    )
+    """The order of both, the latest first, as the file has it after a merge: each member with its higher sequence."""
+    our, their = sequences.of(ours), sequences.of(theirs)
+    members = our.keys() | their.keys()
+    return sequences.latest_first({member: max(our.get(member, 0), their.get(member, 0)) for member in members})

@@ -1,8 +1,8 @@
-"""What images.lock says, as data: pins, numbered images, and the models paired with them.
+"""The data of images.lock: pins, numbered images, and the models paired with them.
 
-Numbers are positive; a number is never used twice, so ``next`` only grows: what is pruned stays in the record. What is
-pointed at exists, once, or the text of the lock would not say all of it (``Lock.broken_rules``).
-Times are RFC 3339 in UTC.
+Numbers are positive; a number is never used twice, so ``next`` only grows, and pruned images stay in the record. A
+pointer leads to a number that exists, and no two to the same one, or the file could not hold it (see
+``Lock.broken_rules``). Times are RFC 3339 in UTC.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ImageName:
 
 @dataclass(frozen=True)
 class Version:
-    """What a source turned out to be in a built image."""
+    """The version of a source in a built image."""
 
     version: str
     commit: str | None = None
@@ -64,7 +64,7 @@ class NumberedImage:
 
 @dataclass(frozen=True)
 class Repository:
-    """All numbers of one repository, ``next`` above every one of them. ``previous`` holds the numbers that were current
+    """The numbers of one repository, with ``next`` above all of them. ``previous`` are the numbers that were current
     before, the latest first."""
 
     next: int = 1
@@ -77,16 +77,16 @@ class Repository:
         return replace(self, next=max(self.next, number + 1), numbers={**self.numbers, number: image})
 
     def with_current(self, number: int) -> Repository:
-        """The same repository with ``number`` current and the one that was current first among the previous ones."""
+        """The same repository with ``number`` current; the one that was current is the first of the previous ones."""
         if number == self.current:
             return self
         before = (self.current, *self.previous) if self.current is not None else self.previous
         return replace(self, current=number, previous=tuple(n for n in before if n != number))
 
     def stepped_back_to(self, number: int) -> Repository:
-        """The same repository after a step back to ``number``, which leaves its place to the one that was current:
-        the same step again undoes this one, whatever stood between the two. Raises ValueError for a number that is not
-        among the previous ones."""
+        """The same repository after a step back to ``number``, which swaps places with the current one: the same step
+        again undoes this one, whatever lies between the two. Raises ValueError for a number that is not among the
+        previous ones."""
         if self.current is None:
             raise ValueError("nothing is current")
         previous = list(self.previous)
@@ -108,7 +108,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class Pairing:
-    """A model tied to a numbered image, by the recipe it was built from where there is one."""
+    """The pairing of a model with a numbered image, by the recipe that it was built from if there is one."""
 
     image: ImageName
     recipe: str | None = None
@@ -119,20 +119,20 @@ class Pairing:
 
 @dataclass(frozen=True)
 class Model:
-    """A model's pairing and the ones before it, latest first, at most one an image."""
+    """A model's pairing and the ones before it, the latest first, at most one for each image."""
 
     pairing: Pairing
     previous: tuple[Pairing, ...] = ()
 
     def with_pairing(self, pairing: Pairing) -> Model:
-        """The same model on another pairing; the one it leaves becomes the first of the previous ones."""
+        """The same model with another pairing; the one that it replaces is the first of the previous ones."""
         if pairing.image == self.pairing.image:
             return replace(self, pairing=pairing)
         before = (self.pairing, *self.previous)
         return Model(pairing, tuple(p for p in before if p.image != pairing.image))
 
     def stepped_back_to(self, image: ImageName) -> Model:
-        """The same model after a step back to its pairing with ``image``, as `Repository.stepped_back_to`."""
+        """The same model after a step back to its pairing with ``image``; see `Repository.stepped_back_to`."""
         previous = list(self.previous)
         place = next(n for n, pairing in enumerate(previous) if pairing.image == image)
         pairing, previous[place] = previous[place], self.pairing
@@ -172,10 +172,10 @@ class Lock:
 
     def only(self, name: ImageName) -> Lock:
         """The lock with one numbered image in it and the models that it serves."""
-        held = self.images[name.repository]
+        repository = self.images[name.repository]
         models = {model: self.models[model] for model in self.models_on(name)}
-        kept = replace(held, numbers={name.number: held.numbers[name.number]})
-        return Lock(images={name.repository: kept}, models=models)
+        one_number = replace(repository, numbers={name.number: repository.numbers[name.number]})
+        return Lock(images={name.repository: one_number}, models=models)
 
     def with_repository(self, name: str, repository: Repository) -> Lock:
         return replace(self, images={**self.images, name: repository})
@@ -189,12 +189,12 @@ class Lock:
         return replace(self, models={**self.models, name: model})
 
     def with_pairing(self, model: str, pairing: Pairing) -> Lock:
-        """The lock with a model on this pairing; the one it leaves becomes the first of the model's previous ones."""
+        """The lock with this pairing of a model; the one that it replaces is the first of the model's previous ones."""
         paired = self.models.get(model)
         return self.with_model(model, paired.with_pairing(pairing) if paired else Model(pairing))
 
     def with_definition(self, name: str) -> Lock:
-        """The lock with a definition of which nothing is pinned yet."""
+        """The lock with a definition that has no pins yet."""
         return replace(self, pins={**self.pins, name: {}})
 
     def with_pins(self, definition: str, platform: str, pins: Pins) -> Lock:

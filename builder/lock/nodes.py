@@ -1,6 +1,7 @@
-"""Any YAML of images.lock, with the place of every value: for a file that people or a merge changed, or that is wrong.
+"""Reading images.lock as YAML of any layout, with the place of every value: for a file that was edited or merged, or
+that is wrong.
 
-What a value is, its place in the lock decides, never YAML: ``0.32`` stays text.
+The type of a value is decided by its place in the lock, never by YAML: ``0.32`` stays text.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
     depth = 0
 
     def resolve(self, *_: object) -> None:
-        """No types, so none of the patterns that would find one."""
+        """Does nothing: there are no types, so none of the patterns that would find one."""
 
     def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
         self.depth += 1
@@ -40,8 +41,8 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Twice:
-    """A key that stands twice in its block, and where."""
+class DuplicateKey:
+    """A key that stands twice in its block, and both places."""
 
     path: Path
     first: Location
@@ -49,19 +50,19 @@ class Twice:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a numbered image, which two branches gave."""
+        """True for the number of an image, which two branches gave."""
         return len(self.path) == 4 and self.path[0] == "images" and self.path[2] == "numbers"
 
 
 @dataclass
 class Tree:
-    """What ``file`` says, the place of each value (in a block: of its key), and what YAML allows, a lock not."""
+    """The data of ``file``, the place of each value (in a block: of its key), and the problems that are valid YAML."""
 
     file: str
     data: Data = None
     places: dict[Path, Location] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    twice: list[Twice] = field(default_factory=list)
+    duplicates: list[DuplicateKey] = field(default_factory=list)
 
     def place(self, path: Path) -> Location:
         """The place of the value at ``path``."""
@@ -69,7 +70,7 @@ class Tree:
 
 
 def read_tree(text: str, file: str) -> Tree:
-    """What ``text`` says. Raises LockError with the place that YAML could not read."""
+    """Reads ``text``. Raises LockError with the place where it is not YAML."""
     root = _compose(text, file)
     tree = Tree(file)
     seen: set[int] = set()
@@ -92,9 +93,9 @@ def read_tree(text: str, file: str) -> Tree:
             if not isinstance(key, yaml.ScalarNode):
                 tree.problems.append(Problem(_place(file, key.start_mark), "a key must be plain text"))
             elif key.value in block:
-                twice = Twice((*path, key.value), tree.places[*path, key.value], _place(file, key.start_mark))
-                tree.twice.append(twice)
-                tree.problems.append(Problem(twice.again, f"`{key.value}` stands twice, first in {twice.first}"))
+                first, again = tree.places[*path, key.value], _place(file, key.start_mark)
+                tree.duplicates.append(DuplicateKey((*path, key.value), first, again))
+                tree.problems.append(Problem(again, f"`{key.value}` stands twice, first in {first}"))
             else:
                 block[key.value] = data_of(value, key, (*path, key.value))
         return block
@@ -108,8 +109,8 @@ def _compose(text: str, file: str) -> yaml.Node:
     try:
         node: yaml.Node | None = loader.get_single_node()
     except yaml.YAMLError as error:
-        found = yaml_file.problem(error, text, file)
-        raise lock_error([Problem(found.location, f"not YAML: {found.message}")], TAKE_BACK) from None
+        problem = yaml_file.problem(error, text, file)
+        raise lock_error([Problem(problem.location, f"not YAML: {problem.message}")], TAKE_BACK) from None
     finally:
         loader.dispose()
     if node is None:

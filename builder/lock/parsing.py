@@ -1,4 +1,4 @@
-"""The text of images.lock as data, where no merge was left unfinished in it."""
+"""Parsing the text of images.lock, without conflict markers in it: by the quick reader, or as any YAML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def parse(content: str, file: str) -> Lock:
-    """The lock that the text says; ``file`` is what errors call it. Raises LockError, with every problem found, as
+    """Returns the lock that a text holds; errors call it ``file``. Raises LockError, with every problem, as
     `reading.parse` does."""
     refuse_cut_off(content, file)
     data = read_layout(content)
@@ -24,7 +24,7 @@ def parse(content: str, file: str) -> Lock:
         try:
             return blocks.read(data)
         except WrongError:
-            pass  # read again below, with places
+            pass  # parsed again below, with the place of each problem
     return _parse_yaml(content, file)
 
 
@@ -36,11 +36,11 @@ def _parse_yaml(content: str, file: str) -> Lock:
     try:
         lock = blocks.read(tree.data)
     except WrongError as error:
-        found = [Problem(tree.place(path), message) for path, message in error.problems]
-        raise lock_error([*tree.problems, *found], CORRECT) from None
+        wrong = [Problem(tree.place(path), message) for path, message in error.problems]
+        raise lock_error([*tree.problems, *wrong], CORRECT) from None
     if tree.problems:
-        twice = len(tree.twice) == len(tree.problems) and all(found.is_number for found in tree.twice)
-        raise lock_error(tree.problems, RENUMBER if twice else CORRECT)
+        only_numbers = len(tree.duplicates) == len(tree.problems) and all(key.is_number for key in tree.duplicates)
+        raise lock_error(tree.problems, RENUMBER if only_numbers else CORRECT)
     return lock
 
 

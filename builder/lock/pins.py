@@ -77,8 +77,8 @@ class PythonPin:
 
 @dataclass(frozen=True)
 class Pins:
-    """All pins of one definition on one platform; a pin that nobody resolved yet is absent. ``build`` is what it takes
-    to build the sources that come from git."""
+    """The pins of one definition on one platform; one that was not resolved yet is absent. ``build`` is the closure
+    that it takes to build the sources from git."""
 
     base: BasePin | None = None
     sources: dict[str, SourcePin] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""images.lock as data. A file with anything wrong in it is refused whole, with the place of everything that is.
+"""Reading images.lock. A file with anything wrong in it is refused as a whole, and each problem named with its place.
 
-Unlike a file that people write, a lock that is nearly right is not worth guessing at: it decides which image runs.
+Nothing is guessed: the lock decides which image runs.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 
 def of(project: Project) -> Lock:
-    """The lock of a project, to decide by; an empty one where nothing was built yet. Raises LockError as ``read`` does,
-    and where the file is lost."""
+    """Reads the lock of a project; an empty one where nothing was built yet. Raises LockError as ``read`` does, and
+    where the file is lost."""
     content = read_bytes(project.lock)
     if content is not None:
         return parse_bytes(content, project.lock.name)
-    from builder.lock import lost  # only now: a lock that is there is read without json
+    from builder.lock import lost  # only now: a lock that exists is read without json
 
     lost.refuse(project)
     return Lock()
 
 
 def read(path: Path) -> Lock:
-    """The lock in ``path``; an empty one where there is no such file. Raises LockError as ``parse`` does, and for a
-    file that cannot be opened."""
+    """Reads the lock in ``path``; an empty one where there is no such file. Raises LockError as ``parse`` does, and for
+    a file that cannot be opened."""
     content = read_bytes(path)
     return Lock() if content is None else parse_bytes(content, path.name)
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """What ``path`` holds, None where there is no such file. Raises LockError where it cannot be opened."""
+    """Reads the bytes of ``path``; None where there is no such file. Raises LockError where it cannot be opened."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def parse_bytes(content: bytes, file: str) -> Lock:
-    """As ``parse``, for the bytes of a file. Raises LockError where they are not UTF-8, too."""
+    """Does the same as ``parse`` for the bytes of a file. Raises LockError also where they are not UTF-8."""
     try:
         return parse(content.decode(), file)
     except UnicodeDecodeError as error:
@@ -58,9 +58,9 @@ def parse_bytes(content: bytes, file: str) -> Lock:
 
 
 def parse(content: str, file: str = "images.lock") -> Lock:
-    """The lock that the text says; ``file`` is what errors call it. Raises LockError, with every problem found, for a
-    conflict marker, a file cut off, invalid YAML, a newer version, an unknown key, a wrong value, and a key or number
-    that stands twice."""
+    """Returns the lock that a text holds; errors call it ``file``. Raises LockError, with every problem, for a conflict
+    marker, a file cut off, invalid YAML, a newer version, an unknown key, a wrong value, and a key or number that
+    stands twice."""
     if conflict_marks(content):
         from builder.lock import sides
 

@@ -1,4 +1,4 @@
-"""Every key of images.lock, in the order of the file: the kind of its value, and what it is for.
+"""The keys of images.lock, in the order of the file, each with the kind of its value and a description.
 
 Reading, writing and the JSON Schema all come from here.
 """

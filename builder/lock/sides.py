@@ -1,4 +1,4 @@
-"""What a merge left in images.lock, taken apart: the lock of each side.
+"""The sides of a merge that was left in images.lock: the lock of each branch.
 
 Git leaves markers where both branches changed the same lines; whoever deletes the markers and keeps both blocks leaves
 a number that stands twice.
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Side:
-    """The text of one side, and for each of its lines the line in the file, from 1 on."""
+class MergeSide:
+    """The text of one side, and the number of each of its lines in the file, from 1 on."""
 
     text: str
     lines: tuple[int, ...]
 
 
 def locks(text: str, file: str) -> tuple[Lock, ...]:
-    """The lock of every side in ``text``, in the order of the file; one alone where nothing stands twice.
+    """The lock of every side in ``text``, in the order of the file; a single one where nothing stands twice.
 
-    Raises LockError where a side is no lock, whatever else is wrong with it.
+    Raises LockError where a side cannot be read as a lock.
     """
     try:
         if conflict_marks(text):
@@ -45,7 +45,7 @@ def locks(text: str, file: str) -> tuple[Lock, ...]:
 
 
 def is_lost(content: bytes, file: str) -> bool:
-    """Whether there is no way to read a lock: neither as what a merge left, nor by a newer program that wrote it."""
+    """True if nothing can be read as a lock: neither the sides of a merge, nor by a newer version of this program."""
     try:
         text = content.decode()
         locks(text, file)
@@ -57,7 +57,8 @@ def is_lost(content: bytes, file: str) -> bool:
 
 
 def conflict_error(text: str, file: str) -> LockError:
-    """Names every marker that git left, and every number that each side gave to another image, with both places."""
+    """The error that names every marker that git left, and every number that the sides gave to two images, with both
+    places."""
     problems = [Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in conflict_marks(text)]
     sides = _of_conflict(text)
     if sides:
@@ -65,32 +66,32 @@ def conflict_error(text: str, file: str) -> LockError:
     return lock_error(problems, MERGE)
 
 
-def _clashes(sides: tuple[Side, Side], file: str) -> Iterator[Problem]:
+def _clashes(sides: tuple[MergeSide, MergeSide], file: str) -> Iterator[Problem]:
     try:
         names = merging.clashes(*(parsing.parse(side.text, file) for side in sides))
         trees = [read_tree(side.text, file) for side in sides]
     except LockError:
-        return  # the markers are said; what else is wrong is seen once they are gone
+        return  # the markers are reported; anything else is reported once they are gone
     for name in names:
         ours, theirs = _places(name, sides, trees)
         yield Problem(ours, f"{name} is given here, and to another image in {theirs}")
 
 
-def _places(name: ImageName, sides: tuple[Side, Side], trees: list[Tree]) -> tuple[Location, Location]:
-    """Where each side gives the number: the first line of its block that is not the other's as well."""
+def _places(name: ImageName, sides: tuple[MergeSide, MergeSide], trees: list[Tree]) -> tuple[Location, Location]:
+    """The place where each side gives the number: the first line of its block that differs from the other's."""
     block = ("images", name.repository, "numbers", str(name.number))
     paths = [path for path in trees[0].places if path[:4] == block and path in trees[1].places]
-    found = []
+    pairs = []
     for path in paths:
         places = [tree.place(path) for tree in trees]
         lines = [side.lines[place.line - 1] for side, place in zip(sides, places, strict=True)]
-        found.append(tuple(Location(p.file, line, p.column) for p, line in zip(places, lines, strict=True)))
-    apart = next((pair for pair in found if pair[0] != pair[1]), found[0])
+        pairs.append(tuple(Location(p.file, line, p.column) for p, line in zip(places, lines, strict=True)))
+    apart = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
     return apart[0], apart[1]
 
 
-def _of_conflict(text: str) -> tuple[Side, Side] | None:
-    """Both sides of every conflict that git marked; None where it marked none, or the marks make no sense."""
+def _of_conflict(text: str) -> tuple[MergeSide, MergeSide] | None:
+    """Both sides of every conflict that git marked; None where it marked none, or the markers are out of order."""
     marks = dict(conflict_marks(text))
     ours: list[tuple[int, str]] = []
     theirs: list[tuple[int, str]] = []
@@ -112,14 +113,14 @@ def _of_conflict(text: str) -> tuple[Side, Side] | None:
     return _side(ours), _side(theirs)
 
 
-def _of_numbers_that_stand_twice(text: str, file: str) -> tuple[Side, Side] | None:
-    """One side without the second block of each number, one without the first."""
-    twice = [found for found in read_tree(text, file).twice if found.is_number]
-    if not twice:
+def _of_numbers_that_stand_twice(text: str, file: str) -> tuple[MergeSide, MergeSide] | None:
+    """One side without the second block of each number, the other without the first."""
+    numbers = [key for key in read_tree(text, file).duplicates if key.is_number]
+    if not numbers:
         return None
     lines = list(enumerate(text.split("\n"), start=1))
-    first = {line for found in twice for line in _block(lines, found.first)}
-    again = {line for found in twice for line in _block(lines, found.again)}
+    first = {line for number in numbers for line in _block(lines, number.first)}
+    again = {line for number in numbers for line in _block(lines, number.again)}
     return _side([line for line in lines if line[0] not in again]), _side([ln for ln in lines if ln[0] not in first])
 
 
@@ -132,5 +133,5 @@ def _block(lines: list[tuple[int, str]], place: Location) -> Iterator[int]:
         yield number
 
 
-def _side(lines: list[tuple[int, str]]) -> Side:
-    return Side("\n".join(line for _, line in lines), tuple(number for number, _ in lines))
+def _side(lines: list[tuple[int, str]]) -> MergeSide:
+    return MergeSide("\n".join(line for _, line in lines), tuple(number for number, _ in lines))

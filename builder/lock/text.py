@@ -1,12 +1,12 @@
-"""images.lock as text: stable order, one value a line, blocks set apart by blank lines.
+"""images.lock as text: stable order, one value a line, blocks separated by blank lines.
 
-The layout is for ``git merge`` and for people: a diff shows only what changed, and what two branches add stands in
-different hunks. Git takes two changes for one conflict unless a line that both branches have stands between them. So
+The layout is made for ``git merge`` and for reading: a diff shows only what changed, and the additions of two branches
+are different hunks. Git sees a conflict unless a line that both branches have lies between two changes. So
 
-- a number's place is marked by a comment before the number is given, and all that a build adds stands there;
-- what is current, and which image serves a model, is not one line that every build rewrites: each number and each
-  pairing has its ``sequence``, and the highest is the one that counts;
-- within a number, what may change later stands between lines that never do.
+- the place of a number is marked by a comment before the number is given, and all that a build adds goes there;
+- the current number, and the image that serves a model, are not lines that every build rewrites: each number and each
+  pairing has its ``sequence``, and the highest counts;
+- within a number, lines that may change later lie between lines that never do.
 
 The last line ends the YAML document: a file without it was cut off.
 """
@@ -33,11 +33,11 @@ _ROUND = 10
 
 
 class _Apart(dict[Any, Any]):
-    """A mapping whose blocks are set apart by blank lines."""
+    """A mapping whose blocks are separated by blank lines."""
 
 
 class _Numbers(dict[int, Any]):
-    """The blocks of numbers, each below the mark of its place."""
+    """The blocks of numbers, each below the comment that marks its place."""
 
 
 def dump(lock: Lock) -> str:
@@ -84,9 +84,9 @@ def _emit_numbers(numbers: dict[int, Any], indent: str, out: list[str]) -> None:
 
 
 def _places(numbers: dict[int, Any]) -> list[int]:
-    """Every number given, and after each enough places for those that several branches will give. They end at round
-    numbers: where two branches both need more, they add the same lines, which is no conflict. A line of its own after
-    that keeps what is added there apart from the block of the round number."""
+    """The numbers given, and after each enough places for those that several branches will give. They end at round
+    numbers: where two branches both need more, they add the same lines, which is no conflict. A line after each round
+    number separates what is added there from its block."""
     places = set(numbers)
     for number in (0, *numbers):
         end = -(-(number + _AHEAD) // _ROUND) * _ROUND

@@ -26,20 +26,20 @@ _SCALAR = ["string", "number", "boolean"]  # what other YAML readers make of tex
 
 
 class WrongError(Exception):
-    """Data that is not what belongs in its place; ``problems`` pairs the path to each with what is wrong there."""
+    """Wrong data; ``problems`` pairs the path to each place with a message."""
 
     def __init__(self, problems: Problems) -> None:
         super().__init__(problems)
         self.problems = problems
 
     def under(self, step: str | int) -> Problems:
-        """The problems as seen from one step further out; a message gets the name that it is about."""
+        """The problems with their paths from one step further out; a message at that step begins with its key."""
         named = f"`{step}`: " if isinstance(step, str) else ""
         return [((step, *path), message if path else named + message) for path, message in self.problems]
 
 
 def wrong(what: str, data: Data) -> WrongError:
-    """The error for data that stands where ``what`` belongs."""
+    """The error for data in the place of ``what``."""
     return WrongError([((), f"expected {what}, found {_described(data)}")])
 
 
@@ -78,14 +78,14 @@ def _read_flag(data: Data) -> bool:
 
 
 TEXT = ValueKind(_read_text, lambda _: {"type": _SCALAR}, name="text")
-"""Any scalar, as it was written."""
+"""Text: any scalar, as it was written."""
 
 TEXT_OR_NOTHING = ValueKind(
     lambda data: None if data is None else _read_text(data),
     lambda _: {"type": [*_SCALAR, "null"]},
     name="text_or_nothing",
 )
-"""The same, or ``null`` as None."""
+"""Text, or ``null`` as None."""
 
 FLAG = ValueKind(_read_flag, lambda _: {"type": "boolean"}, empty=False)
 """``true`` or ``false``."""

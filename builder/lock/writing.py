@@ -1,8 +1,8 @@
-"""The one writer of images.lock.
+"""The only writer of images.lock.
 
-Whoever is killed at whatever moment leaves the old file or the new one: the text goes to one fixed name beside it,
-is forced to the disk and then takes the place of the old file in one step. A file left under that fixed name by a
-writer that was killed means nothing and is written over by the next.
+A process that is killed at any moment leaves the old file or the new one: the text is written beside it under a fixed
+name, forced to the disk, and replaces the old file in one step. A file that a killed writer left under that name means
+nothing; the next writer overwrites it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LockWriter:
-    """The right to write images.lock, from ``writing`` and until its block ends. ``lock`` is what the file says now."""
+    """The right to write images.lock until the block of ``writing`` ends. ``lock`` is the content of the file now."""
 
     def __init__(self, path: Path, writer: FileLock, read: Read) -> None:
         self._path = path
@@ -36,9 +36,9 @@ class LockWriter:
         self.lock = Lock() if self._content is None else read(self._content, path.name)
 
     def commit(self, lock: Lock) -> bool:
-        """Makes images.lock say ``lock``; False where it does already and nothing was written.
+        """Writes ``lock`` to images.lock; returns False where the file holds it already and nothing was written.
 
-        Raises LockError where it cannot be written or somebody changed it meanwhile, then the file is as it was;
+        Raises LockError where the file cannot be written or was changed meanwhile, and is then left as it is;
         UsageError for text that is not Unicode; ValueError for a lock that could not be read back (a bug).
         """
         if self._writer.released:
@@ -62,9 +62,9 @@ class LockWriter:
 def writing(
     path: Path, *, wait_seconds: float = 30, on_wait: Callable[[], None] | None = None, read: Read = parse_bytes
 ) -> Iterator[LockWriter]:
-    """Holds images.lock for writing and reads it; nothing is written but by ``commit``. Keep the block short: others
-    wait. ``on_wait`` is called once when somebody else writes for longer than a moment. ``read`` makes a lock of the
-    file's bytes and its name, for who mends one that is damaged.
+    """Locks images.lock for writing and reads it; only ``commit`` writes. Keep the block short: others wait.
+    ``on_wait`` is called once when another process writes for longer than a moment. ``read`` makes a lock of the file's
+    bytes and its name, for the repair of a damaged one.
 
     Raises LockBusyError after ``wait_seconds``, and LockError for a lock that is damaged or in a folder that cannot be
     written. A symbolic link is followed.

@@ -21,7 +21,7 @@ def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[s
     for repository, number in latest.items():
         if repository in told.images and number in told.images[repository].numbers:
             told = told.with_repository(repository, told.images[repository].with_current(number))
-    return merging.taken_up(lock, told)
+    return merging.adopt(lock, told)
 
 
 def _in_order(found: Sequence[RecoverableImage]) -> list[RecoverableImage]:

@@ -69,8 +69,8 @@ def resolve(
         source = sources[name]
         try:
             pin = replace(answered(answer), requested=source.ref)
-            known = _vendored(definition, name, kept[name], resolver) if name in kept else {}
-            resolved[name] = _with_pulls(resolver, pin, source, known, patches)
+            unchanged = _vendored(definition, name, kept[name], resolver) if name in kept else {}
+            resolved[name] = _with_pulls(resolver, pin, source, unchanged, patches)
         except SourceError as error:
             errors[name] = error
     return ResolvedSources(resolved, patches, errors)
@@ -90,18 +90,18 @@ def _with_pulls(
     resolver: Resolver,
     pin: GitPin,
     source: GitSource,
-    known: Mapping[int, tuple[PullPin, bytes]],
+    unchanged: Mapping[int, tuple[PullPin, bytes]],
     patches: dict[str, bytes],
 ) -> GitPin:
-    """``pin`` with its pull requests, those that are not ``known`` as they are now; their patches go into ``patches``,
-    and the files of the commit into the mirror."""
+    """``pin`` with its pull requests, fetched as they are now unless they are ``unchanged``. Their patches go into
+    ``patches``, and the files of the commit into the mirror."""
     from builder.sources.git import trees
 
     mirrors = resolver.project.mirrors
     pulls = []
     for number in source.pulls:
-        if number in known:
-            pulls.append(known[number])
+        if number in unchanged:
+            pulls.append(unchanged[number])
         else:
             now = resolver.pull(source.git, number, pin.commit)
             pulls.append((now.pin, now.diff))
