@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from builder.building.request import AlreadyBuilt, ModelOutcome
 from builder.engine import images
+from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.numbered import images_lock
 from builder.pinning import vendored
@@ -21,19 +22,18 @@ if TYPE_CHECKING:
 def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, *, promote: bool) -> ImageName:
     """Gives a verified image the next number of its repository, and pairs it with its models; ``promote`` makes it the
     current one, as the first of all is in any case. A failure leaves lock, tags and numbers as they were."""
-    planned = baked.planned
-
-    def recorded(lock: Lock, name: ImageName) -> Lock:
-        lock = _with_pins(lock.with_image(name, record), planned)
-        repository = lock.images[name.repository]
-        if promote or repository.current is None:
-            lock = lock.with_repository(name.repository, repository.with_current(name.number))
-        return _with_pairings(lock, name, planned, planned.models)
-
+    planned, directory = baked.planned, baked.work.directory
     _keep_diffs(workspace, planned)
-    candidate = images_lock.Candidate(baked.work.tag, baked.work.directory, baked.details.id)
+    candidate = images_lock.Candidate(baked.work.tag, directory, baked.details.id)
     with images_lock.transaction(workspace) as transaction:
-        return transaction.give_number(planned.plan.repository, candidate, recorded)
+        name = transaction.next_name(planned.plan.repository)
+        # For the day that images.lock is lost.
+        own_part = _recorded(Lock(), name, planned, record, promote=promote)
+        (directory / images_lock.RECORD).write_text(text.dump(own_part), encoding="utf-8")
+        transaction.place(name, candidate)
+        lock = _recorded(transaction.lock, name, planned, record, promote=promote)
+        transaction.commit(images_lock.with_reserved_slots(workspace.project, lock))
+    return name
 
 
 def commit_existing(workspace: Workspace, planned: PlannedImage, name: ImageName) -> AlreadyBuilt:
@@ -75,6 +75,14 @@ def _model_outcomes(planned: PlannedImage, name: ImageName) -> Iterator[ModelOut
 def _keep_diffs(workspace: Workspace, planned: PlannedImage) -> None:
     for part in planned.plan.chain:
         vendored.keep(workspace.project, part.definition.name, part.pins, planned.diffs)
+
+
+def _recorded(lock: Lock, name: ImageName, planned: PlannedImage, record: NumberedImage, *, promote: bool) -> Lock:
+    lock = _with_pins(lock.with_image(name, record), planned)
+    repository = lock.images[name.repository]
+    if promote or repository.current is None:
+        lock = lock.with_repository(name.repository, repository.with_current(name.number))
+    return _with_pairings(lock, name, planned, planned.models)
 
 
 def _with_pins(lock: Lock, planned: PlannedImage) -> Lock:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from builder.definitions import image
 from builder.engine import images
 from builder.errors import BuilderError, ConflictError
-from builder.lock import journal, text, writing
+from builder.lock import journal, writing
 from builder.lock.model import ImageName, Lock, Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
@@ -52,20 +52,10 @@ class Transaction:
         """What images.lock says now."""
         return self._writer.lock
 
-    def give_number(
-        self, repository: str, candidate: Candidate, recorded: Callable[[Lock, ImageName], Lock]
-    ) -> ImageName:
-        """Gives an image the next number of ``repository``.
-
-        ``recorded`` returns a lock with the image in it; what it makes of an empty one is kept in the build directory,
-        for the day that images.lock is lost.
-        """
+    def next_name(self, repository: str) -> ImageName:
+        """The next number of ``repository``, which no image ever had."""
         tags = images.tags(self._workspace.engine, [repository])
-        name = ImageName(repository, free_number(self._workspace.project, self.lock, repository, tags))
-        (candidate.directory / RECORD).write_text(text.dump(recorded(Lock(), name)), encoding="utf-8")
-        self.place(name, candidate)
-        self.commit(with_reserved_slots(self._workspace.project, recorded(self.lock, name)))
-        return name
+        return ImageName(repository, free_number(self._workspace.project, self.lock, repository, tags))
 
     def announce(self, name: ImageName, engine_id: str = "") -> None:
         """Writes into the journal that ``name`` is about to change. The image ``engine_id`` loses that tag unless

@@ -191,12 +191,12 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
 
 
 def _give(context: Workspace, repository: str, image: NumberedImage, candidate: images_lock.Candidate) -> None:
-    def recorded(lock: Lock, name: ImageName) -> Lock:
-        lock = lock.with_image(name, image)
-        return lock.with_repository(repository, lock.images[repository].with_current(name.number))
-
     with images_lock.transaction(context) as transaction:
-        transaction.give_number(repository, candidate, recorded)
+        name = transaction.next_name(repository)
+        transaction.place(name, candidate)
+        lock = transaction.lock.with_image(name, image)
+        current = lock.images[repository].with_current(name.number)
+        transaction.commit(lock.with_repository(repository, current))
 
 
 def test_whole_builds(
