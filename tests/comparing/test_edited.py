@@ -63,9 +63,9 @@ def append(path: Path) -> None:
 
 def change_json(change: Callable[[Any], Any]) -> Callable[[Path], None]:
     def apply(path: Path) -> None:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        change(said)
-        path.write_text(json.dumps(said), encoding="utf-8")
+        document = json.loads(path.read_text(encoding="utf-8"))
+        change(document)
+        path.write_text(json.dumps(document), encoding="utf-8")
 
     return apply
 
@@ -83,8 +83,8 @@ def make_executable(path: Path) -> None:
     path.chmod(0o755)
 
 
-def image_target(said: Any) -> Any:
-    return said["target"]["image"]
+def image_target(bake_file: Any) -> Any:
+    return bake_file["target"]["image"]
 
 
 CASES: list[tuple[str, Callable[[Path], None], list[str]]] = [
@@ -104,44 +104,46 @@ CASES: list[tuple[str, Callable[[Path], None], list[str]]] = [
     ),
     (
         "plan.json",
-        change_json(lambda said: said["steps"][0]["takes"].update(image="other:1")),
+        change_json(lambda document: document["steps"][0]["takes"].update(image="other:1")),
         ["plan.json does not have the input hash that images.lock records"],
     ),
     (
         "bake.json",
-        change_json(lambda said: image_target(said)["contexts"].update({"vllm-source": "https://x.org/v#" + "b" * 40})),
+        change_json(
+            lambda document: image_target(document)["contexts"].update({"vllm-source": "https://x.org/v#" + "b" * 40})
+        ),
         ["bake.json: `contexts` of target image"],
     ),
     (
         "bake.json",
-        change_json(lambda said: image_target(said)["contexts"].pop("vllm-source")),
+        change_json(lambda document: image_target(document)["contexts"].pop("vllm-source")),
         ["bake.json: `contexts` of target image"],
     ),
     (
         "bake.json",
-        change_json(lambda said: image_target(said)["contexts"].update(more="https://example.org")),
+        change_json(lambda document: image_target(document)["contexts"].update(more="https://example.org")),
         ["bake.json: `contexts` of target image"],
     ),
     (
         "bake.json",
-        change_json(lambda said: image_target(said).update(platforms=["linux/riscv64"], dockerfile="Other")),
+        change_json(lambda document: image_target(document).update(platforms=["linux/riscv64"], dockerfile="Other")),
         ["bake.json: `dockerfile` of target image", "bake.json: `platforms` of target image"],
     ),
 ]
 
 
-@pytest.mark.parametrize(("file", "edit", "said"), CASES)
-def test_each_edit_is_named(numbers: Kept, file: str, edit: Callable[[Path], None], said: list[str]) -> None:
+@pytest.mark.parametrize(("file", "edit", "lines"), CASES)
+def test_each_edit_is_named(numbers: Kept, file: str, edit: Callable[[Path], None], lines: list[str]) -> None:
     name = numbers.add(shipped.plan("dflash", "git", "linux/arm64"))
     edit(numbers.folder(name) / file)
-    assert edits(numbers, name) == said
+    assert edits(numbers, name) == lines
 
 
 def test_an_edit_in_an_image_below_is_named_by_its_folder(numbers: Kept) -> None:
     name = numbers.add(shipped.plan("flashqla", "git", "linux/arm64"))
     folder = numbers.folder(name)
     append(folder / "dflash/Dockerfile")
-    change_json(lambda said: image_target(said)["contexts"].pop("dflash"))(folder / "bake.json")
+    change_json(lambda document: image_target(document)["contexts"].pop("dflash"))(folder / "bake.json")
     assert edits(numbers, name) == ["dflash/Dockerfile was edited", "bake.json: `contexts` of target image"]
 
 
@@ -183,7 +185,7 @@ def test_git_keeps_a_build_directory_byte_for_byte(numbers: Kept, tmp_path_facto
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "message"),
     [
         ("plan.json", "{", "plan.json:1:1: cannot be read: Expecting"),
         ("plan.json", "[]", "plan.json:1:1: cannot be read: it is not what this program wrote"),
@@ -194,12 +196,12 @@ def test_git_keeps_a_build_directory_byte_for_byte(numbers: Kept, tmp_path_facto
         ("bake.json", '{"target": {"image": {"contexts": 1}}}', "bake.json:1:1: cannot be read"),
     ],
 )
-def test_a_damaged_directory_is_refused_with_its_file(numbers: Kept, file: str, text: str, said: str) -> None:
+def test_a_damaged_directory_is_refused_with_its_file(numbers: Kept, file: str, text: str, message: str) -> None:
     name = numbers.add(cpu_plan())
     (numbers.folder(name) / file).write_text(text)
     with pytest.raises(FileProblemsError) as raised:
         build_directory.read(numbers.project, name)
-    assert said in raised.value.message
+    assert message in raised.value.message
     assert raised.value.message.startswith(f"builds/{name.repository}/1/{file}")
 
 

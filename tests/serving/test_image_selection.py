@@ -22,8 +22,8 @@ def project(tmp_path: Path) -> Project:
 
 
 def find(project: Project, text: str = "chat") -> tuple[str, str]:
-    found = image_selection.select(project, reading.read(project.lock), text)
-    return str(found.image), found.reason
+    selection = image_selection.select(project, reading.read(project.lock), text)
+    return str(selection.image), selection.reason
 
 
 @pytest.mark.parametrize("text", ["chat", locks.RECIPE, locks.MODEL])
@@ -52,8 +52,8 @@ def test_a_pairing_by_another_recipe_from_another_repository_is_not_this_one_s(p
     other = Repository(2, 1, numbers={1: locks.numbered()})
     pairing = Pairing(ImageName("other", 1), "recipes/other.yaml")
     lock = Lock(images={**lock.images, "other": other}, models={locks.MODEL: Model(pairing)})
-    found = image_selection.select(project, lock, "chat")
-    assert (str(found.image), found.reason) == ("small:1", "current")
+    selection = image_selection.select(project, lock, "chat")
+    assert (str(selection.image), selection.reason) == ("small:1", "current")
     by_this = replace(lock, models={locks.MODEL: Model(replace(pairing, recipe=locks.RECIPE))})
     assert str(image_selection.select(project, by_this, "chat").image) == "other:1"
 

@@ -1,4 +1,4 @@
-"""Which revision a pairing records, and when a model is served at another one."""
+"""The revision that a pairing records, and models that are served at another one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_recorded_of_a_cached_model(tmp_path: Path, environ: dict[str, s
 
 
 @pytest.mark.parametrize(
-    ("paired", "asked", "now"),
+    ("paired", "requested", "now"),
     [
         (COMMIT, None, None),
         (OTHER, None, COMMIT),
@@ -76,12 +76,12 @@ def test_what_is_recorded_of_a_cached_model(tmp_path: Path, environ: dict[str, s
     ],
 )
 def test_a_changed_revision(
-    tmp_path: Path, environ: dict[str, str], paired: str | None, asked: str | None, now: str | None
+    tmp_path: Path, environ: dict[str, str], paired: str | None, requested: str | None, now: str | None
 ) -> None:
     hubcache.add(tmp_path / "hf", MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
-    found = model_revision.change(environ, recipe(tmp_path, asked), pairing(paired))
-    assert (found.now if found else None) == now
+    change = model_revision.change(environ, recipe(tmp_path, requested), pairing(paired))
+    assert (change.now if change else None) == now
 
 
 def test_nothing_has_changed_that_is_not_here(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -90,8 +90,8 @@ def test_nothing_has_changed_that_is_not_here(tmp_path: Path, environ: dict[str,
 
 def test_a_change_in_words(tmp_path: Path, environ: dict[str, str]) -> None:
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    found = model_revision.change(environ, recipe(tmp_path), pairing(COMMIT))
-    assert str(found) == "Org/Model-1B is at revision 2222222 now; it was paired at 1111111"
+    change = model_revision.change(environ, recipe(tmp_path), pairing(COMMIT))
+    assert str(change) == "Org/Model-1B is at revision 2222222 now; it was paired at 1111111"
 
 
 def test_record_fills_in_once(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -112,8 +112,8 @@ def test_held_names_the_paired_revision(tmp_path: Path, environ: dict[str, str])
     hubcache.add(tmp_path / "hf", MODEL)
     model_revision.record(workspace(project, NO_ENGINE, environ), MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    (one,) = model_revision.cached(environ, reading.read(project.lock)).values()
-    assert (one.revision, one.size) == (COMMIT, 14)
+    (cached,) = model_revision.cached(environ, reading.read(project.lock)).values()
+    assert (cached.revision, cached.size) == (COMMIT, 14)
 
 
 @pytest.mark.engine
@@ -136,8 +136,8 @@ def test_pair_records_what_the_cache_holds_as_a_build_does(
 
     def paired() -> list[str | None]:
         """The revisions of the pairings, the latest first."""
-        held = reading.read(small.lock).models[MODEL]
-        return [one.revision for one in (held.pairing, *held.previous)]
+        model = reading.read(small.lock).models[MODEL]
+        return [entry.revision for entry in (model.pairing, *model.previous)]
 
     builder("pair", MODEL, "small:1", environ=environ)
     assert paired() == [None]

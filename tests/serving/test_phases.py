@@ -1,4 +1,4 @@
-"""What vLLM's log lines tell of its start: its own words, from the sources that `phases` names."""
+"""Phases recognised in vLLM's log lines, which are quoted from the sources that `phases` names."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ _QUIET = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", **AUTHOR
 
 @dataclass
 class Trouble:
-    """How the next requests go wrong. ``refuse`` and ``drop`` count down; ``stall_after`` is the number of bytes of a
-    pack after which the server goes silent (``stalled``) until it is ``over``; ``login`` is the one that is let in;
-    ``redirect`` is another server to send everybody to."""
+    """Failures of the next requests. ``refuse`` and ``drop`` count down; ``stall_after`` is the number of bytes of a
+    pack after which the server goes silent (``stalled``) until it is ``over``; ``login`` is the only one accepted;
+    ``redirect`` is another server to redirect all requests to."""
 
     status: int = 0
     refuse: int = 0
@@ -282,26 +282,26 @@ def make_history(path: Path) -> History:
 
 @dataclass
 class Vllm:
-    """A history that is served: ``url`` is its address, ``mirrors`` an empty folder, ``said`` what was reported."""
+    """A history that is served: ``url`` is its address, ``mirrors`` an empty folder, ``messages`` what was reported."""
 
     server: Server
     history: History
     url: str
     mirrors: Path
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     @property
     def mirror(self) -> Path:
         """The one mirror in the folder."""
-        (found,) = self.mirrors.glob("*.git")
-        return found
+        (path,) = self.mirrors.glob("*.git")
+        return path
 
     def git(self, *arguments: str) -> str:
         """Runs git in the mirror."""
         return Repository(self.mirror).git(*arguments)
 
     def requests_of(self, do: Callable[[], object]) -> int:
-        """How many requests reach the server while ``do`` runs."""
+        """Counts the requests that reach the server while ``do`` runs."""
         before = len(self.server.requests)
         do()
         return len(self.server.requests) - before

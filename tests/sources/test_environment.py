@@ -33,8 +33,8 @@ def test_pips_variables_are_followed(tmp_path: Path) -> None:
 
 
 def test_uvs_own_variables_come_first() -> None:
-    found = environment.read({"PIP_INDEX_URL": "https://pip.example", "UV_DEFAULT_INDEX": "https://uv.example"})
-    assert found.index_url == "https://uv.example"
+    settings = environment.read({"PIP_INDEX_URL": "https://pip.example", "UV_DEFAULT_INDEX": "https://uv.example"})
+    assert settings.index_url == "https://uv.example"
 
 
 def test_a_certificate_file_that_is_not_there_is_no_setting(tmp_path: Path) -> None:

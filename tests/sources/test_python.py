@@ -28,11 +28,11 @@ def resolve(
     wants: PythonRequirements,
     platform: str,
     settings: Settings,
-    held: tuple[LockedPackage, ...] = (),
+    inherited: tuple[LockedPackage, ...] = (),
     before: tuple[LockedPackage, ...] = (),
 ) -> PythonPin:
     request = python.ClosureRequest(wants, ("what was asked",), wants.packages, platform, before)
-    return python.resolve(request, settings, held).pin
+    return python.resolve(request, settings, inherited).pin
 
 
 def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_path: Path) -> None:
@@ -106,16 +106,16 @@ def test_every_wish_counts(tmp_path: Path) -> None:
     definitions.append(replace(small, python=WANTS, sources={"vllm": WheelSource("vllm==1")}))
     git = replace(small, python=WANTS, sources={"vllm": GitSource("https://x", "main", requirements=("r.txt",))})
     pins = [GitPin("https://x", "main", commit * 40, "1", "2026-01-01T00:00:00Z") for commit in "ab"]
-    asked = {python.requested_packages(definition, {}, ()) for definition in definitions}
-    asked |= {python.requested_packages(git, {"vllm": pin}, ()) for pin in pins}
-    assert len(asked) == len(definitions) + len(pins)
+    requests = {python.requested_packages(definition, {}, ()) for definition in definitions}
+    requests |= {python.requested_packages(git, {"vllm": pin}, ()) for pin in pins}
+    assert len(requests) == len(definitions) + len(pins)
 
 
 def test_what_is_held_keeps_its_version(tmp_path: Path) -> None:
     wheels = [make_wheel(tmp_path / "files", "serve", version) for version in ("1.2", "1.9")]
     settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
-    held = (LockedPackage("serve", "1.2", ()),)
-    assert resolve(WANTS, "linux/arm64", settings, held).packages[0].version == "1.2"
+    inherited = (LockedPackage("serve", "1.2", ()),)
+    assert resolve(WANTS, "linux/arm64", settings, inherited).packages[0].version == "1.2"
     assert resolve(WANTS, "linux/arm64", settings).packages[0].version == "1.9"
 
 

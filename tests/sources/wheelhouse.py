@@ -90,11 +90,11 @@ def serving(folder: Path, tls: tuple[Path, Path] | None = None) -> Iterator[Serv
             path = folder / unquote(self.path).lstrip("/")
             path = path / "index.html" if path.is_dir() else path
             data = path.read_bytes() if path.is_file() else b""
-            asked = self.headers["Range"]
-            if asked:
-                first, last = map(int, asked.removeprefix("bytes=").split("-"))
+            requested = self.headers["Range"]
+            if requested:
+                first, last = map(int, requested.removeprefix("bytes=").split("-"))
                 data = data[first : last + 1]
-            self.send_response(206 if asked else 200 if path.is_file() else 404)
+            self.send_response(206 if requested else 200 if path.is_file() else 404)
             self.send_header("Content-Type", "text/html" if path.suffix == ".html" else "application/octet-stream")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -125,6 +125,6 @@ def make_simple_index(folder: Path) -> None:
     for wheel in folder.glob("*.whl"):
         page = folder / "simple" / wheel.name.split("-")[0].replace("_", "-") / "index.html"
         page.parent.mkdir(parents=True, exist_ok=True)
-        same = sorted(one for one in folder.glob("*.whl") if one.name.split("-")[0] == wheel.name.split("-")[0])
-        links = "".join(f'<a href="../../{one.name}#sha256={sha256(one)}">{one.name}</a>\n' for one in same)
+        same = sorted(other for other in folder.glob("*.whl") if other.name.split("-")[0] == wheel.name.split("-")[0])
+        links = "".join(f'<a href="../../{other.name}#sha256={sha256(other)}">{other.name}</a>\n' for other in same)
         page.write_text(f"<!DOCTYPE html><html><body>\n{links}</body></html>\n", encoding="utf-8")

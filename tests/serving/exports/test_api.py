@@ -1,4 +1,4 @@
-"""What is asked of an engine; that it makes the container that was meant is in test_on_engine."""
+"""The request to an engine; test_on_engine tests that it creates the intended container."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ COMPOSE = projects.REPOSITORY_ROOT / "scripts/compose"
 
 
 def configured(folder: Path, wanted: ContainerSettings, home: str = "/home/ann", **environ: str) -> dict[str, Any]:
-    """What compose makes of the file, for the person at home in /home/bob."""
+    """The service as compose reads it from the file, for a user whose home is /home/bob."""
     (folder / "compose.yaml").write_text(compose.write(wanted, home), encoding="utf-8")
     argv = [str(COMPOSE), "-f", str(folder / "compose.yaml"), "config", "--format", "json"]
     kept = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"}
@@ -41,20 +41,20 @@ def undoubled(value: Any) -> Any:
 
 def test_compose_reads_every_value_as_it_was_meant(tmp_path: Path) -> None:
     wanted = settings.hostile()
-    found = configured(tmp_path, wanted)
-    assert found["entrypoint"] == []
-    assert undoubled(found["command"]) == list(wanted.argv)
-    assert undoubled(found["environment"]) == {**wanted.env, "HF_TOKEN": None}
-    assert undoubled(found["labels"]) == wanted.labels
-    assert undoubled(found["healthcheck"]["test"]) == ["CMD", "true", *settings.HOSTILE]
-    assert undoubled({v["source"]: v["target"] for v in found["volumes"]}) == {
+    service = configured(tmp_path, wanted)
+    assert service["entrypoint"] == []
+    assert undoubled(service["command"]) == list(wanted.argv)
+    assert undoubled(service["environment"]) == {**wanted.env, "HF_TOKEN": None}
+    assert undoubled(service["labels"]) == wanted.labels
+    assert undoubled(service["healthcheck"]["test"]) == ["CMD", "true", *settings.HOSTILE]
+    assert undoubled({v["source"]: v["target"] for v in service["volumes"]}) == {
         "/home/bob/.cache/a b": "/root/.cache/x",
         "/srv/$models": "/root/models",
     }
-    assert (found["image"], found["pull_policy"]) == ("small:1", "never")
-    assert (found["restart"], found["stop_grace_period"], found["init"]) == ("unless-stopped", "1m0s", True)
-    assert (found["network_mode"], found["ipc"], found["shm_size"]) == ("host", "private", "67108864")
-    assert "deploy" not in found
+    assert (service["image"], service["pull_policy"]) == ("small:1", "never")
+    assert (service["restart"], service["stop_grace_period"], service["init"]) == ("unless-stopped", "1m0s", True)
+    assert (service["network_mode"], service["ipc"], service["shm_size"]) == ("host", "private", "67108864")
+    assert "deploy" not in service
 
 
 def test_a_secret_comes_from_the_environment(tmp_path: Path) -> None:
@@ -63,12 +63,12 @@ def test_a_secret_comes_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_a_gpu_is_reserved(tmp_path: Path) -> None:
-    found = configured(tmp_path, replace(settings.hostile(), gpus=True))
-    (device,) = found["deploy"]["resources"]["reservations"]["devices"]
+    service = configured(tmp_path, replace(settings.hostile(), gpus=True))
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["count"], device["capabilities"]) == ("nvidia", -1, ["gpu"])
 
 
 def test_ports_are_published_where_the_network_is_not_the_host_s(tmp_path: Path) -> None:
-    found = configured(tmp_path, replace(settings.hostile(), network="bridge", ports=(8001,), health=None))
-    assert [(port["target"], port["published"]) for port in found["ports"]] == [(8001, "8001")]
-    assert "healthcheck" not in found
+    service = configured(tmp_path, replace(settings.hostile(), network="bridge", ports=(8001,), health=None))
+    assert [(port["target"], port["published"]) for port in service["ports"]] == [(8001, "8001")]
+    assert "healthcheck" not in service

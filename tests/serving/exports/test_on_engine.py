@@ -33,15 +33,15 @@ SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 def wanted(builder: Command, repository: str, endpoint: Endpoint, tmp_path: Path) -> Iterator[ContainerSettings]:
     """Settings on an image that is there; the container is removed in the end."""
     builder("build", "small")
-    found = settings.hostile(f"{repository}:1")
-    yield replace(found, name=repository, mounts=(replace(found.mounts[0], source=f"{tmp_path}/home/a b"),))
+    hostile = settings.hostile(f"{repository}:1")
+    yield replace(hostile, name=repository, mounts=(replace(hostile.mounts[0], source=f"{tmp_path}/home/a b"),))
     query: dict[str, str | int] = {"filters": json.dumps({"label": ["builder.test.0"], "name": [repository]}), "all": 1}
     for container in api.request(endpoint, "GET", "/containers/json", query=query):
         api.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1, "v": 1})
 
 
 def run(endpoint: Endpoint, home: Path, *argv: str) -> None:
-    """Runs a command as a person does who is at home in ``home``, with docker on the PATH."""
+    """Runs a command as a user whose home is ``home``, with docker on the PATH."""
     environ = {**os.environ, **environment(endpoint), "HOME": str(home), "HF_TOKEN": "secret"}
     line = ["bash", "-c", 'eval "$("$0/engine" env)"; exec "$@"', str(SCRIPTS), *argv]
     done = subprocess.run(line, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL)
@@ -49,20 +49,20 @@ def run(endpoint: Endpoint, home: Path, *argv: str) -> None:
 
 
 def container(endpoint: Endpoint, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = api.request(endpoint, "GET", f"/containers/{name}/json")
-    return found
+    inspected: dict[str, Any] = api.request(endpoint, "GET", f"/containers/{name}/json")
+    return inspected
 
 
-def facts(found: dict[str, Any]) -> dict[str, Any]:
-    """What the settings say, as the engine has it."""
-    host, config = found["HostConfig"], found["Config"]
+def facts(inspected: dict[str, Any]) -> dict[str, Any]:
+    """The facts that the settings decide, as the engine has them."""
+    host, config = inspected["HostConfig"], inspected["Config"]
     environ = dict(entry.split("=", 1) for entry in config["Env"])
     return {
-        "argv": [found["Path"], *found["Args"]],
+        "argv": [inspected["Path"], *inspected["Args"]],
         "image": config["Image"],
         "env": {name: value for name, value in environ.items() if name != "PATH"},
         "labels": {name: value for name, value in config["Labels"].items() if name.startswith("builder.test.")},
-        "mounts": {mount["Source"]: mount["Destination"] for mount in found["Mounts"]},
+        "mounts": {mount["Source"]: mount["Destination"] for mount in inspected["Mounts"]},
         "modes": (host["NetworkMode"], host["IpcMode"], host["ShmSize"], host["Init"], host["RestartPolicy"]["Name"]),
         "ulimits": {limit["Name"]: limit["Soft"] for limit in host["Ulimits"]},
         "stop": (config["StopSignal"], config["StopTimeout"]),
@@ -92,10 +92,10 @@ def test_a_compose_file_makes_the_container_that_was_meant(
     file = tmp_path / "compose.yaml"
     file.write_text(compose.write(wanted, str(home)), encoding="utf-8")
     run(endpoint, home, str(SCRIPTS / "compose"), "-f", str(file), "create")
-    found = container(endpoint, f"{wanted.name}-{wanted.name}-1")
-    assert facts(found) == expected(wanted, home)
+    inspected = container(endpoint, f"{wanted.name}-{wanted.name}-1")
+    assert facts(inspected) == expected(wanted, home)
     assert wanted.health is not None
-    assert found["Config"]["Healthcheck"]["Test"] == ["CMD", *wanted.health.argv]
+    assert inspected["Config"]["Healthcheck"]["Test"] == ["CMD", *wanted.health.argv]
 
 
 def test_a_script_starts_the_container_that_was_meant(
@@ -106,9 +106,9 @@ def test_a_script_starts_the_container_that_was_meant(
     file = tmp_path / "serve.sh"
     file.write_text(script.write(wanted, str(home)), encoding="utf-8")
     run(endpoint, home, "sh", str(file))
-    found = container(endpoint, wanted.name)
-    assert found["State"]["Running"]
-    assert facts(found) == expected(wanted, home)
+    inspected = container(endpoint, wanted.name)
+    assert inspected["State"]["Running"]
+    assert facts(inspected) == expected(wanted, home)
 
 
 def test_the_engine_itself_is_asked_for_the_container_that_was_meant(
@@ -118,9 +118,9 @@ def test_the_engine_itself_is_asked_for_the_container_that_was_meant(
     (home / "a b").mkdir(parents=True)
     body = api_format.write(wanted, {"HF_TOKEN": "secret"})
     made = services.create(endpoint, wanted.name, body)
-    found = container(endpoint, wanted.name)
-    assert facts(found) == {**expected(wanted, home), "gpus": []}
+    inspected = container(endpoint, wanted.name)
+    assert facts(inspected) == {**expected(wanted, home), "gpus": []}
     assert wanted.health is not None
-    assert found["Config"]["Healthcheck"]["Test"] == ["CMD", *wanted.health.argv]
+    assert inspected["Config"]["Healthcheck"]["Test"] == ["CMD", *wanted.health.argv]
     services.start(endpoint, made.id)
     assert container(endpoint, wanted.name)["State"]["Running"]

@@ -17,20 +17,20 @@ def provider(folder: Path, text: str, address: str = "127.0.0.1") -> dict[str, A
     recipe = recipe_texts.make(folder, text)
     document = json.loads(opencode.write(recipe, command.render(recipe, {}), address))
     assert document["$schema"] == "https://opencode.ai/config.json"
-    (found,) = document["provider"].values()
-    assert found["npm"] == "@ai-sdk/openai-compatible"
-    return dict(found)
+    (block,) = document["provider"].values()
+    assert block["npm"] == "@ai-sdk/openai-compatible"
+    return dict(block)
 
 
 def test_the_provider_knows_what_the_command_says(tmp_path: Path) -> None:
-    found = provider(
+    block = provider(
         tmp_path,
         "vllm serve Org/M --served-model-name m n --port 8001 --max-model-len 196608 --enable-auto-tool-choice"
         " --reasoning-parser qwen3",
     )
-    assert found["options"] == {"baseURL": "http://127.0.0.1:8001/v1"}
+    assert block["options"] == {"baseURL": "http://127.0.0.1:8001/v1"}
     model = {"name": "x", "tool_call": True, "reasoning": True, "limit": {"context": 196608, "output": 32768}}
-    assert found["models"] == {"m": model, "n": model}
+    assert block["models"] == {"m": model, "n": model}
 
 
 def test_what_the_command_does_not_say_is_assumed_low(tmp_path: Path) -> None:

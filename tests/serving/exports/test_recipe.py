@@ -24,35 +24,35 @@ COMMAND = "vllm serve Org/M \\\n  --port {port} --x '{spec}' \\\n\n  # --y {{}}\
 def again(folder: Path, original: Recipe, mods: list[str]) -> Recipe:
     """The exported recipe, read as any other."""
     rendered = command.render(original, {})
-    found = recipe_texts.read(folder, exported.write(original, rendered, "small:7", mods))
-    assert found.recipe is not None
-    assert found.problems == ()
-    return found.recipe
+    reread = recipe_texts.read(folder, exported.write(original, rendered, "small:7", mods))
+    assert reread.recipe is not None
+    assert reread.problems == ()
+    return reread.recipe
 
 
 def test_other_launchers_serve_the_same_from_the_numbered_image(tmp_path: Path) -> None:
     original = recipe_texts.make(tmp_path, COMMAND.replace("\n\n", "\n"), HEAD)
-    found = again(tmp_path, original, ["mods/b"])
-    assert (found.container, found.mods, found.ignored_build_args) == ("small:7", ("mods/b",), ())
-    assert (found.command, found.defaults, found.env) == (original.command, original.defaults, original.env)
-    assert (found.name, found.description, found.model, found.solo_only) == ("x", "größe: x", "Org/M", True)
-    assert command.render(found, {}) == command.render(original, {})
-    assert 'recipe_version: "1"' in found.text.replace("'", '"')
+    reread = again(tmp_path, original, ["mods/b"])
+    assert (reread.container, reread.mods, reread.ignored_build_args) == ("small:7", ("mods/b",), ())
+    assert (reread.command, reread.defaults, reread.env) == (original.command, original.defaults, original.env)
+    assert (reread.name, reread.description, reread.model, reread.solo_only) == ("x", "größe: x", "Org/M", True)
+    assert command.render(reread, {}) == command.render(original, {})
+    assert 'recipe_version: "1"' in reread.text.replace("'", '"')
 
 
 def test_baked_mods_are_not_applied_again(tmp_path: Path) -> None:
-    found = again(tmp_path, recipe_texts.make(tmp_path, "vllm serve Org/M", HEAD), [])
-    assert found.mods == ()
-    assert "mods" not in found.text
+    reread = again(tmp_path, recipe_texts.make(tmp_path, "vllm serve Org/M", HEAD), [])
+    assert reread.mods == ()
+    assert "mods" not in reread.text
 
 
 @pytest.mark.parametrize("text", ["vllm serve Org/M", "vllm serve Org/M \\\n  --port {port} \\\n"])
 def test_the_revision_is_written_out(tmp_path: Path, text: str) -> None:
     original = recipe_texts.make(tmp_path, text, f"{HEAD}model_revision: a{{b}}'c\n")
-    found = again(tmp_path, original, [])
-    assert found.revision is None
-    assert command.render(found, {}).argv == command.render(original, {}).argv
-    assert command.render(found, {}).argv[-2:] == ("--revision", "a{b}'c")
+    reread = again(tmp_path, original, [])
+    assert reread.revision is None
+    assert command.render(reread, {}).argv == command.render(original, {}).argv
+    assert command.render(reread, {}).argv[-2:] == ("--revision", "a{b}'c")
 
 
 @pytest.mark.parametrize("text", ["export A=1\nvllm serve Org/M", "vllm serve Org/M # why"])

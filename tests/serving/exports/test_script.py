@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def arguments(folder: Path, wanted: ContainerSettings) -> list[str]:
-    """What docker gets from the script, run by a person who is at home in ``folder``."""
+    """The arguments that docker gets from the script, run by a user whose home is ``folder``."""
     tools = folder / "tools"
     tools.mkdir()
     (tools / "docker").write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n', encoding="utf-8")
@@ -36,24 +36,24 @@ def hostile(folder: Path) -> ContainerSettings:
 
 def test_docker_gets_every_value_as_it_was_meant(tmp_path: Path) -> None:
     wanted = hostile(tmp_path)
-    found = arguments(tmp_path, wanted)
+    words = arguments(tmp_path, wanted)
 
     def given(option: str) -> list[str]:
-        return [value for name, value in pairwise(found) if name == option]
+        return [value for name, value in pairwise(words) if name == option]
 
-    entrypoint = found.index("--entrypoint")
-    assert found[entrypoint + 1] == wanted.argv[0]
-    assert found[entrypoint + 2 :] == [wanted.image, *wanted.argv[1:]]
+    entrypoint = words.index("--entrypoint")
+    assert words[entrypoint + 1] == wanted.argv[0]
+    assert words[entrypoint + 2 :] == [wanted.image, *wanted.argv[1:]]
     assert given("--env") == [*(f"{name}={value}" for name, value in wanted.env.items()), "HF_TOKEN"]
     assert given("--label") == [f"{name}={value}" for name, value in wanted.labels.items()]
     assert given("--volume") == [f"{tmp_path}/.cache/a b:/root/.cache/x", f"{tmp_path}/$models:/root/models"]
-    assert found[:5] == ["run", "--detach", "--pull", "never", "--init"]
+    assert words[:5] == ["run", "--detach", "--pull", "never", "--init"]
     assert (given("--network"), given("--ipc"), given("--shm-size")) == (["host"], ["private"], ["64m"])
-    assert "--gpus" not in found
+    assert "--gpus" not in words
     (health,) = given("--health-cmd")
-    said = subprocess.run(["sh", "-c", f"printf '%s\\0' {health}"], capture_output=True, text=True).stdout
+    output = subprocess.run(["sh", "-c", f"printf '%s\\0' {health}"], capture_output=True, text=True).stdout
     assert wanted.health is not None
-    assert said.split("\0")[:-1] == list(wanted.health.argv)
+    assert output.split("\0")[:-1] == list(wanted.health.argv)
     assert {path.name for path in tmp_path.iterdir()} == {"serve.sh", "tools", ".cache", "$models"}
 
 
@@ -66,7 +66,7 @@ def test_a_gpu_and_ports_where_the_image_wants_them(tmp_path: Path) -> None:
     wanted = replace(
         hostile(tmp_path), gpus=True, network="bridge", ports=(8001,), shm_size="", health=None, init=False
     )
-    found = arguments(tmp_path, wanted)
-    assert found[found.index("--gpus") + 1] == "all"
-    assert found[found.index("--publish") + 1] == "8001:8001"
-    assert not {"--shm-size", "--health-cmd", "--init"} & set(found)
+    words = arguments(tmp_path, wanted)
+    assert words[words.index("--gpus") + 1] == "all"
+    assert words[words.index("--publish") + 1] == "8001:8001"
+    assert not {"--shm-size", "--health-cmd", "--init"} & set(words)

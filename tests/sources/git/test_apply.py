@@ -1,4 +1,4 @@
-"""What git says of a patch, from the real git's own words."""
+"""Results of ``git apply``, from the real git's own messages."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_what_is_no_patch_is_named() -> None:
 def test_a_hunk_of_which_the_end_alone_is_cut_off_is_known_by_its_line() -> None:
     """git tells no offset there, so nothing says its number but where it begins."""
     patch = b"--- a/a\n+++ b/a\n@@ -1,1 +1,2 @@\n+new\n a\n@@ -9,3 +10,3 @@\n-x\n+y\n b\n c\n"
-    said = "Checking patch a...\nContext reduced to (0/1) to apply fragment at 10\n"
-    assert apply.shifts(said, patch) == (Shift("a", 2, 2, 10, 0, (0, 1)),)
-    said = said.replace("at 10", "at 77")
-    (shift,) = apply.shifts(said, patch)
+    stderr = "Checking patch a...\nContext reduced to (0/1) to apply fragment at 10\n"
+    assert apply.shifts(stderr, patch) == (Shift("a", 2, 2, 10, 0, (0, 1)),)
+    stderr = stderr.replace("at 10", "at 77")
+    (shift,) = apply.shifts(stderr, patch)
     assert str(shift) == "a: at line 77, where 0 lines before and 1 after fit"
     assert str(Shift("a", 2, 2, 10, -1)) == "a, hunk 2 of 2: 1 line further up"
 

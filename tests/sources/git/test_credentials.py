@@ -42,6 +42,6 @@ def test_the_helper_answers_for_its_host_alone_and_is_no_secret() -> None:
 
 def test_every_spelling_is_scrubbed() -> None:
     address = credentials.split("https://me:p%2Fw@host/a")
-    said = credentials.scrub("p/w, p%2Fw, bWU6cC93 at https://me:p%2Fw@host/a", address)
-    assert said == "***, ***, *** at https://me:***@host/a"
+    scrubbed = credentials.scrub("p/w, p%2Fw, bWU6cC93 at https://me:p%2Fw@host/a", address)
+    assert scrubbed == "***, ***, *** at https://me:***@host/a"
     assert credentials.scrub("as it is", Address("https://host/a")) == "as it is"

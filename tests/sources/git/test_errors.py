@@ -1,4 +1,4 @@
-"""What git says, and what it means: messages as git, curl and ssh print them."""
+"""Classification of error messages, as git, curl and ssh print them."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("message", "kind"),
     [
-        *((said, "again") for said in AGAIN),
-        *((said, "refused") for said in REFUSED),
-        *((said, "missing") for said in MISSING),
-        *((said, "local") for said in LOCAL),
-        *((said, "damaged") for said in DAMAGED),
+        *((message, "again") for message in AGAIN),
+        *((message, "refused") for message in REFUSED),
+        *((message, "missing") for message in MISSING),
+        *((message, "local") for message in LOCAL),
+        *((message, "damaged") for message in DAMAGED),
         ("fatal: something new", "other"),
     ],
 )
-def test_a_message_is_understood(said: str, kind: str) -> None:
-    verdict = errors.classify(said, URL)
-    assert verdict.kind == kind
-    assert verdict.error.exit_code == 6
-    assert URL in verdict.error.message
+def test_a_message_is_understood(message: str, kind: str) -> None:
+    failure = errors.classify(message, URL)
+    assert failure.kind == kind
+    assert failure.error.exit_code == 6
+    assert URL in failure.error.message
 
 
 def test_the_telling_lines_are_kept_and_what_controls_a_terminal_is_not() -> None:
-    said = "hint: advice\nremote: \x1b[31mgo away\nfatal: no\n"
-    assert errors.shorten(said) == "remote: ?[31mgo away; no"
+    stderr = "hint: advice\nremote: \x1b[31mgo away\nfatal: no\n"
+    assert errors.shorten(stderr) == "remote: ?[31mgo away; no"

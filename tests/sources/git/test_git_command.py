@@ -1,4 +1,4 @@
-"""How git is run: what is tried again and what is not, and that no secret comes out anywhere."""
+"""Running git: failures that are retried and others that are not, and no secret in any output."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def resolve(vllm: Vllm, url: str = "", ref: str = "main") -> str:
-    return ref_resolution.resolve(vllm.mirrors, url or vllm.url, ref, vllm.said.append).commit
+    return ref_resolution.resolve(vllm.mirrors, url or vllm.url, ref, vllm.messages.append).commit
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
 def test_a_server_in_trouble_is_asked_again(vllm: Vllm, status: int) -> None:
     vllm.server.trouble.status, vllm.server.trouble.refuse = status, 2
     assert resolve(vllm) == vllm.history.main
-    assert [line.rpartition("; ")[2] for line in vllm.said[:2]] == ["trying again in 0.01 s", "trying again in 0.02 s"]
+    assert [line.rpartition("; ")[2] for line in vllm.messages[:2]] == [
+        "trying again in 0.01 s",
+        "trying again in 0.02 s",
+    ]
 
 
 def test_a_dropped_connection_is_tried_again(vllm: Vllm) -> None:
@@ -55,12 +58,12 @@ def test_a_fetch_that_breaks_off_is_tried_again(vllm: Vllm) -> None:
     vllm.server.trouble.over.set()  # does not hang then, but closes the connection
 
     def tell(line: str) -> None:
-        vllm.said.append(line)
+        vllm.messages.append(line)
         if "trying again" in line:
             vllm.server.trouble.stall_after = None
 
     assert ref_resolution.resolve(vllm.mirrors, vllm.url, "main", tell).commit == vllm.history.main
-    assert any("trying again" in line for line in vllm.said)
+    assert any("trying again" in line for line in vllm.messages)
 
 
 def test_a_server_that_stays_in_trouble_is_asked_four_times(vllm: Vllm) -> None:
@@ -109,19 +112,19 @@ def test_what_is_not_there_is_not_tried_again(vllm: Vllm) -> None:
         resolve(vllm, f"{vllm.server.url}/other.git")
     with pytest.raises(MissingError):
         resolve(vllm, ref="nothing")
-    assert not any("trying again" in line for line in vllm.said)
+    assert not any("trying again" in line for line in vllm.messages)
 
 
 def test_the_login_in_an_address_is_used_and_stands_nowhere(vllm: Vllm, capfd: pytest.CaptureFixture[str]) -> None:
     vllm.server.trouble.login = f"me:{SECRET}"
     url = f"{vllm.server.with_login(f'me:{WRITTEN}')}/vllm.git"
-    pin = ref_resolution.resolve(vllm.mirrors, url, "main", vllm.said.append)
+    pin = ref_resolution.resolve(vllm.mirrors, url, "main", vllm.messages.append)
     assert pin.git == vllm.url
     assert mirror_reading.read_files(vllm.mirrors, url, pin.commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
-    frozen = pull_requests.vendor(vllm.mirrors, url, 40898, pin.commit, vllm.said.append)
+    vendored = pull_requests.vendor(vllm.mirrors, url, 40898, pin.commit, vllm.messages.append)
     with pytest.raises(SourceError) as missing:
         ref_resolution.resolve(vllm.mirrors, url, "nothing")
-    told = f"{pin} {frozen} {vllm.said} {missing.value} {missing.value.hint} {capfd.readouterr()}"
+    told = f"{pin} {vendored} {vllm.messages} {missing.value} {missing.value.hint} {capfd.readouterr()}"
     assert_nowhere(vllm.mirrors, told)
 
 
@@ -129,7 +132,7 @@ def test_a_wrong_login_is_refused_once_and_not_repeated(vllm: Vllm) -> None:
     vllm.server.trouble.login = "me:another"
     with pytest.raises(SourceError, match="does not let you in") as caught:
         resolve(vllm, f"{vllm.server.with_login(f'me:{WRITTEN}')}/vllm.git")
-    assert_nowhere(vllm.mirrors, f"{caught.value} {caught.value.hint} {vllm.said}")
+    assert_nowhere(vllm.mirrors, f"{caught.value} {caught.value.hint} {vllm.messages}")
     assert len(vllm.server.requests) == 2  # without and with the login
 
 
@@ -142,16 +145,16 @@ def test_a_login_reaches_no_other_host(vllm: Vllm, tmp_path: Path) -> None:
 
 
 def test_no_password_is_asked_for(vllm: Vllm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = tmp_path / "asked"
+    prompts = tmp_path / "asked"
     program = tmp_path / "askpass"
-    program.write_text(f"#!/bin/sh\ntouch {asked}\n")
+    program.write_text(f"#!/bin/sh\ntouch {prompts}\n")
     program.chmod(0o755)
     monkeypatch.setenv("SSH_ASKPASS", str(program))
     monkeypatch.setenv("GIT_ASKPASS", str(program))
     vllm.server.trouble.login = "me:x"
     with pytest.raises(SourceError, match="does not let you in"):
         resolve(vllm)
-    assert not asked.exists()
+    assert not prompts.exists()
 
 
 def test_settings_of_the_person_reach_git_with_ours_beside_them(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,8 +166,8 @@ def test_settings_of_the_person_reach_git_with_ours_beside_them(vllm: Vllm, monk
 
 def test_a_server_can_not_colour_the_screen(vllm: Vllm) -> None:
     vllm.history.repository.git("config", "uploadpack.hideRefs", "refs/tags")
-    found = mirror_reading.commits_between(vllm.mirrors, vllm.url, vllm.history.v0_19_1, vllm.history.main)
-    assert all(commit.title.isprintable() for commit in found.commits)
+    commits = mirror_reading.commits_between(vllm.mirrors, vllm.url, vllm.history.v0_19_1, vllm.history.main)
+    assert all(commit.title.isprintable() for commit in commits.commits)
 
 
 def assert_nowhere(folder: Path, told: str) -> None:

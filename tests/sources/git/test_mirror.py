@@ -1,4 +1,4 @@
-"""What a mirror holds: one fetch for many contents, names that stay, and damage that is seen."""
+"""Contents of a mirror: one fetch for many files, refs that stay, and damage that is detected."""
 
 from __future__ import annotations
 

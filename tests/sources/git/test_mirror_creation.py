@@ -32,7 +32,7 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
 
 
 def resolve(vllm: Vllm, ref: str = "main") -> GitPin:
-    return ref_resolution.resolve(vllm.mirrors, vllm.url, ref, vllm.said.append)
+    return ref_resolution.resolve(vllm.mirrors, vllm.url, ref, vllm.messages.append)
 
 
 def resolver(vllm: Vllm, ref: str = "main") -> subprocess.Popen[bytes]:
@@ -89,7 +89,7 @@ def test_a_damaged_mirror_is_made_anew(vllm: Vllm, damage: Callable[[Path], None
     damage(vllm.mirror)
     after = resolve(vllm, ref.replace("COMMIT", before.commit))
     assert (after.commit, after.version, after.date) == (before.commit, before.version, before.date)
-    assert any("making it anew" in line for line in vllm.said)
+    assert any("making it anew" in line for line in vllm.messages)
     vllm.git("fsck", "--connectivity-only")
     assert not list(vllm.mirrors.glob("*.new"))
     kept = vllm.git("for-each-ref", "--format=%(refname)", "refs/builder/pins").split()
@@ -139,7 +139,7 @@ def test_a_commit_that_nobody_has_any_more_is_named(vllm: Vllm) -> None:
     no_objects(vllm.mirror)
     with pytest.raises(MissingError, match=f"has no commit {old.commit}"):
         resolve(vllm, old.commit)
-    assert any(line.startswith(f"{old.commit} is lost") for line in vllm.said)
+    assert any(line.startswith(f"{old.commit} is lost") for line in vllm.messages)
 
 
 def test_a_damaged_mirror_stays_when_upstream_does_not_answer(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,9 +180,9 @@ def test_a_process_killed_while_making_the_folder_leaves_nothing_behind(vllm: Vl
 
 def test_two_processes_at_once_wait_for_each_other(vllm: Vllm) -> None:
     processes = [resolver(vllm, ref) for ref in ("main", "v0.19.0", "main")]
-    found = [process.communicate(timeout=60) for process in processes]
-    commits = [output.decode().strip() for output, _ in found]
-    assert commits == [vllm.history.main, vllm.history.v0_19_0, vllm.history.main], found
+    outputs = [process.communicate(timeout=60) for process in processes]
+    commits = [output.decode().strip() for output, _ in outputs]
+    assert commits == [vllm.history.main, vllm.history.v0_19_0, vllm.history.main], outputs
     vllm.git("fsck", "--connectivity-only")
 
 

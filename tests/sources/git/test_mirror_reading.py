@@ -30,17 +30,17 @@ def between(vllm: Vllm, old: str, new: str, wanted: CommitFilter = mirror_readin
 
 
 def test_the_commits_between_two_pins_are_listed_newest_first(vllm: Vllm) -> None:
-    found = between(vllm, vllm.history.v0_19_1, vllm.history.main)
-    assert (found.total, found.dropped) == (6, 0)
-    assert found.commits[0] == Commit(vllm.history.main, "2026-02-02T02:51:00Z", "inc.py changes again")
-    titles = [commit.title for commit in found.commits]
+    commits = between(vllm, vllm.history.v0_19_1, vllm.history.main)
+    assert (commits.total, commits.dropped) == (6, 0)
+    assert commits.commits[0] == Commit(vllm.history.main, "2026-02-02T02:51:00Z", "inc.py changes again")
+    titles = [commit.title for commit in commits.commits]
     assert titles[-2:] == ["[Model] Unterstützung für Qwen 模型 🚀", "Merged as it is"]
     assert "[Bugfix] ?[31mred?[0m" in titles
 
 
 def test_only_the_newest_are_listed_and_all_are_counted(vllm: Vllm) -> None:
-    found = between(vllm, vllm.history.v0_19_0, vllm.history.main, CommitFilter(limit=2))
-    assert (len(found.commits), found.total, found.matching) == (2, 7, 7)
+    commits = between(vllm, vllm.history.v0_19_0, vllm.history.main, CommitFilter(limit=2))
+    assert (len(commits.commits), commits.total, commits.matching) == (2, 7, 7)
 
 
 def test_the_way_back_and_no_way_at_all(vllm: Vllm) -> None:
@@ -67,14 +67,14 @@ def test_what_is_no_file_there_is_none(vllm: Vllm, path: str) -> None:
 
 def test_a_program_run_by_a_hook_reads_the_same_paths(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_WORK_TREE", str(vllm.mirrors.parent))
-    found = mirror_reading.read_files(vllm.mirrors, vllm.url, vllm.history.main, ["VERSION"]).get("VERSION")
-    assert found == b"0.19.1\n"
+    content = mirror_reading.read_files(vllm.mirrors, vllm.url, vllm.history.main, ["VERSION"]).get("VERSION")
+    assert content == b"0.19.1\n"
 
 
 def test_requirements_are_followed(vllm: Vllm) -> None:
     commit = ref_resolution.resolve(vllm.mirrors, vllm.url, "main").commit
-    found = mirror_reading.read_requirements(vllm.mirrors, vllm.url, commit, "requirements/cuda.txt")
-    assert found == ("torch==2.10.0 ; x", "transformers >= 5", "numpy")
+    requirements = mirror_reading.read_requirements(vllm.mirrors, vllm.url, commit, "requirements/cuda.txt")
+    assert requirements == ("torch==2.10.0 ; x", "transformers >= 5", "numpy")
 
 
 def test_a_requirements_file_that_is_missing_is_named(vllm: Vllm) -> None:
@@ -110,8 +110,8 @@ c @ https://example.org/c.whl#sha256=abc
 
 def test_several_files_come_together(vllm: Vllm) -> None:
     old = vllm.history.v0_19_0
-    asked = ["README.md", DRAFTER, "none.txt", "vllm"]
-    found = mirror_reading.read_files(vllm.mirrors, vllm.url, old, asked)
-    assert found == {"README.md": b"vLLM\n", DRAFTER: lines(1, 60).encode()}
-    assert vllm.requests_of(lambda: mirror_reading.read_files(vllm.mirrors, vllm.url, old, asked)) == 0
+    paths = ["README.md", DRAFTER, "none.txt", "vllm"]
+    contents = mirror_reading.read_files(vllm.mirrors, vllm.url, old, paths)
+    assert contents == {"README.md": b"vLLM\n", DRAFTER: lines(1, 60).encode()}
+    assert vllm.requests_of(lambda: mirror_reading.read_files(vllm.mirrors, vllm.url, old, paths)) == 0
     assert mirror_reading.read_files(vllm.mirrors, vllm.url, old, []) == {}

@@ -85,7 +85,7 @@ def test_what_does_not_apply_is_named_by_file_and_hunk() -> None:
 
 
 def test_half_in_place_is_neither() -> None:
-    assert [one.state for one in tried({INC: lines(1, 60, line10="ten")}, CHANGE)] == ["fails"]
+    assert [outcome.state for outcome in tried({INC: lines(1, 60, line10="ten")}, CHANGE)] == ["fails"]
 
 
 def test_every_file_that_fails_is_named() -> None:
@@ -96,30 +96,30 @@ def test_every_file_that_fails_is_named() -> None:
 
 def test_a_new_file_must_not_be_there_but_as_it_would_be() -> None:
     new = patch({**OLD, "vllm/new.py": "new\n"})
-    assert [one.state for one in tried(OLD, new)] == ["applies"]
-    assert [one.state for one in tried({**OLD, "vllm/new.py": "new\n"}, new)] == ["in place"]
+    assert [outcome.state for outcome in tried(OLD, new)] == ["applies"]
+    assert [outcome.state for outcome in tried({**OLD, "vllm/new.py": "new\n"}, new)] == ["in place"]
     (outcome,) = tried({**OLD, "vllm/new.py": "another\n"}, new)
     assert outcome.problem == "vllm/new.py already exists"
 
 
 def test_a_removed_file_stays_removed() -> None:
     gone = patch({INC: OLD[INC]})
-    assert [one.state for one in tried(OLD, gone)] == ["applies"]
-    assert [one.state for one in tried({INC: OLD[INC]}, gone)] == ["in place"]
+    assert [outcome.state for outcome in tried(OLD, gone)] == ["applies"]
+    assert [outcome.state for outcome in tried({INC: OLD[INC]}, gone)] == ["in place"]
 
 
 def test_each_is_tried_after_those_before_it() -> None:
     second = patch({INC: lines(1, 60, line10="TEN")}, {INC: lines(1, 60, line10="ten")}, "b.patch")
-    assert [one.state for one in tried(OLD, CHANGE, second)] == ["applies", "applies"]
-    assert [one.state for one in tried(OLD, second, CHANGE)] == ["fails", "applies"]
-    assert [one.state for one in tried(OLD, CHANGE, CHANGE)] == ["applies", "in place"]
+    assert [outcome.state for outcome in tried(OLD, CHANGE, second)] == ["applies", "applies"]
+    assert [outcome.state for outcome in tried(OLD, second, CHANGE)] == ["fails", "applies"]
+    assert [outcome.state for outcome in tried(OLD, CHANGE, CHANGE)] == ["applies", "in place"]
 
 
 def test_what_the_source_is_built_with_is_there_first() -> None:
     pull = patch({INC: lines(1, 60, line10="TEN"), "vllm/b.py": "B\n"}, name="pull request 1")
     on_it = patch({INC: lines(1, 60, line10="ten")}, {INC: lines(1, 60, line10="TEN")})
-    assert [one.state for one in tried(OLD, on_it)] == ["fails"]
-    assert [one.state for one in tried(OLD, on_it, before=(pull,))] == ["applies"]
+    assert [outcome.state for outcome in tried(OLD, on_it)] == ["fails"]
+    assert [outcome.state for outcome in tried(OLD, on_it, before=(pull,))] == ["applies"]
     with pytest.raises(SourceError, match="pull request 1 does not apply to its own source: vllm/b.py, hunk 1"):
         tried({**OLD, "vllm/b.py": "x\n"}, patch({**OLD, "vllm/b.py": "x\n"}), before=(pull,))
 
@@ -133,9 +133,9 @@ def test_only_files_of_the_package_are_there() -> None:
 def test_folders_are_taken_off_as_said() -> None:
     deep = CandidatePatch("deep", CHANGE.diff.replace(b" a/", b" x/a/").replace(b" b/", b" x/b/"), strip=2)
     plain = CandidatePatch("plain", CHANGE.diff.replace(b" a/", b" ").replace(b" b/", b" "), strip=0)
-    for one in (deep, plain):
-        assert tried(OLD, one) == (PatchOutcome("applies"),)
-        (outcome,) = tried({INC: lines(1, 60, line40="other")}, one)
+    for candidate in (deep, plain):
+        assert tried(OLD, candidate) == (PatchOutcome("applies"),)
+        (outcome,) = tried({INC: lines(1, 60, line40="other")}, candidate)
         assert outcome.problem == f"{INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)"
 
 
@@ -164,13 +164,16 @@ def test_what_is_no_patch_does_not_apply() -> None:
 
 
 def test_files_fetched_for_several_are_fetched_once() -> None:
-    asked: list[set[str]] = []
+    requests: list[set[str]] = []
 
     def read(paths: Collection[str]) -> dict[str, bytes]:
-        asked.append(set(paths))
+        requests.append(set(paths))
         return {path: OLD[path].encode() for path in paths}
 
     second = patch({**OLD, "vllm/b.py": "B\n"})
     both = patch_dry_run.prefetched(PackageFiles("vllm", read), (CHANGE, second))
-    assert [patch_dry_run.dry_run(both, (one,))[0].state for one in (CHANGE, second)] == ["applies", "applies"]
-    assert asked == [{INC, "vllm/b.py"}]
+    assert [patch_dry_run.dry_run(both, (candidate,))[0].state for candidate in (CHANGE, second)] == [
+        "applies",
+        "applies",
+    ]
+    assert requests == [{INC, "vllm/b.py"}]

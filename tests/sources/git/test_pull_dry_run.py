@@ -31,7 +31,7 @@ def patches(vllm: Vllm, *numbers: int) -> list[tuple[str, bytes]]:
 
 
 def problems(vllm: Vllm, wanted: list[tuple[str, bytes]]) -> list[str]:
-    """What is found wrong, a line each."""
+    """The problems that are reported, one a line."""
     with pytest.raises(SourceError) as caught:
         pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, wanted)
     assert caught.value.exit_code == 6
@@ -59,9 +59,9 @@ def test_one_that_does_not_apply_is_named_with_file_and_hunk(vllm: Vllm) -> None
     ours = vllm.history.repository
     on_old = {INC: lines(1, 40, line1="one", line30="thirty, by 50000")}
     ours.commit("refs/pull/50000/head", "Of another time", on_old, parent=vllm.history.v0_19_1)
-    (said,) = problems(vllm, patches(vllm, 1, 50000))
+    (problem,) = problems(vllm, patches(vllm, 1, 50000))
     where = f"{INC}, hunk 2 of 2 (@@ -27,7 +27,7 @@ line 26)"
-    assert said == f"pull request 50000 does not apply to {vllm.history.main[:7]}: {where}"
+    assert problem == f"pull request 50000 does not apply to {vllm.history.main[:7]}: {where}"
 
 
 def test_one_that_was_merged_as_another_commit_is_already_in(vllm: Vllm) -> None:
@@ -70,12 +70,12 @@ def test_one_that_was_merged_as_another_commit_is_already_in(vllm: Vllm) -> None
 
 
 def test_two_that_conflict_are_both_named_in_the_order_given(vllm: Vllm) -> None:
-    (said,) = problems(vllm, patches(vllm, 40898, 40004, 40727))
-    assert said.startswith(
+    (problem,) = problems(vllm, patches(vllm, 40898, 40004, 40727))
+    assert problem.startswith(
         f"pull request 40898 and pull request 40727 conflict: {DRAFTER}, hunk 1 of 1 (@@ -7,8 +7,8 @@"
     )
-    (said,) = problems(vllm, patches(vllm, 40727, 40898))
-    assert said.startswith(
+    (problem,) = problems(vllm, patches(vllm, 40727, 40898))
+    assert problem.startswith(
         f"pull request 40727 and pull request 40898 conflict: {DRAFTER}, hunk 1 of 2 (@@ -7,7 +7,7 @@"
     )
 
@@ -94,25 +94,25 @@ def test_one_that_conflicts_only_with_two_together_is_named_with_them(vllm: Vllm
     add(vllm, 2, {"twice.txt": lines(1, 9) + lines(1, 9, line5="second")})
     body = " line 2\n line 3\n line 4\n-line 5\n+FIVE\n line 6\n line 7\n line 8\n"  # git finds it in either place
     patch = ("patch x", f"--- a/twice.txt\n+++ b/twice.txt\n@@ -2,7 +2,7 @@\n{body}".encode())
-    one, two = patches(vllm, 1, 2)
-    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [one, patch])
-    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [two, patch])
-    (said,) = problems(vllm, [one, two, patch])
-    assert said.startswith(
+    first, second = patches(vllm, 1, 2)
+    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [first, patch])
+    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [second, patch])
+    (problem,) = problems(vllm, [first, second, patch])
+    assert problem.startswith(
         "patch x does not apply after pull request 1, pull request 2: twice.txt, hunk 1 of 1 (@@ -2,7"
     )
 
 
 def test_a_patch_that_leads_out_of_the_source_is_refused(vllm: Vllm) -> None:
     outside = b"--- a/../../x\n+++ b/../../x\n@@ -1 +1 @@\n-a\n+b\n"
-    (said,) = problems(vllm, [("patch a", outside)])
-    assert "../../x" in said
-    assert not vllm.said
+    (problem,) = problems(vllm, [("patch a", outside)])
+    assert "../../x" in problem
+    assert not vllm.messages
 
 
 def test_all_problems_are_found_at_once(vllm: Vllm) -> None:
-    said = problems(vllm, patches(vllm, 40003, 40898, 40727, 40002))
-    assert [line.split(" ")[2] for line in said] == ["40003", "40898", "40002"]
+    reported = problems(vllm, patches(vllm, 40003, 40898, 40727, 40002))
+    assert [line.split(" ")[2] for line in reported] == ["40003", "40898", "40002"]
 
 
 def test_files_that_are_there_or_are_not_are_named(vllm: Vllm) -> None:
@@ -131,5 +131,5 @@ def test_files_that_are_there_or_are_not_are_named(vllm: Vllm) -> None:
 
 @pytest.mark.parametrize("diff", [b"", b"no patch", b"--- a/README.md\n+++ b/README.md\n@@ -1,9 +1 @@\n-x\n"])
 def test_what_is_no_patch_is_named(vllm: Vllm, diff: bytes) -> None:
-    (said,) = problems(vllm, [("patch a", diff)])
-    assert said.startswith("patch a is no patch that git can read")
+    (problem,) = problems(vllm, [("patch a", diff)])
+    assert problem.startswith("patch a is no patch that git can read")

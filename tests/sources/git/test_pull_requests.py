@@ -27,15 +27,15 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
         yield served
 
 
-def freeze(vllm: Vllm, number: int, mirrors: str = "mirrors") -> VendoredPatch:
+def vendor(vllm: Vllm, number: int, mirrors: str = "mirrors") -> VendoredPatch:
     return pull_requests.vendor(vllm.mirrors.with_name(mirrors), vllm.url, number, vllm.history.main)
 
 
 def test_a_pull_request_is_its_changes_since_it_left_the_pinned_history(vllm: Vllm) -> None:
-    frozen = freeze(vllm, 40898)
-    assert (frozen.pin.number, frozen.pin.head) == (40898, vllm.history.pull_40898)
-    assert frozen.pin.sha256 == hashlib.sha256(frozen.diff).hexdigest()
-    text = frozen.diff.decode()
+    vendored = vendor(vllm, 40898)
+    assert (vendored.pin.number, vendored.pin.head) == (40898, vllm.history.pull_40898)
+    assert vendored.pin.sha256 == hashlib.sha256(vendored.diff).hexdigest()
+    text = vendored.diff.decode()
     names = [line for line in text.splitlines() if line.startswith("diff ")]
     assert names == ["diff --git a/vllm/picture.bin b/vllm/picture.bin", f"diff --git a/{DRAFTER} b/{DRAFTER}"]
     assert "-line 10\n+SLIDING\n" in text
@@ -43,7 +43,7 @@ def test_a_pull_request_is_its_changes_since_it_left_the_pinned_history(vllm: Vl
 
 
 def test_no_setting_changes_a_byte(vllm: Vllm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = freeze(vllm, 40898)
+    plain = vendor(vllm, 40898)
     attributes = tmp_path / "attributes"
     attributes.write_text("*.py -diff\n*.bin diff\n")
     settings = tmp_path / "gitconfig"
@@ -56,45 +56,45 @@ def test_no_setting_changes_a_byte(vllm: Vllm, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("GIT_DIFF_OPTS", "--unified=1")
     monkeypatch.setenv("GIT_EXTERNAL_DIFF", "false")
     monkeypatch.setenv("GIT_CONFIG_PARAMETERS", "'diff.context'='7'")
-    assert freeze(vllm, 40898, "other-mirrors") == plain
+    assert vendor(vllm, 40898, "other-mirrors") == plain
 
 
 def test_only_the_contents_of_changed_files_are_fetched(vllm: Vllm) -> None:
-    freeze(vllm, 40898)
+    vendor(vllm, 40898)
     kinds = vllm.git("cat-file", "--batch-all-objects", "--batch-check=%(objecttype)").split()
     assert kinds.count("blob") == 3
 
 
 def test_its_head_outlives_a_force_push_and_the_branch(vllm: Vllm) -> None:
-    frozen = freeze(vllm, 40898)
+    vendored = vendor(vllm, 40898)
     upstream = vllm.history.repository
     upstream.commit("refs/pull/40898/head", "Rewritten", {DRAFTER: "nothing\n"}, parent=vllm.history.v0_19_0)
-    second = freeze(vllm, 40898)
-    assert second.pin.head != frozen.pin.head
+    second = vendor(vllm, 40898)
+    assert second.pin.head != vendored.pin.head
     upstream.git("update-ref", "-d", "refs/pull/40898/head")
     upstream.git("gc", "--quiet", "--prune=now")
     with pytest.raises(MissingError, match="has no pull request 40898"):
-        freeze(vllm, 40898)
+        vendor(vllm, 40898)
     shutil.rmtree(vllm.server.root)
     vllm.git("gc", "--quiet", "--prune=now")
-    content = mirror_reading.read_files(vllm.mirrors, vllm.url, frozen.pin.head, [DRAFTER]).get(DRAFTER)
+    content = mirror_reading.read_files(vllm.mirrors, vllm.url, vendored.pin.head, [DRAFTER]).get(DRAFTER)
     assert content == lines(1, 60, line10="SLIDING", line50="fifty").encode()
 
 
 def test_merge_requests_are_found_where_gitlab_keeps_them(vllm: Vllm) -> None:
     upstream = vllm.history.repository
     upstream.git("update-ref", "refs/merge-requests/7/head", vllm.history.pull_40727)
-    assert freeze(vllm, 7).pin.head == vllm.history.pull_40727
+    assert vendor(vllm, 7).pin.head == vllm.history.pull_40727
 
 
 def test_one_that_is_in_the_history_is_already_in(vllm: Vllm) -> None:
     with pytest.raises(SourceError, match=f"pull request 40001 is already in {vllm.history.main[:7]}: drop it"):
-        freeze(vllm, 40001)
+        vendor(vllm, 40001)
 
 
 def test_one_that_does_not_exist_is_named(vllm: Vllm) -> None:
     with pytest.raises(MissingError, match="has no pull request 5"):
-        freeze(vllm, 5)
+        vendor(vllm, 5)
     assert ref_resolution.resolve(vllm.mirrors, vllm.url, "main").commit == vllm.history.main
 
 
@@ -102,7 +102,7 @@ def test_one_that_changes_nothing_or_shares_no_history_is_refused(vllm: Vllm) ->
     upstream = vllm.history.repository
     upstream.commit("refs/pull/8/head", "Empty", {}, parent=vllm.history.v0_19_1)
     with pytest.raises(SourceError, match="changes nothing"):
-        freeze(vllm, 8)
+        vendor(vllm, 8)
     upstream.commit("refs/pull/9/head", "From nowhere", {"a": "1"})
     with pytest.raises(SourceError, match="shares no history with"):
-        freeze(vllm, 9)
+        vendor(vllm, 9)

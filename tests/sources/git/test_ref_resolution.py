@@ -27,7 +27,7 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
 
 
 def resolve(vllm: Vllm, ref: str, url: str = "") -> GitPin:
-    return ref_resolution.resolve(vllm.mirrors, url or vllm.url, ref, vllm.said.append)
+    return ref_resolution.resolve(vllm.mirrors, url or vllm.url, ref, vllm.messages.append)
 
 
 def test_a_branch_is_pinned_with_version_and_date(vllm: Vllm) -> None:
@@ -63,7 +63,7 @@ def test_the_date_of_a_commit_that_moves_files_takes_no_contents_of_them(vllm: V
     """Files that come and go look like renamed ones, which git would tell by their contents."""
     moved = {"vllm/file3.py": None, "vllm/file4.py": lines(1, 4)}
     commit = vllm.history.repository.commit("refs/heads/main", "Moved and changed", moved)
-    assert (resolve(vllm, "main").commit, vllm.said) == (commit, [f"fetching {commit[:7]} from {vllm.url}"])
+    assert (resolve(vllm, "main").commit, vllm.messages) == (commit, [f"fetching {commit[:7]} from {vllm.url}"])
 
 
 def test_a_commit_that_the_mirror_has_takes_no_network(vllm: Vllm) -> None:
@@ -181,19 +181,19 @@ def test_a_repository_without_tags_counts_its_commits(vllm: Vllm) -> None:
 def test_several_resolve_at_the_same_time_also_from_one_repository(vllm: Vllm) -> None:
     make_repository(vllm.server.root / "fresh.git").commit("refs/heads/main", "One", {"a": "1"})
     wanted = [(vllm.url, "main"), (vllm.url, "v0.19.0"), (f"{vllm.server.url}/fresh.git", "main"), (vllm.url, "main")]
-    found = ref_resolution.resolve_all(vllm.mirrors, wanted)
-    assert list(found) == wanted[:3]
-    first = found[vllm.url, "main"]
+    pins = ref_resolution.resolve_all(vllm.mirrors, wanted)
+    assert list(pins) == wanted[:3]
+    first = pins[vllm.url, "main"]
     assert isinstance(first, GitPin)
     assert first.commit == vllm.history.main
 
 
 def test_a_fault_of_one_keeps_no_other_from_its_pin(vllm: Vllm) -> None:
     wanted = [(vllm.url, "mian"), (f"{vllm.server.url}/none.git", "main"), (vllm.url, "main")]
-    found = ref_resolution.resolve_all(vllm.mirrors, wanted)
-    kinds = [type(found[asked]) for asked in wanted]
+    pins = ref_resolution.resolve_all(vllm.mirrors, wanted)
+    kinds = [type(pins[source]) for source in wanted]
     assert kinds == [MissingError, SourceError, GitPin]
-    assert "there is no git repository at" in str(found[wanted[1]])
+    assert "there is no git repository at" in str(pins[wanted[1]])
 
 
 @pytest.mark.parametrize("url", ["ext::sh -c true", "--upload-pack=x", "", "foo::bar"])

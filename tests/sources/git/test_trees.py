@@ -106,8 +106,8 @@ def test_submodules_are_kept_with_theirs_and_without_history(vllm: Vllm, tmp_pat
     assert Repository(mirror).git("rev-list", "--all", "--count") == "1"
     shutil.rmtree(root)
     trees.check_out(vllm.mirrors, url, top, tmp_path / "tree")
-    found = written(tmp_path / "tree")
-    assert (found["t"], found["3rdparty/middle/3rdparty/deepest/d"]) == ("top\n", "deepest\n")
+    files = written(tmp_path / "tree")
+    assert (files["t"], files["3rdparty/middle/3rdparty/deepest/d"]) == ("top\n", "deepest\n")
 
 
 @pytest.mark.parametrize("url", ["../none.git", "/etc", "ext::sh -c true"])
@@ -117,14 +117,14 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
     entries = {".gitmodules": gitmodules(x=url), "3rdparty/x": ("160000", "c" * 40), "t": ("100644", "top\n")}
     commit = add(make_repository(vllm.server.root / "top.git"), entries)
     top = f"{vllm.server.url}/top.git"
-    trees.preserve(vllm.mirrors, top, commit, vllm.said.append)
-    assert any(line.startswith(f"the submodule 3rdparty/x of {top} is not kept: ") for line in vllm.said)
+    trees.preserve(vllm.mirrors, top, commit, vllm.messages.append)
+    assert any(line.startswith(f"the submodule 3rdparty/x of {top} is not kept: ") for line in vllm.messages)
     with pytest.raises(SourceError):
         trees.check_out(vllm.mirrors, top, commit, tmp_path / "tree")
 
 
 @pytest.mark.parametrize(
-    ("parent", "url", "found"),
+    ("parent", "url", "absolute"),
     [
         ("https://github.com/flashinfer-ai/flashinfer.git", "https://x/y.git", "https://x/y.git"),
         ("https://github.com/flashinfer-ai/flashinfer.git", "../cutlass.git", "https://github.com/flashinfer-ai/cutlass.git"),
@@ -132,5 +132,5 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
         ("https://x/a.git", "./b.git", "https://x/a.git/b.git"),
     ],
 )  # fmt: skip
-def test_an_address_may_be_written_from_that_of_the_parent(parent: str, url: str, found: str) -> None:
-    assert trees.absolute_url(parent, url) == found
+def test_an_address_may_be_written_from_that_of_the_parent(parent: str, url: str, absolute: str) -> None:
+    assert trees.absolute_url(parent, url) == absolute

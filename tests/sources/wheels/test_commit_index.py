@@ -54,8 +54,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     tags = [f"cp38-abi3-manylinux_2_31_{machine}" for machine in ("x86_64", "aarch64")]
     wheels = [make_wheel(tmp_path / "wheels" / COMMIT, "vllm", VERSION, tag, ("serve",), says) for tag in tags]
     make_commit_index(tmp_path / "wheels" / COMMIT, wheels)
-    with serving(tmp_path / "wheels") as found:
-        yield found
+    with serving(tmp_path / "wheels") as server:
+        yield server
 
 
 @pytest.fixture
@@ -69,9 +69,9 @@ def definition(tmp_path: Path, served: Served) -> ImageDefinition:
 
 def complete(tmp_path: Path, definition: ImageDefinition, settings: Settings) -> Pins:
     asking = Resolver(Project(tmp_path), settings, lambda *_: "sha256:" + "b" * 64, lambda _: None)
-    found = definition_pins.complete(definition, Pins(), (), asking, {})
-    assert found.faults == ()
-    return found.pins
+    completed = definition_pins.complete(definition, Pins(), (), asking, {})
+    assert completed.faults == ()
+    return completed.pins
 
 
 @pytest.fixture

@@ -46,8 +46,8 @@ def test_uv_unpacks_a_local_wheel_once_however_often_it_is_staged(
     wants = PythonRequirements(version="3.12", glibc="2.39", packages=("torch",))
     unpacked = []
     for build in ("first", "second"):
-        found = python.resolve(python.ClosureRequest(wants, (), wants.packages, "linux/amd64"), settings)
-        assert [package.name for package in found.pin.packages] == ["torch"]
+        resolved = python.resolve(python.ClosureRequest(wants, (), wants.packages, "linux/amd64"), settings)
+        assert [package.name for package in resolved.pin.packages] == ["torch"]
         unpacked.append(len(list((cache / "archive-v0").iterdir())))
         assert local_wheels.stage(tmp_path / build, {"cpu": frozenset([sha256(wheel)])}, settings)
         shutil.rmtree(tmp_path / build)

@@ -46,8 +46,8 @@ def test_a_server_that_knows_no_ranges_is_not_asked_for_the_whole_wheel(tmp_path
 def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         gone = f"{served.url}/toy.whl"
-    said = r"the wheel http://127\.0\.0\.1:\d+/toy\.whl cannot be read: .*refused"
-    with pytest.raises(SourceError, match=said), wheel_archive.open_wheel(gone, None):
+    message = r"the wheel http://127\.0\.0\.1:\d+/toy\.whl cannot be read: .*refused"
+    with pytest.raises(SourceError, match=message), wheel_archive.open_wheel(gone, None):
         pass
 
 

@@ -27,8 +27,8 @@ def make(folder: Path, commit: str) -> Path:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    with serving(tmp_path) as found:
-        yield found
+    with serving(tmp_path) as server:
+        yield server
 
 
 def test_the_commit_is_read_without_the_whole_wheel(tmp_path: Path, served: Served) -> None:
@@ -37,9 +37,9 @@ def test_the_commit_is_read_without_the_whole_wheel(tmp_path: Path, served: Serv
     assert sum(served.sent) < wheel.stat().st_size / 4
 
 
-@pytest.mark.parametrize(("commit", "found"), [("'gb1388b1fb'", "b1388b1fb"), ("None", None)])
-def test_a_local_wheel_is_read_as_well(tmp_path: Path, commit: str, found: str | None) -> None:
-    assert wheel_commit.read(make(tmp_path, commit).as_uri(), None) == found
+@pytest.mark.parametrize(("commit", "expected"), [("'gb1388b1fb'", "b1388b1fb"), ("None", None)])
+def test_a_local_wheel_is_read_as_well(tmp_path: Path, commit: str, expected: str | None) -> None:
+    assert wheel_commit.read(make(tmp_path, commit).as_uri(), None) == expected
 
 
 def test_what_is_no_wheel_is_said(tmp_path: Path, served: Served) -> None:

@@ -38,8 +38,8 @@ def wheel(tmp_path: Path, server: Served) -> Wheel:
 
 
 def test_a_file_comes_without_the_whole_wheel(tmp_path: Path, server: Served, wheel: Wheel) -> None:
-    asked = ["vllm/a.py", "vllm/apart.py", "vllm/script.py", "vllm/none.py", "vllm"]
-    assert wheel_files.read(tmp_path / "cache", wheel, asked, None) == {
+    paths = ["vllm/a.py", "vllm/apart.py", "vllm/script.py", "vllm/none.py", "vllm"]
+    assert wheel_files.read(tmp_path / "cache", wheel, paths, None) == {
         "vllm/a.py": b"a\n",
         "vllm/apart.py": b"apart\n",
     }

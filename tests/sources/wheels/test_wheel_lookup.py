@@ -1,4 +1,4 @@
-"""Where a wheel lies: found by the real uv, on an index and in a folder."""
+"""Wheels looked up by the real uv, on an index and in a folder."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_an_index_that_serves_this_package_alone_is_asked_for_it(tmp_path: Path)
     made = make_wheel(tmp_path / "files", "vllm", "0.20.0")
     wants = PythonRequirements("3.12", "2.39", (), indexes=(Index(make_index(tmp_path / "own", [made]), ("vllm",)),))
     settings = Settings(index_url=make_index(tmp_path / "simple", []))
-    found = wheel_lookup.find(tmp_path / "cache", WheelRequest("vllm==0.20.0", wants, "linux/amd64"), settings)
-    assert found.sha256 == sha256(made)
+    wheel = wheel_lookup.find(tmp_path / "cache", WheelRequest("vllm==0.20.0", wants, "linux/amd64"), settings)
+    assert wheel.sha256 == sha256(made)
 
 
 def test_no_such_version_and_no_such_wheel_are_said(tmp_path: Path) -> None:
