@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.lock.model import ImageName
-from builder.storage import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +32,8 @@ class Entry:
 
 def write(project: Project, name: ImageName, engine_id: str) -> None:
     """Announces a change, on the disk before this returns. A repository has one entry: the last one counts."""
+    from builder.storage import atomic_file
+
     folder = project.journal
     folder.mkdir(parents=True, exist_ok=True)
     content = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})

@@ -83,26 +83,26 @@ def folder_locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def open_locked(path: Path) -> int:
-    """A descriptor of the file ``path``, made where it is missing, for reading and writing: it is locked for as long as
+def open_locked_to_append(path: Path) -> int:
+    """A descriptor of the file ``path``, made where it is missing, which writes at its end: it is locked for as long as
     it is open. Waits for other processes; a file that its holder renamed or removed meanwhile is opened anew."""
-    while (descriptor := _open_and_lock(path, fcntl.LOCK_EX)) is None:
+    while (descriptor := _open_and_lock(path, os.O_APPEND, fcntl.LOCK_EX)) is None:
         continue
     return descriptor
 
 
 def open_locked_at_once(path: Path) -> int:
-    """As `open_locked`, without waiting: raises BlockingIOError where another process holds the file, or has just
-    finished with it."""
-    descriptor = _open_and_lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """A descriptor of the file ``path``, made where it is missing, for reading and writing: it is locked for as long as
+    it is open. Raises BlockingIOError where another process holds the file, or has just finished with it."""
+    descriptor = _open_and_lock(path, 0, fcntl.LOCK_EX | fcntl.LOCK_NB)
     if descriptor is None:
         raise BlockingIOError
     return descriptor
 
 
-def _open_and_lock(path: Path, operation: int) -> int | None:
+def _open_and_lock(path: Path, flags: int, operation: int) -> int | None:
     """None where the locked file is no longer the one at ``path``."""
-    descriptor = os.open(path, _READ_AND_WRITE, 0o666)
+    descriptor = os.open(path, _READ_AND_WRITE | flags, 0o666)
     is_there = False
     try:
         fcntl.flock(descriptor, operation)

@@ -17,8 +17,8 @@ from builder.storage.file_lock import (
     LockHeldError,
     folder_locked,
     locked,
-    open_locked,
     open_locked_at_once,
+    open_locked_to_append,
 )
 
 if TYPE_CHECKING:
@@ -194,11 +194,11 @@ def test_whoever_waited_for_a_file_that_is_gone_opens_the_next(file: Path, fork:
 
     def wait() -> None:
         os.read(go, 1)
-        waited = open_locked(file)
+        waited = open_locked_to_append(file)
         os.write(writer, b"." if os.path.samestat(os.fstat(waited), file.stat()) else b"x")
 
     child = fork(wait)  # before the file is opened: what a child inherits it holds, too
-    descriptor = open_locked(file)
+    descriptor = open_locked_to_append(file)
     os.write(come, b".")
     time.sleep(0.2)
     if end == "renamed":

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from builder.errors import SourceError
 from builder.storage.atomic_file import put_in_place
-from builder.storage.file_lock import open_locked
+from builder.storage.file_lock import open_locked_to_append
 from builder.storage.huggingface_cache import INCOMPLETE
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def download(remote: RemoteFile, blobs: Path, link: Path, count_bytes: CountByte
     blobs.mkdir(parents=True, exist_ok=True)
     if not blob.exists():
         partial = blob.with_name(f"{blob.name}{INCOMPLETE}")
-        with os.fdopen(open_locked(partial), "ab") as partial_file:
+        with os.fdopen(open_locked_to_append(partial), "ab") as partial_file:
             if blob.exists():  # by another process meanwhile
                 partial.unlink()
             else:
