@@ -44,7 +44,7 @@ def load(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
     if status < 400 and not message:
         return
     hint = NO_ROOM_HINT if NO_ROOM in message.lower() else ""
-    raise TransferError(f"the engine did not take the image: {message or f'status {status}'}", hint=hint)
+    raise TransferError(f"the engine did not load the image: {message or f'status {status}'}", hint=hint)
 
 
 def _error_message(body: bytes) -> str:

@@ -77,7 +77,7 @@ def _program(endpoint: Endpoint) -> str:
 
     if program := which(endpoint.buildx[0]):
         return program
-    raise EngineError(f"there is no {endpoint.buildx[0]}, which builds images", hint=START_HINT)
+    raise EngineError(f"{endpoint.buildx[0]}, which builds images, was not found", hint=START_HINT)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -50,7 +50,7 @@ def build_error(
     excerpt = _excerpt(other_lines)
     for digest, step in failed:
         if tree := _TREE.search(step.name):
-            message = f"the source tree {tree[1]} cannot be had: {' '.join(step.error.split())}"
+            message = f"the source tree {tree[1]} cannot be fetched: {' '.join(step.error.split())}"
             return TreeGoneError(message, address=tree[1], log=path)
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]

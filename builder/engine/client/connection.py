@@ -47,7 +47,7 @@ def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
     address = urlsplit(endpoint.host)
     if address.scheme != "tcp" or not address.hostname:
         raise EngineError(
-            f"{endpoint.host} (from {endpoint.origin}) is no address of an engine",
+            f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine",
             hint="an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
         )
     port = address.port or (_TLS_PORT if endpoint.tls else _PORT)

@@ -50,12 +50,12 @@ def require_supported(endpoint: Endpoint) -> Versions:
     engine = str(version.get("Version", ""))
     if _numbers(engine) < OLDEST_ENGINE:
         raise EngineError(
-            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest that will do", hint=_INSTALL
+            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version", hint=_INSTALL
         )
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:
         oldest = ".".join(map(str, OLDEST_BUILDX))
-        raise EngineError(f"docker buildx is {buildx_version}; {oldest} is the oldest that will do", hint=_INSTALL)
+        raise EngineError(f"docker buildx is {buildx_version}; {oldest} is the oldest supported version", hint=_INSTALL)
     info = request(endpoint, "GET", "/info", timeout=30)
     return Versions(
         engine=engine,

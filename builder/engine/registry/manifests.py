@@ -36,7 +36,9 @@ def digest(endpoint: Endpoint, reference: str) -> str | None:
     except EngineHTTPError as error:
         if any(word in error.explanation.lower() for word in _UNKNOWN):
             return None
-        raise TransferError(f"the registry was asked for {reference}: {error.explanation}", hint=HINT) from None
+        raise TransferError(
+            f"the request to the registry for {reference} failed: {error.explanation}", hint=HINT
+        ) from None
     except EngineTimeoutError:
         raise TransferError(f"the registry with {reference} has not answered for {WAIT:g} seconds", hint=HINT) from None
     return str(distribution["Descriptor"]["digest"])
@@ -61,7 +63,7 @@ def platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, .
         configurations = [output] if "rootfs" in output else [output[platform] for platform in sorted(output)]
         platform_details = tuple(_details(configuration) for configuration in configurations)
     except (KeyError, TypeError, AttributeError):
-        raise _unreadable(reference, "that is no image's configuration") from None
+        raise _unreadable(reference, "that is not an image's configuration") from None
     if not platform_details:
         raise _unreadable(reference, "it holds no image")
     return platform_details
@@ -79,7 +81,7 @@ def compressed_size(endpoint: Endpoint, reference: str) -> int:
             manifest = imagetools_inspect(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
         return sum(int(layer["size"]) for layer in manifest.get("layers", ()))
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise _unreadable(reference, "that is no image's manifest") from None
+        raise _unreadable(reference, "that is not an image's manifest") from None
 
 
 def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any:
@@ -89,7 +91,7 @@ def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any
     """
     result = buildx_query.run(endpoint, "imagetools", "inspect", reference, *options, timeout=_BUILDX_WAIT)
     if result is None:
-        raise EngineError(f"`{' '.join([*endpoint.buildx, 'imagetools'])}` does not run, or not to its end")
+        raise EngineError(f"`{' '.join([*endpoint.buildx, 'imagetools'])}` does not run, or does not end")
     try:
         return json.loads(result.stdout)
     except ValueError:
@@ -111,4 +113,4 @@ def _details(configuration: Mapping[str, Any]) -> ImageDetails:
 
 
 def _unreadable(reference: str, why: str) -> TransferError:
-    return TransferError(f"what {reference} is cannot be read: {why}", hint=HINT)
+    return TransferError(f"{reference} cannot be read from its registry: {why}", hint=HINT)

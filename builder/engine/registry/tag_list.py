@@ -48,7 +48,9 @@ def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
         with _client(host, insecure=_insecure(endpoint, host)) as client:
             return tuple(_pages(client, _address(client, host), repository, path))
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise TransferError(f"the registry was asked for the tags of {repository}: {error}", hint=HINT) from None
+        raise TransferError(
+            f"the request to the registry for the tags of {repository} failed: {error}", hint=HINT
+        ) from None
 
 
 def _client(host: str, *, insecure: bool) -> httpx2.Client:
@@ -70,11 +72,11 @@ def _pages(client: httpx2.Client, address: str, repository: str, path: str) -> l
             return []
         if not answer.is_success:
             reason = f"{answer.status_code} {answer.reason_phrase}"
-            raise TransferError(f"the registry was asked for the tags of {repository}: {reason}", hint=HINT)
+            raise TransferError(f"the request to the registry for the tags of {repository} failed: {reason}", hint=HINT)
         try:
             tag_names += map(str, answer.json().get("tags") or ())
         except (ValueError, AttributeError):
-            raise TransferError(f"what answers for {repository} is no registry", hint=HINT) from None
+            raise TransferError(f"the server of {repository} is not a registry", hint=HINT) from None
         following = answer.links.get("next", {}).get("url")
         url = urljoin(url, following) if following else ""
     return tag_names

@@ -132,7 +132,7 @@ def _follow(
             if match := _PUSHED_DIGEST.search(str(status.get("status"))):
                 layers.digest = match[1]
     except json.JSONDecodeError:
-        raise TransferError("the engine stopped in mid-answer", hint="is it running? Then try again") from None
+        raise TransferError("the engine's response broke off", hint="is it running? Then try again") from None
     except EngineHTTPError as error:
         raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
     except EngineTimeoutError:
@@ -152,7 +152,7 @@ def _hint(error: str) -> str:
     for phrases, hint in _HINTS:
         if any(phrase in lowered for phrase in phrases):
             return hint
-    return "run it again: what has moved need not move again"
+    return "run it again: layers that were transferred are not transferred again"
 
 
 _HINTS = (
@@ -160,14 +160,14 @@ _HINTS = (
     (("unauthorized", "no basic auth", "denied", "authentication required"), "log in first: `docker login REGISTRY`"),
     (
         ("connection refused", "no such host", "i/o timeout", "no route to host"),
-        "does the registry run, is its name right?",
+        "is the registry running, and is its name right?",
     ),
     (
         ("server gave http response to https client",),
-        'engines take plain HTTP from 127.0.0.0/8 alone: add it to "insecure-registries" of their daemon.json',
+        'engines use plain HTTP for 127.0.0.0/8 only: add the registry to "insecure-registries" of their daemon.json',
     ),
     (
         ("unexpected commit digest", "failed size validation", "invalid checksum", "digest mismatch"),
-        "the registry sent other bytes than the digest says: its disk or a proxy before it is at fault",
+        "the registry sent content that does not match its digest: its disk or a proxy in front of it is at fault",
     ),
 )

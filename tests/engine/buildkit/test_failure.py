@@ -65,7 +65,7 @@ def test_a_source_tree_that_its_repository_does_not_give(alive: Endpoint) -> Non
     error = judged(alive, recorded("gone-tree"))
     assert isinstance(error, TreeGoneError)
     assert error.address == "git://127.0.0.1/up.git#" + "0123456789" * 4
-    assert error.message.startswith(f"the source tree {error.address} cannot be had: failed to checkout remote")
+    assert error.message.startswith(f"the source tree {error.address} cannot be fetched: failed to checkout remote")
     assert "\n" not in error.message
 
 

@@ -281,5 +281,5 @@ def test_tls_with_a_stranger(certificates: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["npipe:////./pipe/docker", "http://x", "tcp://", "nonsense"])
 def test_an_address_that_is_none(host: str) -> None:
-    with pytest.raises(EngineError, match="no address of an engine"):
+    with pytest.raises(EngineError, match="is not the address of an engine"):
         api.request(Endpoint(host, (), "DOCKER_HOST"), "GET", "/_ping")
