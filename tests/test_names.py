@@ -18,12 +18,16 @@ PACKAGE = Path(__file__).parents[1] / "builder"
 # Words that any value could be called by.
 EMPTY_WORDS = frozenset({"said", "found", "one", "held"})
 # A question word promises an explanation; a docstring gives the thing itself, or an imperative.
-QUESTION = re.compile(r"(What|Whether|How|Where|Why|Which)\b")
+QUESTION = re.compile(
+    r"(What|Whether|How|Where|Why|Which)\b"
+)  # The program works for the user, in comments and in messages.
+SOMEBODY = re.compile(r"\b(person|people|somebody)\b", re.IGNORECASE)
 
-# How many docstrings and variables of a part of the package are still to be renamed. The numbers only go down; a part
-# that is done has no entry.
-DOCSTRINGS_PENDING: dict[str, int] = {"building": 12, "cli": 22, "commands": 35, "lock": 12, "numbered": 18}
-VARIABLES_PENDING: dict[str, int] = {"building": 27, "cli": 77, "commands": 123, "lock": 17, "numbered": 42}
+# How many docstrings, variables and lines of a part of the package are still to be changed. The numbers only go down; a
+# part that is done has no entry.
+DOCSTRINGS_PENDING: dict[str, int] = {"building": 12, "cli": 18, "commands": 35, "numbered": 13}
+VARIABLES_PENDING: dict[str, int] = {"building": 27, "cli": 77, "commands": 123, "numbered": 37}
+PEOPLE_PENDING: dict[str, int] = {"building": 1, "cli": 8, "commands": 11, "numbered": 5}
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -81,6 +85,15 @@ def test_variables_say_what_they_hold() -> None:
             if name in EMPTY_WORDS:
                 lines[part_of(path)].append(f"{path}:{number}: {name}")
     require_only_pending(lines, VARIABLES_PENDING)
+
+
+def test_comments_and_messages_speak_of_the_user() -> None:
+    lines = defaultdict(list)
+    for path, _ in modules():
+        for number, line in enumerate((PACKAGE.parent / path).read_text(encoding="utf-8").splitlines(), 1):
+            if SOMEBODY.search(line):
+                lines[part_of(path)].append(f"{path}:{number}: {line.strip()}")
+    require_only_pending(lines, PEOPLE_PENDING)
 
 
 def require_only_pending(lines: dict[str, list[str]], pending: dict[str, int]) -> None:
