@@ -89,6 +89,8 @@ def _end() -> list[str]:
             for repository in shared.repositories():
                 remove_all(endpoint, repository)
             left += leftovers.in_engine(endpoint)
+    except EngineError as error:
+        left.append(f"what is in the engine cannot be told: {error}")
     finally:
         if shared.stops_engine():
             subprocess.run([SCRIPTS / "engine", "down"], check=True)
