@@ -52,8 +52,8 @@ NASTY = [
 
 
 def image(number: int, **changes: Any) -> NumberedImage:
-    """A numbered image, told from others by its hashes."""
-    said: dict[str, Any] = {
+    """A numbered image that its hashes tell from others."""
+    fields: dict[str, Any] = {
         "built": "2026-11-20T22:00:00Z",
         "definition": "cpu",
         "platform": "linux/amd64",
@@ -61,7 +61,7 @@ def image(number: int, **changes: Any) -> NumberedImage:
         "input_hash": f"sha256:{number + 4096:064x}",
         "size": 4990000000,
     }
-    return NumberedImage(**{**said, **changes})
+    return NumberedImage(**{**fields, **changes})
 
 
 @pytest.fixture(scope="session")
@@ -141,7 +141,7 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     hashes = st.lists(st.integers(0, 2**256 - 1).map("{:064x}".format), max_size=2).map(tuple)
     versions = texts.filter(re.compile(r"\S+").fullmatch)
     packages = st.lists(st.builds(LockedPackage, texts, versions, hashes), max_size=3, unique_by=lambda p: p.name).map(
-        lambda found: tuple(sorted(found, key=lambda package: package.name))
+        lambda drawn: tuple(sorted(drawn, key=lambda package: package.name))
     )
     times = st.datetimes().map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
     commits = st.integers(0, 2**160 - 1).map("{:040x}".format)
@@ -187,13 +187,13 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
 
     @st.composite
     def whole(draw: st.DrawFn) -> Lock:
-        found = draw(named(repositories()))
-        names = [ImageName(name, number) for name, repository in found.items() for number in repository.numbers]
+        images = draw(named(repositories()))
+        names = [ImageName(name, number) for name, repository in images.items() for number in repository.numbers]
         models = {}
         for model in draw(st.lists(texts, max_size=3, unique=True)) if names else []:
             chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
             first, *rest = [Pairing(name, draw(maybe), draw(maybe), draw(statuses), draw(texts)) for name in chosen]
             models[model] = Model(first, tuple(rest))
-        return Lock(draw(named(named(pins))), found, models)
+        return Lock(draw(named(named(pins))), images, models)
 
     return whole()

@@ -33,11 +33,11 @@ PUT = [*" :-#\"'\\?&*!|>%@`{}[],~\t\r.\n\x85\u2028\ufeffnaN0", "  ", "- ", ": ",
 @given(data=st.data())
 def test_it_reads_all_that_the_program_writes(locks: SearchStrategy[Lock], data: DataObject) -> None:
     text = dump(data.draw(locks))
-    said = read_layout(text)
-    if said is None:
+    data_read = read_layout(text)
+    if data_read is None:
         assert "? " in text  # a key too long for one line
     else:
-        assert said == read_tree(text, "x").data
+        assert data_read == read_tree(text, "x").data
 
 
 @pytest.mark.slow
@@ -61,10 +61,10 @@ def test_it_never_reads_another_thing_than_yaml(golden: str, data: DataObject) -
         }[kind]
         lines[at : at + 1] = changed
     text = "\n".join(lines)
-    said = read_layout(text)
-    if said is not None:
+    data_read = read_layout(text)
+    if data_read is not None:
         tree = read_tree(text, "x")
-        assert (tree.data, tree.problems) == (said, [])
+        assert (tree.data, tree.problems) == (data_read, [])
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_good_file_is_read_without_a_yaml_parser(tmp_path: Path, golden: str) 
     assert (run.stdout, run.stderr) == ("3 []\n", "")
 
 
-def test_what_both_refuse_is_named_by_the_yaml_reader(golden: str) -> None:
+def test_a_problem_that_both_readers_refuse_is_named_by_the_yaml_reader(golden: str) -> None:
     text = golden.replace("    next: 12", "    next: 12: 13")
     assert read_layout(text) is None
     line = text.split("\n").index("    next: 12: 13") + 1
@@ -148,7 +148,7 @@ def test_what_both_refuse_is_named_by_the_yaml_reader(golden: str) -> None:
         ("\x00\x85\u2028\ufeff", '"\\u0000\\u0085\\u2028\\ufeff"'),
     ],
 )
-def test_what_is_quoted(text: str, quoted: str) -> None:
+def test_quotes_only_where_needed(text: str, quoted: str) -> None:
     assert quote(text) == quoted
     assert (unquote(quoted) if quoted.startswith('"') else quoted) == text
 

@@ -1,4 +1,4 @@
-"""When an images.lock that is not there is lost, and when there is none yet."""
+"""A missing images.lock is lost, or there is none yet."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Git:
         self.run("commit", "--quiet", "--message=x")
 
     def merged(self, base: Lock, ours: Lock, theirs: Lock, code: int = 0) -> str:
-        """What a merge of two branches makes of the file; ``code`` 1 where it is to end in a conflict."""
+        """The file after a merge of two branches; ``code`` 1 where a conflict is expected."""
         self.commit(base)
         self.run("checkout", "--quiet", "-b", "theirs")
         self.commit(theirs)
@@ -147,8 +147,8 @@ def test_a_mark_a_pin_and_a_prune_of_one_image_and_a_build_merge(git: Git, base:
     ours = base.with_image(first, replace(image, status="bad", note="loops", pinned=True))
     theirs = base.with_image(first, replace(image, pruned="2026-11-22T08:00:00Z"))
     theirs = built(theirs, ImageName(CPU, 4), make_image(4), "a/small")
-    found = parse(git.merged(base, ours, theirs)).images[CPU].numbers[1]
-    assert found == replace(image, status="bad", note="loops", pinned=True, pruned="2026-11-22T08:00:00Z")
+    merged = parse(git.merged(base, ours, theirs)).images[CPU].numbers[1]
+    assert merged == replace(image, status="bad", note="loops", pinned=True, pruned="2026-11-22T08:00:00Z")
 
 
 @pytest.mark.slow
@@ -188,8 +188,8 @@ def test_one_number_that_two_branches_gave_is_named_with_both_places(
     places = [
         f"images.lock:{1 + next(n for n, line in enumerate(lines) if stamp in line)}:9" for stamp in ("T10:", "T11:")
     ]
-    said = f"{places[0]}: {CPU}:4 is given here, and to another image in {places[1]}"
-    assert said in raised.value.message.split("\n")
+    problem = f"{places[0]}: {CPU}:4 is given here, and to another image in {places[1]}"
+    assert problem in raised.value.message.split("\n")
     assert "git conflict marker `<<<<<<< HEAD`" in raised.value.message
     assert "builder lock --renumber" in raised.value.hint
     assert sides.locks(text, "images.lock") == (ours, theirs)
@@ -234,12 +234,12 @@ def test_a_number_that_stands_twice_without_markers(base: Lock, make_image: Make
         "version: 1\nimages:\n  x:\n    next: [\n...\n",
     ],
 )
-def test_what_no_merge_left_is_an_error(text: str) -> None:
+def test_damage_that_no_merge_leaves_is_an_error(text: str) -> None:
     with pytest.raises(LockError):
         sides.locks(text, "images.lock")
 
 
-def test_what_is_lost_and_what_can_be_mended(base: Lock, make_image: MakeImage) -> None:
+def test_a_file_is_lost_unless_it_can_be_repaired(base: Lock, make_image: MakeImage) -> None:
     text = dump(base)
     for content, lost in [
         (text, False),
@@ -265,12 +265,12 @@ def test_another_number_takes_its_pairings_and_pointers_along(full: Lock) -> Non
         merging.renamed(full, ImageName(CPU, 2), 1)
 
 
-def test_what_both_sides_say_differently_is_ours_and_said(full: Lock) -> None:
+def test_of_different_records_ours_is_kept_and_named(full: Lock) -> None:
     first = ImageName(CPU, 1)
     image = full.images[CPU].numbers[1]
     theirs = full.with_image(first, replace(image, note="other")).with_pins("cpu", "linux/amd64", Pins())
-    held = theirs.models["Qwen/Qwen3-0.6B"]
-    theirs = theirs.with_model("Qwen/Qwen3-0.6B", replace(held, pairing=replace(held.pairing, status="bad")))
+    model = theirs.models["Qwen/Qwen3-0.6B"]
+    theirs = theirs.with_model("Qwen/Qwen3-0.6B", replace(model, pairing=replace(model.pairing, status="bad")))
     assert merging.clashes(full, theirs) == ()
     assert list(merging.chosen(full, theirs)) == [
         "the pins of cpu on linux/amd64",

@@ -1,4 +1,4 @@
-"""What moves when a pointer moves."""
+"""Moves of pointers, and questions to a lock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_pairing_is_the_first_of_a_model_or_takes_the_place_of_the_one_before(
     assert lock.with_pairing("a/small", second).models == {"a/small": Model(second, (first,)), "z/large": Model(first)}
 
 
-def test_what_is_asked_of_a_lock(full: Lock) -> None:
+def test_a_lock_is_searched(full: Lock) -> None:
     assert full.models_on(ImageName(CPU, 2)) == ("Qwen/Qwen3-0.6B",)
     assert full.models_on(ImageName(CPU, 1)) == ()
     assert full.image(ImageName(CPU, 3)) is None

@@ -1,4 +1,4 @@
-"""What holds for every lock that keeps the rules."""
+"""Properties of every lock that keeps the rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_what_did_not_change_is_not_written_again(
+def test_an_unchanged_lock_is_not_written_again(
     tmp_path_factory: pytest.TempPathFactory, locks: SearchStrategy[Lock], data: DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("lock") / "images.lock"

@@ -150,11 +150,11 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), WRONG)
-def test_what_does_not_belong_is_named(golden: str, old: str, new: str, message: str) -> None:
+def test_anything_wrong_is_named(golden: str, old: str, new: str, message: str) -> None:
     text = changed(golden, old, new)
     lines, error = faults_of(text)
-    said = message.replace("{line}", str(text.replace(HERE, "")[: text.index(HERE)].count("\n")))
-    assert lines == [f"{places_of(text)[0]}: {said}"]
+    expected = message.replace("{line}", str(text.replace(HERE, "")[: text.index(HERE)].count("\n")))
+    assert lines == [f"{places_of(text)[0]}: {expected}"]
     assert error.exit_code == 4
     assert "git checkout -- images.lock" in error.hint
 
@@ -175,9 +175,9 @@ def test_the_sequences_decide_whatever_their_gaps(golden: str, full: Lock) -> No
 def test_of_two_branches_that_built_the_higher_number_is_current(golden: str, full: Lock) -> None:
     text = changed(golden, "        sequence: 3\n        definition", "        sequence: 2\n        definition")
     text = changed(text, "            sequence: 3\n", "            sequence: 2\n")
-    held = parse(text)
-    assert (held.images[CPU].current, held.images[CPU].previous) == (10, (2, 1))
-    assert [pairing.image.number for pairing in held.models["Qwen/Qwen3-0.6B"].previous] == [2, 1]
+    lock = parse(text)
+    assert (lock.images[CPU].current, lock.images[CPU].previous) == (10, (2, 1))
+    assert [pairing.image.number for pairing in lock.models["Qwen/Qwen3-0.6B"].previous] == [2, 1]
 
 
 def test_a_next_below_a_number_given_means_nothing(golden: str) -> None:
@@ -249,7 +249,7 @@ def test_a_note_may_hold_a_conflict_marker(golden: str) -> None:
         ("    next: 4", f"    next: {'[' * 100_000}", "blocks within blocks, too deep"),
     ],
 )
-def test_what_is_not_yaml_is_named(golden: str, old: str, new: str, message: str) -> None:
+def test_a_text_that_is_not_yaml_is_named(golden: str, old: str, new: str, message: str) -> None:
     lines, error = faults_of(changed(golden, old, new))
     assert lines[0].startswith("images.lock:")
     assert ": not YAML: " in lines[0]

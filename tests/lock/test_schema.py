@@ -38,7 +38,7 @@ def loaded(text: str) -> Any:
 
 
 def complete(full: Lock) -> Any:
-    """What every key stands in: the golden lock's largest blocks, a source from git, and what builds it."""
+    """A lock with every key: the largest blocks of the golden one, a source from git, and what builds it."""
     pull = pins.PullPin(40898, "ab" * 20, "cd" * 32)
     git = pins.GitPin("https://host/vllm.git", "main", "ef" * 20, "0.40", "2026-11-20T22:00:00Z", (pull,))
     more = pins.Pins(sources={"vllm": git}, build=pins.PythonPin(("setuptools",), "", ()))
@@ -133,7 +133,7 @@ def test_an_empty_lock_is_valid(lock: Lock) -> None:
 
 
 @pytest.mark.slow
-def test_whatever_is_written_is_valid(locks: st.SearchStrategy[Lock]) -> None:
+def test_every_written_lock_is_valid(locks: st.SearchStrategy[Lock]) -> None:
     @settings(max_examples=100, deadline=None)
     @given(locks)
     def check(lock: Lock) -> None:
@@ -159,7 +159,7 @@ def test_reader_and_schema_agree_on_every_change(full: Lock) -> None:
     assert is_read(data)
     assert VALIDATOR.is_valid(data)
     tried = 0
-    for said in mutations(data, keys_of(SCHEMA) | fields | named):
-        assert VALIDATOR.is_valid(data) == is_read(data), said
+    for change in mutations(data, keys_of(SCHEMA) | fields | named):
+        assert VALIDATOR.is_valid(data) == is_read(data), change
         tried += 1
     assert tried > 5_000

@@ -50,11 +50,11 @@ def test_round_trip(locks: SearchStrategy[Lock], data: DataObject) -> None:
 @given(data=st.data())
 def test_any_yaml_reader_reads_it(locks: SearchStrategy[Lock], data: DataObject) -> None:
     lock = data.draw(locks)
-    said = load(dump(lock), "x")
-    blocks = [image for held in said.get("images", {}).values() for image in held["numbers"].values()]
+    loaded = load(dump(lock), "x")
+    blocks = [image for block in loaded.get("images", {}).values() for image in block["numbers"].values()]
     assert {model for block in blocks for model in block.get("models", {})} == set(lock.models)
     for name, repository in lock.images.items():
-        numbers = said["images"][name]["numbers"]
+        numbers = loaded["images"][name]["numbers"]
         assert {int(n): i.get("note", "") for n, i in numbers.items()} == {
             number: image.note for number, image in repository.numbers.items()
         }
@@ -76,7 +76,7 @@ def test_packages_are_sorted_by_name() -> None:
 
 
 def merged(tmp_path: Path, base: Lock, ours: Lock, theirs: Lock) -> str:
-    """What git makes of two branches."""
+    """The file after git merged two branches."""
     for name, lock in {"base": base, "ours": ours, "theirs": theirs}.items():
         (tmp_path / name).write_text(dump(lock))
     command = ["git", "merge-file", "-p", "ours", "base", "theirs"]
@@ -85,10 +85,10 @@ def merged(tmp_path: Path, base: Lock, ours: Lock, theirs: Lock) -> str:
 
 def built(lock: Lock, repository: str, image: NumberedImage, model: str) -> Lock:
     """``lock`` after a build: the next number, current, and paired."""
-    found = lock.images[repository]
-    number = found.next
-    added = replace(found, next=number + 1, numbers={**found.numbers, number: image}).with_current(number)
-    return lock.with_repository(repository, added).with_model(model, Model(Pairing(ImageName(repository, number))))
+    name = ImageName(repository, lock.images[repository].next)
+    lock = lock.with_image(name, image)
+    lock = lock.with_repository(repository, lock.images[repository].with_current(name.number))
+    return lock.with_model(model, Model(Pairing(name)))
 
 
 @pytest.fixture

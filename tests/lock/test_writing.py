@@ -140,7 +140,7 @@ def test_text_that_is_no_text_is_refused(path: Path, full: Lock, golden: str) ->
     assert path.read_text() == golden
 
 
-def test_whoever_waits_too_long_learns_who_writes(path: Path, fork: Fork) -> None:
+def test_a_writer_that_waits_too_long_learns_who_writes(path: Path, fork: Fork) -> None:
     reader, ready = os.pipe()
 
     def write_for_long() -> None:
@@ -166,7 +166,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert str(tmp_path / "none") in raised.value.hint
 
 
-def test_what_others_wrote_meanwhile_is_not_lost(path: Path, grown: Lock) -> None:
+def test_changes_of_others_in_the_meantime_are_not_lost(path: Path, grown: Lock) -> None:
     with writing(path) as transaction:
         path.write_text("version: 1\n...\n")
         with pytest.raises(LockError, match="changed while it was being updated"):
@@ -213,7 +213,7 @@ def test_a_circle_of_links(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_what_a_killed_writer_left_is_in_nobodys_way(path: Path, tmp_path: Path, grown: Lock, kind: str) -> None:
+def test_files_of_a_killed_writer_do_not_hinder_the_next(path: Path, tmp_path: Path, grown: Lock, kind: str) -> None:
     left, other = path.with_name(".images.lock.new"), tmp_path / "other"
     other.write_text("kept")
     if kind == "file":
@@ -342,9 +342,9 @@ def test_a_read_only_disk_leaves_the_old_lock(public_folder: Path, fork: Fork, f
             path = folder / "images.lock"
             with writing(path) as transaction:
                 transaction.commit(full)
-            said = disk.make_read_only(folder)
+            reason = disk.make_read_only(folder)
             error = refused(path, grown)
-            assert said in error.message
+            assert reason in error.message
             assert str(folder) in error.hint
             assert read(path) == full
 

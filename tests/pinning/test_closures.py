@@ -6,7 +6,7 @@ from builder.errors import SourceError
 from builder.pinning import closures
 
 
-def test_what_is_built_from_source_is_not_asked_of_the_index() -> None:
+def test_packages_built_from_source_are_not_resolved() -> None:
     named = ("torch==2.10.0", "flashinfer-python==0.6.7 ; platform_machine == 'x86_64'", "FlashInfer_Cubin", "numba")
     assert closures.without(named, {"flashinfer-python", "flashinfer-cubin"}) == ("torch==2.10.0", "numba")
 

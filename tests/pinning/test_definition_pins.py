@@ -85,7 +85,7 @@ def locked(*packages: str) -> PythonPin:
     return PythonPin(("before",), "2026-01-01T00:00:00Z", tuple(LockedPackage(p, "1.0", ("a" * 64,)) for p in packages))
 
 
-def test_what_resolves_is_there_and_the_rest_is_named(project: Project, tmp_path: Path, vllm: Vllm) -> None:
+def test_what_can_be_resolved_is_pinned_and_the_rest_is_named(project: Project, tmp_path: Path, vllm: Vllm) -> None:
     completed = definition_pins.complete(load(project, "one"), Pins(), (), resolver(project, index(tmp_path)), {})
     assert faults(completed) == ["base"]
     assert completed.pins.base is None

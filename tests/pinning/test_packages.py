@@ -1,4 +1,4 @@
-"""Which wheel, or which commit, the pins of an image mean by an importable package."""
+"""The wheel or commit that the pins of an image mean by an importable package."""
 
 from __future__ import annotations
 
