@@ -138,13 +138,13 @@ def _own_index_hashes(job: Job) -> dict[str, frozenset[str]]:
     return found
 
 
-def _index_variables(settings: environment.Settings) -> dict[str, str]:
+def _index_variables(settings: environment.UserSettings) -> dict[str, str]:
     extra = " ".join(settings.extra_index_urls)
     said = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": extra}
     return {name: value for name, value in said.items() if value}
 
 
-def _secrets(settings: environment.Settings) -> tuple[engine_bake.Secret, ...]:
+def _secrets(settings: environment.UserSettings) -> tuple[engine_bake.Secret, ...]:
     """What the steps may use and must not keep; an index's address may hold a password."""
     files = [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
     return (*files, *(engine_bake.Secret(name, env=name) for name in _index_variables(settings)))

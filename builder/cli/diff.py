@@ -119,7 +119,7 @@ def _moved(moved: UpstreamCommits) -> dict[str, Any]:
         **asdict(moved.change),
         "gained": asdict(moved.gained) if moved.gained else None,
         "lost": asdict(moved.lost) if moved.lost else None,
-        "untold": moved.unknown_because,
+        "untold": moved.unknown_reason,
     }
 
 

@@ -93,7 +93,7 @@ def _sources(moved: Sequence[UpstreamCommits]) -> Iterator[str]:
     for one in moved:
         change = one.change
         title = f"{change.name}  {_version(change.before)} → {_version(change.after)}"
-        said = list(_folded([one.unknown_because], indent=2)) if one.unknown_because else []
+        said = list(_folded([one.unknown_reason], indent=2)) if one.unknown_reason else []
         if one.gained and not (one.lost and not one.gained.total):
             said += _commits(one.gained, "that came")
         if one.lost:

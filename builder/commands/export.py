@@ -63,16 +63,16 @@ def _text(
     if request.format == "opencode":
         if rendered.port is None or not rendered.served:
             raise UsageError(f"{found.recipe.file}: its command does not say on which port it serves which model")
-        return opencode.write(found.recipe, rendered, request.address)
+        return opencode.render(found.recipe, rendered, request.address)
     if request.format == "recipe":
         if request.overrides or request.extra:
             raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
-        return recipe.write(found.recipe, rendered, str(found.image), _not_baked(found))
+        return recipe.render(found.recipe, rendered, str(found.image), _not_baked(found))
     image = (found.image.repository, found.image.number)
     of_image = serving.of(project, found.record.definition)
     settings = container.settings(found.recipe, rendered, of_image, image, environ)
-    write = compose.write if request.format == "compose" else script.write
-    return write(settings, environ.get("HOME", "").rstrip("/"))
+    render = compose.render if request.format == "compose" else script.render
+    return render(settings, environ.get("HOME", "").rstrip("/"))
 
 
 def _not_baked(found: SelectedImage) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,18 +14,16 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.sources.git.mirror_reading import CommitFilter, CommitRange
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-
 
 @dataclass(frozen=True)
 class UpstreamCommits:
     """A source that moved, with the commits that it gained and those that it lost (after a force-push, or on the way
-    back); ``unknown_because`` says why they are not known, if so."""
+    back); ``unknown_reason`` says why they are not known, if so."""
 
     change: SourceChange
     gained: CommitRange | None = None
     lost: CommitRange | None = None
-    unknown_because: str = ""
+    unknown_reason: str = ""
 
 
 def commits_of(
@@ -38,9 +35,9 @@ def commits_of(
 
 def _commits_of(project: Project, change: SourceChange, commit_filter: CommitFilter, report: Report) -> UpstreamCommits:
     """Returns the commits of a change. A repository that does not answer is noted and is no error."""
-    reason = _unknown_because(change)
+    reason = _unknown_reason(change)
     if reason:
-        return UpstreamCommits(change, unknown_because=reason)
+        return UpstreamCommits(change, unknown_reason=reason)
     from builder.sources.git import mirror_reading
 
     old, new = _commit(change.before), _commit(change.after)
@@ -54,17 +51,19 @@ def _commits_of(project: Project, change: SourceChange, commit_filter: CommitFil
         gained = between(old, new)
         return UpstreamCommits(change, gained, between(new, old) if gained.dropped else None)
     except SourceError as error:
-        return UpstreamCommits(change, unknown_because=error.message)
+        return UpstreamCommits(change, unknown_reason=error.message)
 
 
-def _unknown_because(change: SourceChange) -> str:
+def _unknown_reason(change: SourceChange) -> str:
+    from builder.sources.git.remote_refs import is_commit
+
     if change.before is None or change.after is None:
         return "it is in one of the two only"
     if change.before.commit == change.after.commit:
         return "both are of the same commit" if change.before.commit else "neither names its commit"
     if not change.git:
         return "it was taken as a wheel, so only versions are known"
-    if not all(_COMMIT.fullmatch(_commit(version)) for version in (change.before, change.after)):
+    if not all(is_commit(_commit(version)) for version in (change.before, change.after)):
         return "a wheel does not name its whole commit, so only versions are known"
     return ""
 

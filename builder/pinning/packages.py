@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
     from builder.lock.pins import Pins
     from builder.project import Project
-    from builder.sources.environment import Settings
+    from builder.sources.environment import UserSettings
 
 # For a version that no definition pins: the Python files are the same in the wheels of all platforms.
 _ANY = PythonRequirements(version="3.12", glibc="2.39", packages=())
@@ -35,7 +35,7 @@ class Access:
 
     mirrors: Path
     wheels: Path
-    settings: Settings
+    settings: UserSettings
     say: Callable[[str], None]
 
 

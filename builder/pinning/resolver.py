@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from builder.lock.pins import GitPin
     from builder.project import Project
-    from builder.sources.environment import Settings
+    from builder.sources.environment import UserSettings
     from builder.sources.git.pull_requests import VendoredPatch
     from builder.workspace import Workspace
 
@@ -25,7 +25,7 @@ class Resolver:
     """The user's settings, the project's mirrors, a way to resolve a base image; and the answers so far."""
 
     project: Project
-    settings: Settings
+    settings: UserSettings
     resolve_base: Callable[[str, str], str]
     report: Report
     _bases: dict[tuple[str, str], str | SourceError] = field(default_factory=dict)

@@ -114,7 +114,7 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
         _make_folders(planned.settings)
     return ServerMember(
         planned.engine,
-        services.create(planned.engine.endpoint, planned.settings.name, api.write(planned.settings, environ)),
+        services.create(planned.engine.endpoint, planned.settings.name, api.request_body(planned.settings, environ)),
     )
 
 

@@ -16,7 +16,7 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 
 
 @dataclass(frozen=True)
-class Settings:
+class UserSettings:
     """Settings for fetching packages. ``ca_file`` replaces the certificates of the image while a step runs;
     ``find_links`` are folders or addresses with wheels; ``proxies`` pairs the usual variables, in capitals, with their
     values."""
@@ -35,11 +35,11 @@ class Settings:
         return tuple(sorted(wheel for folder in folders if folder.is_dir() for wheel in folder.glob("*.whl")))
 
 
-def read(environ: Mapping[str, str]) -> Settings:
+def read(environ: Mapping[str, str]) -> UserSettings:
     """Reads the settings that pip and uv themselves would follow."""
     ca_file = next((environ[name] for name in ("SSL_CERT_FILE", "PIP_CERT") if environ.get(name)), None)
     proxies = tuple((name, value) for name in PROXIES if (value := environ.get(name) or environ.get(name.lower(), "")))
-    return Settings(
+    return UserSettings(
         ca_file=Path(ca_file) if ca_file and Path(ca_file).is_file() else None,
         index_url=environ.get("UV_DEFAULT_INDEX") or environ.get("PIP_INDEX_URL", ""),
         extra_index_urls=tuple((environ.get("UV_INDEX") or environ.get("PIP_EXTRA_INDEX_URL", "")).split()),

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from builder.definitions.image import ImageDefinition, PythonRequirements
     from builder.lock.pins import SourcePin
-    from builder.sources.environment import Settings
+    from builder.sources.environment import UserSettings
 
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
 _COMPILE += ["--no-python-downloads", "--quiet", "--color", "never"]
-_FINDING_UV = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
+_FIND_UV_LOCK = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
@@ -85,7 +85,9 @@ def _limits(wants: PythonRequirements) -> tuple[str, ...]:
     )
 
 
-def resolve(request: ClosureRequest, settings: Settings, inherited: tuple[LockedPackage, ...] = ()) -> ResolvedClosure:
+def resolve(
+    request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...] = ()
+) -> ResolvedClosure:
     """Resolves the closure of all requested packages; those that are ``inherited`` keep their version.
 
     Raises SourceError if there is none, or an index does not answer.
@@ -103,7 +105,7 @@ def resolve(request: ClosureRequest, settings: Settings, inherited: tuple[Locked
 
 
 def compile_closure(
-    request: ClosureRequest, settings: Settings, inherited: tuple[LockedPackage, ...], options: list[str]
+    request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...], options: list[str]
 ) -> tuple[dict[str, Any], str]:
     """Runs `uv pip compile`; returns the lock that it writes (pylock.toml, PEP 751), or an empty one and uv's error."""
     import os
@@ -113,7 +115,7 @@ def compile_closure(
 
     from uv import find_uv_bin
 
-    with _FINDING_UV:
+    with _FIND_UV_LOCK:
         uv = find_uv_bin()
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         project = Path(folder) / "pyproject.toml"
@@ -150,7 +152,7 @@ def _preferences(packages: tuple[LockedPackage, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def local_wheel_names(settings: Settings, machine: str) -> frozenset[str]:
+def local_wheel_names(settings: UserSettings, machine: str) -> frozenset[str]:
     """Returns the names of the packages that the user has local wheels of for this machine type."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -190,7 +192,7 @@ def _project(request: ClosureRequest, local: frozenset[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _index_options(settings: Settings) -> list[str]:
+def _index_options(settings: UserSettings) -> list[str]:
     options = ["--default-index", settings.index_url] if settings.index_url else []
     for url in settings.extra_index_urls:
         options += ["--index", url]

@@ -136,7 +136,7 @@ def test_a_repository_that_does_not_answer_does_not_hide_the_rest(numbers: Kept,
         pin = GitPin(f"file://{tmp_path}/nowhere.git", "main", commit * 40, "0.19", DATE)
         numbers.add(plan(pins(pin, packages(torch=f"2.{ord(commit)}", uv="0.13.8"))))
     found = between(numbers)
-    assert "nowhere.git" in found.sources[0].unknown_because
+    assert "nowhere.git" in found.sources[0].unknown_reason
     assert [change.name for change in found.changes.packages] == ["torch"]
 
 
@@ -144,7 +144,7 @@ def test_wheels_tell_only_their_versions(numbers: Kept) -> None:
     numbers.add(plan(pins(wheel("0.19.1", "0123456"))))
     numbers.add(plan(pins(wheel("0.19.2", "789abcd"))))
     (moved,) = between(numbers).sources
-    assert moved.unknown_because == "it was taken as a wheel, so only versions are known"
+    assert moved.unknown_reason == "it was taken as a wheel, so only versions are known"
     lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
     assert "vllm  0.19.1 (0123456) → 0.19.2 (789abcd)\n  it was taken as a wheel" in lines
 
@@ -153,7 +153,7 @@ def test_a_wheel_against_git_tells_why_there_is_no_list(numbers: Kept) -> None:
     numbers.add(plan(pins(wheel("0.19.1"))))
     numbers.add(plan(pins(GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19.2", DATE))))
     assert (
-        between(numbers).sources[0].unknown_because
+        between(numbers).sources[0].unknown_reason
         == "a wheel does not name its whole commit, so only versions are known"
     )
 

@@ -89,7 +89,7 @@ def test_pins_numbers_pointers_and_pairings(numbers: Kept) -> None:
     (pins,) = found.pins
     assert [(c.name, c.kind) for c in pins.changes.packages] == [("torch", "up")]
     assert pins.changes.base is not None
-    assert pins.sources[0].unknown_because == "neither names its commit"
+    assert pins.sources[0].unknown_reason == "neither names its commit"
     marked, added = found.numbers
     assert [(c.name, c.before, c.after) for c in marked.values] == [
         ("note", None, "slow"),

@@ -18,7 +18,7 @@ from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PythonPin, W
 from builder.pinning import chain, definition_pins
 from builder.pinning.resolver import Resolver
 from builder.project import Project
-from builder.sources.environment import Settings
+from builder.sources.environment import UserSettings
 from tests import projects, shipped_files
 from tests.sources.git_server import Vllm, served_vllm
 from tests.sources.wheelhouse import make_index, make_wheel
@@ -59,14 +59,14 @@ def define(project: Project, name: str, text: str) -> None:
     projects.write(folder / "Dockerfile.j2", "FROM {{ base }}\n")
 
 
-def index(folder: Path, *more: tuple[str, str]) -> Settings:
+def index(folder: Path, *more: tuple[str, str]) -> UserSettings:
     """A package index of ``serve``, ``kernel``, ``uv``, and ``more`` names with versions."""
     named = [("serve", "1.0"), ("kernel", "1.0"), ("uv", "1.0"), *more]
     wheels = [make_wheel(folder / "files", name, version) for name, version in named]
-    return Settings(index_url=make_index(folder / "simple", wheels))
+    return UserSettings(index_url=make_index(folder / "simple", wheels))
 
 
-def resolver(project: Project, settings: Settings) -> Resolver:
+def resolver(project: Project, settings: UserSettings) -> Resolver:
     def no_registry(reference: str, platform: str) -> str:
         raise SourceError(f"no registry has {reference} for {platform}", hint="look at the network")
 
@@ -110,7 +110,7 @@ def test_a_source_does_not_leave_the_closure_that_it_was_pinned_with(
     one = load(project, "one")
     sources = resolver(project, index(tmp_path))
     before = replace(definition_pins.complete(one, Pins(), (), sources, {"vllm": vllm.history.v0_19_1}).pins, base=BASE)
-    nothing = replace(sources, settings=Settings(index_url=make_index(tmp_path / "empty", [])))
+    nothing = replace(sources, settings=UserSettings(index_url=make_index(tmp_path / "empty", [])))
     completed = definition_pins.complete(one, before, (), nothing, {"vllm": None})
     assert (faults(completed), completed.pins) == (["python"], before)
     moved = definition_pins.complete(one, before, (), sources, {"vllm": None})
@@ -118,7 +118,7 @@ def test_a_source_does_not_leave_the_closure_that_it_was_pinned_with(
 
 
 def test_a_source_is_kept_where_there_is_no_closure_yet(project: Project, tmp_path: Path, vllm: Vllm) -> None:
-    nothing = Settings(index_url=make_index(tmp_path / "empty", []))
+    nothing = UserSettings(index_url=make_index(tmp_path / "empty", []))
     completed = definition_pins.complete(load(project, "one"), Pins(BASE), (), resolver(project, nothing), {})
     assert faults(completed) == ["python"]
     assert completed.pins.sources["vllm"].commit == vllm.history.main
@@ -258,7 +258,7 @@ def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_pa
     pull = 40898
     source = replace(one.git_sources["vllm"], pulls=(pull,))
     wants = replace(one, sources={**one.sources, "vllm": source})
-    nothing = resolver(project, Settings(index_url=make_index(tmp_path / "empty", [])))
+    nothing = resolver(project, UserSettings(index_url=make_index(tmp_path / "empty", [])))
     completed = definition_pins.complete(wants, before, (), nothing, {})
     assert faults(completed) == []
     assert completed.pins.python == before.python

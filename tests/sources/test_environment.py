@@ -3,14 +3,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.sources import environment
-from builder.sources.environment import Settings
+from builder.sources.environment import UserSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def test_an_empty_environment_sets_nothing() -> None:
-    assert environment.read({}) == Settings()
+    assert environment.read({}) == UserSettings()
 
 
 def test_pips_variables_are_followed(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_pips_variables_are_followed(tmp_path: Path) -> None:
             "PIP_FIND_LINKS": "/wheels https://links.example",
             "https_proxy": "http://proxy.example:3128",
         }
-    ) == Settings(
+    ) == UserSettings(
         ca_file=tmp_path / "ca.pem",
         index_url="https://index.example/simple",
         extra_index_urls=("https://a.example", "https://b.example"),
@@ -43,5 +43,5 @@ def test_a_certificate_file_that_is_not_there_is_no_setting(tmp_path: Path) -> N
 
 def test_only_folders_hold_local_wheels(tmp_path: Path) -> None:
     (tmp_path / "a-1-py3-none-any.whl").touch()
-    settings = Settings(find_links=(str(tmp_path), tmp_path.as_uri(), "https://links.example"))
+    settings = UserSettings(find_links=(str(tmp_path), tmp_path.as_uri(), "https://links.example"))
     assert settings.local_wheels() == (tmp_path / "a-1-py3-none-any.whl",) * 2

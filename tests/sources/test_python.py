@@ -12,7 +12,7 @@ from builder.definitions.image import GitSource, Index, PythonRequirements, Whee
 from builder.errors import SourceError
 from builder.lock.pins import GitPin, LockedPackage, PythonPin
 from builder.sources import python
-from builder.sources.environment import Settings
+from builder.sources.environment import UserSettings
 from tests import projects
 from tests.sources.wheelhouse import make_index, make_wheel, sha256
 
@@ -27,7 +27,7 @@ WANTS = PythonRequirements(version="3.12", glibc="2.39", packages=("serve>=1",))
 def resolve(
     wants: PythonRequirements,
     platform: str,
-    settings: Settings,
+    settings: UserSettings,
     inherited: tuple[LockedPackage, ...] = (),
     before: tuple[LockedPackage, ...] = (),
 ) -> PythonPin:
@@ -43,7 +43,7 @@ def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_p
         make_wheel(tmp_path / "files", "kernel", "3.0", "cp312-cp312-manylinux_2_28_x86_64"),
         make_wheel(tmp_path / "files", "kernel", "3.0", "cp311-cp311-manylinux_2_28_aarch64"),
     ]
-    settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", wheels))
     pin = resolve(WANTS, "linux/arm64", settings)
     assert pin.packages == (
         LockedPackage("kernel", "3.0", (sha256(wheels[2]),)),
@@ -57,7 +57,7 @@ def test_a_package_that_is_never_wanted_is_left_out(tmp_path: Path) -> None:
         make_wheel(tmp_path / "files", "serve", "1.2", requires=("vision",)),
         make_wheel(tmp_path / "files", "vision", "9"),
     ]
-    settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", wheels))
     names = [p.name for p in resolve(replace(WANTS, without=("vision",)), "linux/amd64", settings).packages]
     assert names == ["serve"]
 
@@ -66,7 +66,7 @@ def test_an_index_of_its_own_serves_its_packages_alone(tmp_path: Path) -> None:
     common = make_wheel(tmp_path / "files", "serve", "1.2", requires=("torch",))
     wrong = make_wheel(tmp_path / "files", "torch", "9")
     right = make_wheel(tmp_path / "own", "torch", "2")
-    settings = Settings(index_url=make_index(tmp_path / "simple", [common, wrong]))
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", [common, wrong]))
     wants = replace(
         WANTS, packages=("serve", "torch"), indexes=(Index(make_index(tmp_path / "own-simple", [right]), ("torch",)),)
     )
@@ -78,7 +78,7 @@ def test_an_index_of_its_own_serves_its_packages_alone(tmp_path: Path) -> None:
 
 def test_a_local_wheel_comes_before_an_index_of_its_own(tmp_path: Path) -> None:
     local = make_wheel(tmp_path / "local", "torch", "2.13.0+cpu", "cp312-cp312-manylinux_2_28_x86_64")
-    settings = Settings(index_url=make_index(tmp_path / "simple", []), find_links=(str(local.parent),))
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", []), find_links=(str(local.parent),))
     wants = replace(WANTS, packages=("torch==2.13.0+cpu",), indexes=(Index("file:///nowhere/at/all", ("torch",)),))
     assert resolve(wants, "linux/amd64", settings).packages == (LockedPackage("torch", "2.13.0+cpu", (sha256(local),)),)
     with pytest.raises(SourceError):
@@ -86,7 +86,7 @@ def test_a_local_wheel_comes_before_an_index_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_had_is_said_in_uvs_words(tmp_path: Path) -> None:
-    settings = Settings(index_url=make_index(tmp_path / "simple", [make_wheel(tmp_path / "files", "serve", "0.9")]))
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", [make_wheel(tmp_path / "files", "serve", "0.9")]))
     with pytest.raises(SourceError) as caught:
         resolve(WANTS, "linux/arm64", settings)
     assert "cannot be resolved for linux/arm64, Python 3.12" in caught.value.message
@@ -113,7 +113,7 @@ def test_every_wish_counts(tmp_path: Path) -> None:
 
 def test_what_is_held_keeps_its_version(tmp_path: Path) -> None:
     wheels = [make_wheel(tmp_path / "files", "serve", version) for version in ("1.2", "1.9")]
-    settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", wheels))
     inherited = (LockedPackage("serve", "1.2", ()),)
     assert resolve(WANTS, "linux/arm64", settings, inherited).packages[0].version == "1.2"
     assert resolve(WANTS, "linux/arm64", settings).packages[0].version == "1.9"
@@ -121,7 +121,7 @@ def test_what_is_held_keeps_its_version(tmp_path: Path) -> None:
 
 def test_what_was_resolved_before_stays_where_it_will_do(tmp_path: Path) -> None:
     wheels = [make_wheel(tmp_path / "files", "serve", version) for version in ("1.2", "1.9")]
-    settings = Settings(index_url=make_index(tmp_path / "simple", wheels))
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", wheels))
     before = (LockedPackage("serve", "1.2", ("0" * 64,)),)
     kept = resolve(WANTS, "linux/arm64", settings, before=before).packages
     assert kept == (LockedPackage("serve", "1.2", (sha256(wheels[0]),)),)

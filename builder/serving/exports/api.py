@@ -19,7 +19,7 @@ _INTERVAL = 600
 _RETRIES = 1
 
 
-def write(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
+def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
     """Returns the body of the request; secrets are taken from ``environ``, if they are set."""
     secrets = {name: environ[name] for name in settings.secrets if name in environ}
     return {

@@ -11,7 +11,7 @@ _ALL_GPUS = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
 _GPUS = {"deploy": {"resources": {"reservations": {"devices": [_ALL_GPUS]}}}}
 
 
-def write(settings: ContainerSettings, home: str) -> str:
+def render(settings: ContainerSettings, home: str) -> str:
     """Returns the compose file. Paths below ``home``, the user's, become ``${HOME}``, so that others can use it."""
     import yaml
 
@@ -22,13 +22,13 @@ def write(settings: ContainerSettings, home: str) -> str:
 
 def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
     return {
-        "image": _plain(settings.image),
+        "image": _escape(settings.image),
         # The number is an image of this machine: a registry has another one, or none.
         "pull_policy": "never",
         "entrypoint": [],
-        "command": [_plain(word) for word in settings.argv],
+        "command": [_escape(word) for word in settings.argv],
         "environment": {
-            **{name: _plain(value) for name, value in settings.env.items()},
+            **{name: _escape(value) for name, value in settings.env.items()},
             # Without a value, so that it comes from the environment in which the file is used.
             **dict.fromkeys(settings.secrets),
         },
@@ -46,7 +46,7 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
             }
             for mount in settings.mounts
         ],
-        "labels": {name: _plain(value) for name, value in settings.labels.items()},
+        "labels": {name: _escape(value) for name, value in settings.labels.items()},
         **({"healthcheck": _health(settings.health)} if settings.health else {}),
         "init": settings.init,
         "restart": settings.restart,
@@ -58,7 +58,7 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
 
 def _health(health: HealthCheck) -> dict[str, Any]:
     return {
-        "test": ["CMD", *map(_plain, health.argv)],
+        "test": ["CMD", *map(_escape, health.argv)],
         "interval": f"{health.interval}s",
         "timeout": f"{health.timeout}s",
         "retries": health.retries,
@@ -66,10 +66,10 @@ def _health(health: HealthCheck) -> dict[str, Any]:
     }
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
     """Escapes text so that compose substitutes no variables in it."""
     return text.replace("$", "$$")
 
 
 def _in_home(path: str, home: str) -> str:
-    return f"${{HOME}}{_plain(path[len(home) :])}" if home and path.startswith(f"{home}/") else _plain(path)
+    return f"${{HOME}}{_escape(path[len(home) :])}" if home and path.startswith(f"{home}/") else _escape(path)

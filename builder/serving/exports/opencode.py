@@ -17,7 +17,7 @@ DEFAULT_CONTEXT = 32_768
 LONGEST_OUTPUT = 32_768
 
 
-def write(recipe: Recipe, command: ServeCommand, address: str) -> str:
+def render(recipe: Recipe, command: ServeCommand, address: str) -> str:
     """Returns the provider block; ``address`` is the server's host for OpenCode: ``127.0.0.1`` or another machine."""
     host = f"[{address}]" if ":" in address else address
     provider = {

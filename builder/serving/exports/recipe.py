@@ -19,7 +19,7 @@ _KEYS = (
 )
 
 
-def write(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) -> str:
+def render(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) -> str:
     """Returns the recipe on ``image``, with only the ``mods`` that are not baked into it, as a launcher would apply
     those a second time, and without build arguments, which could make it build another image.
 

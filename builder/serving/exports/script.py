@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.container import ContainerSettings, HealthCheck
 
 
-def write(settings: ContainerSettings, home: str) -> str:
+def render(settings: ContainerSettings, home: str) -> str:
     """Returns the script. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
     folders = " ".join(_in_home(mount.source, home) for mount in settings.mounts)
     program, *arguments = settings.argv

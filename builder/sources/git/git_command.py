@@ -58,7 +58,7 @@ def run_local(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
 ) -> GitResult:
     """Runs git on the mirror, without the network. A failure is for the caller to judge, by the status."""
-    return _run(
+    return _run_once(
         repository,
         ["git", *arguments],
         stdin,
@@ -99,7 +99,7 @@ def run_remote(
     tries = 0
     while True:
         tries += 1
-        result = _run(repository, command, stdin, environ)
+        result = _run_once(repository, command, stdin, environ)
         if result.status == 0:
             return result
         stderr = (
@@ -131,7 +131,7 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     )
 
 
-def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
+def _run_once(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
     """Runs git once. It ends with this process, so that nothing writes to a mirror whose lock has been released."""
     import tempfile
     from shutil import which
@@ -164,7 +164,7 @@ def _ssh_command(repository: GitRepository) -> str:
         return os.environ["GIT_SSH_COMMAND"]
     if "GIT_SSH" in os.environ or repository.address.url.lower().startswith(("http:", "https:", "file:", "/")):
         return ""
-    configured = _run(
+    configured = _run_once(
         repository,
         ["git", "config", "--get", "core.sshCommand"],
         b"",

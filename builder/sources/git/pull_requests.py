@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 # Where GitHub and GitLab keep the head of request N.
 _HEADS = ("refs/pull/{}/head", "refs/merge-requests/{}/head")
 _INCOMING = "refs/builder/incoming"
-_SUBMODULE = "160000"
 _NOTHING = "0" * 40
 # Every option that a setting, an attribute or another version of git could change is given. Full object names, because
 # how far git shortens them depends on the number of objects in the repository. No renames: detecting them depends on
@@ -84,6 +83,6 @@ def _diff(repository: GitRepository, base: str, head: str) -> bytes:
     for entry in raw.split("\0"):
         if entry.startswith(":"):  # the names of files come between these
             old_mode, new_mode, old, new, _ = entry[1:].split(" ")
-            blobs |= {blob for mode, blob in ((old_mode, old), (new_mode, new)) if mode != _SUBMODULE}
+            blobs |= {blob for mode, blob in ((old_mode, old), (new_mode, new)) if mode != mirror.SUBMODULE_MODE}
     mirror.ensure_blobs(repository, blobs - {_NOTHING})
     return run_checked(repository, [*_DIFF, base, head]).output

@@ -71,7 +71,7 @@ def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
             if whole
             else "write all 40 digits of the commit: part of them may mean another later",
         )
-    raise MissingError(f"{url} has no branch or tag `{ref}`", hint=_near(refs, ref))
+    raise MissingError(f"{url} has no branch or tag `{ref}`", hint=_suggestion(refs, ref))
 
 
 def _other_ref(repository: GitRepository, ref: str) -> str | None:
@@ -80,5 +80,5 @@ def _other_ref(repository: GitRepository, ref: str) -> str | None:
     return next((commit for commit, _, name in pairs if name == ref), None)
 
 
-def _near(there: RemoteRefs, ref: str) -> str:
+def _suggestion(there: RemoteRefs, ref: str) -> str:
     return did_you_mean(ref, [*there.branches, *there.tags], most=3) or "look at the branches and tags there"

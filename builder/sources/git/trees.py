@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # Submodules are kept apart from the mirrors: they are shallow, and would cut off the history of a source at the same
 # address.
 _SUBMODULES = "submodules"
-_SUBMODULE = "160000"
 _ADDRESSES = ("https://", "http://", "ssh://", "git://", "git@")
 
 
@@ -38,7 +37,7 @@ def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> 
 
     def fetch_files(repository: GitRepository) -> tuple[Submodule, ...]:
         mirror.ensure_commit(repository, commit)
-        blobs = {name for mode, name, _ in _entries(repository, commit) if mode != _SUBMODULE}
+        blobs = {name for mode, name, _ in _entries(repository, commit) if mode != mirror.SUBMODULE_MODE}
         mirror.ensure_blobs(repository, blobs)
         return _submodules(repository, commit)
 
@@ -109,7 +108,7 @@ def _entries(repository: GitRepository, commit: str) -> list[tuple[str, str, str
 
 def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]:
     """Returns the submodules of ``commit``."""
-    links = {path: name for mode, name, path in _entries(repository, commit) if mode == _SUBMODULE}
+    links = {path: name for mode, name, path in _entries(repository, commit) if mode == mirror.SUBMODULE_MODE}
     if not links:
         return ()
     settings = run_local(repository, ["config", f"--blob={commit}:.gitmodules", "--list", "-z"]).text

@@ -37,7 +37,7 @@ def hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
         elif header:
             file = new_name if old_name == "/dev/null" else old_name
             parsed.append(Hunk(file, int(header["start"]), int(header["new_start"]), line.rstrip("\r")))
-            _pass_over(lines, int(header["old"] or 1), int(header["new"] or 1))
+            _skip_body(lines, int(header["old"] or 1), int(header["new"] or 1))
     return tuple(parsed)
 
 
@@ -50,7 +50,7 @@ def describe_hunk(diff: bytes, file: str, start: int, strip: int = 1) -> str:
     return f"{file}, hunk {number} of {len(of_file)} ({of_file[number - 1].header})"
 
 
-def _pass_over(lines: Iterator[str], old: int, new: int) -> None:
+def _skip_body(lines: Iterator[str], old: int, new: int) -> None:
     while old > 0 or new > 0:
         line = next(lines, None)
         if line is None:

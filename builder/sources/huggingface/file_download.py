@@ -42,7 +42,7 @@ class RemoteFile:
     token: str | None = field(repr=False)
 
 
-class StoppedError(Exception):
+class DownloadStoppedError(Exception):
     """The download was stopped: the rest of the file is no longer needed."""
 
 
@@ -51,7 +51,7 @@ def until_stopped(stopped: threading.Event, count_bytes: CountBytes) -> CountByt
 
     def count(more: int) -> None:
         if stopped.is_set():
-            raise StoppedError
+            raise DownloadStoppedError
         count_bytes(more)
 
     return count

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from builder.sources.environment import Settings
+    from builder.sources.environment import UserSettings
 
 
-def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings: Settings) -> bool:
+def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings: UserSettings) -> bool:
     """Copies the user's wheels with the SHA-256 hashes in ``hashes_by_group`` into ``folder``, one subfolder for each
     group; returns True if there are any. A wheel of the right name with other content is not copied. Raises SourceError
     if one cannot be copied."""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.definitions.image import PythonRequirements
-    from builder.sources.environment import Settings
+    from builder.sources.environment import UserSettings
 
 # Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
-_ALONE = ["--universal", "--no-deps", "--python", sys.executable]
+_OPTIONS = ["--universal", "--no-deps", "--python", sys.executable]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class WheelRequest:
     hashes: frozenset[str] = frozenset()
 
 
-def find(cache: Path, request: WheelRequest, settings: Settings) -> Wheel:
+def find(cache: Path, request: WheelRequest, settings: UserSettings) -> Wheel:
     """Finds the requested wheel. The answer of an index is stored in ``cache``.
 
     Raises SourceError if there is no wheel, none with such a hash, or no answer.
@@ -67,9 +67,9 @@ def _suitable(request: WheelRequest, wheels: tuple[Wheel, ...]) -> Wheel | None:
     )
 
 
-def _query_index(request: WheelRequest, settings: Settings) -> tuple[Wheel, ...]:
+def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:
     closure = python.ClosureRequest(request.python, (), (request.requirement,), request.platform)
-    lock, error = python.compile_closure(closure, settings, (), _ALONE)
+    lock, error = python.compile_closure(closure, settings, (), _OPTIONS)
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
         error = error or "it is there as source code only"
@@ -77,20 +77,20 @@ def _query_index(request: WheelRequest, settings: Settings) -> tuple[Wheel, ...]
     return tuple(Wheel(file["url"], file["hashes"]["sha256"]) for file in files)
 
 
-def _remembered(cache: Path, request: WheelRequest, settings: Settings) -> tuple[Wheel, ...]:
+def _remembered(cache: Path, request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:
     try:
         return tuple(Wheel(*fields) for fields in json.loads(_cache_path(cache, request, settings).read_bytes()))
     except (OSError, ValueError, TypeError):
         return ()
 
 
-def _remember(cache: Path, request: WheelRequest, settings: Settings, wheels: tuple[Wheel, ...]) -> None:
+def _remember(cache: Path, request: WheelRequest, settings: UserSettings, wheels: tuple[Wheel, ...]) -> None:
     if not any(wheel.address.startswith("file:") for wheel in wheels):  # a local wheel may be made anew, an upload not
         content = json.dumps([[wheel.address, wheel.sha256] for wheel in wheels]).encode()
         state_file.write(_cache_path(cache, request, settings), content)
 
 
-def _cache_path(cache: Path, request: WheelRequest, settings: Settings) -> Path:
+def _cache_path(cache: Path, request: WheelRequest, settings: UserSettings) -> Path:
     indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
     key = hashlib.sha256(repr((request.requirement, request.python.version, indexes)).encode()).hexdigest()
     return cache / "found" / f"{key}.json"

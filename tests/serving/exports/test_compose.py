@@ -25,7 +25,7 @@ COMPOSE = projects.REPOSITORY_ROOT / "scripts/compose"
 
 def configured(folder: Path, wanted: ContainerSettings, home: str = "/home/ann", **environ: str) -> dict[str, Any]:
     """The service as compose reads it from the file, for a user whose home is /home/bob."""
-    (folder / "compose.yaml").write_text(compose.write(wanted, home), encoding="utf-8")
+    (folder / "compose.yaml").write_text(compose.render(wanted, home), encoding="utf-8")
     argv = [str(COMPOSE), "-f", str(folder / "compose.yaml"), "config", "--format", "json"]
     kept = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"}
     done = subprocess.run(argv, capture_output=True, text=True, env={**kept, "HOME": "/home/bob", **environ})

@@ -90,7 +90,7 @@ def test_a_compose_file_makes_the_container_that_was_meant(
     home = tmp_path / "home"
     home.mkdir()
     file = tmp_path / "compose.yaml"
-    file.write_text(compose.write(wanted, str(home)), encoding="utf-8")
+    file.write_text(compose.render(wanted, str(home)), encoding="utf-8")
     run(endpoint, home, str(SCRIPTS / "compose"), "-f", str(file), "create")
     inspected = container(endpoint, f"{wanted.name}-{wanted.name}-1")
     assert facts(inspected) == expected(wanted, home)
@@ -104,7 +104,7 @@ def test_a_script_starts_the_container_that_was_meant(
     home = tmp_path / "home"
     home.mkdir()
     file = tmp_path / "serve.sh"
-    file.write_text(script.write(wanted, str(home)), encoding="utf-8")
+    file.write_text(script.render(wanted, str(home)), encoding="utf-8")
     run(endpoint, home, "sh", str(file))
     inspected = container(endpoint, wanted.name)
     assert inspected["State"]["Running"]
@@ -116,7 +116,7 @@ def test_the_engine_itself_is_asked_for_the_container_that_was_meant(
 ) -> None:
     home = tmp_path / "home"
     (home / "a b").mkdir(parents=True)
-    body = api_format.write(wanted, {"HF_TOKEN": "secret"})
+    body = api_format.request_body(wanted, {"HF_TOKEN": "secret"})
     made = services.create(endpoint, wanted.name, body)
     inspected = container(endpoint, wanted.name)
     assert facts(inspected) == {**expected(wanted, home), "gpus": []}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def provider(folder: Path, text: str, address: str = "127.0.0.1") -> dict[str, Any]:
     recipe = recipe_texts.make(folder, text)
-    document = json.loads(opencode.write(recipe, command.render(recipe, {}), address))
+    document = json.loads(opencode.render(recipe, command.render(recipe, {}), address))
     assert document["$schema"] == "https://opencode.ai/config.json"
     (block,) = document["provider"].values()
     assert block["npm"] == "@ai-sdk/openai-compatible"

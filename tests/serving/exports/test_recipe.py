@@ -24,7 +24,7 @@ COMMAND = "vllm serve Org/M \\\n  --port {port} --x '{spec}' \\\n\n  # --y {{}}\
 def again(folder: Path, original: Recipe, mods: list[str]) -> Recipe:
     """The exported recipe, read as any other."""
     rendered = command.render(original, {})
-    reread = recipe_texts.read(folder, exported.write(original, rendered, "small:7", mods))
+    reread = recipe_texts.read(folder, exported.render(original, rendered, "small:7", mods))
     assert reread.recipe is not None
     assert reread.problems == ()
     return reread.recipe

@@ -22,7 +22,7 @@ def arguments(folder: Path, wanted: ContainerSettings) -> list[str]:
     tools.mkdir()
     (tools / "docker").write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n', encoding="utf-8")
     (tools / "docker").chmod(0o755)
-    (folder / "serve.sh").write_text(script.write(wanted, "/home/ann"), encoding="utf-8")
+    (folder / "serve.sh").write_text(script.render(wanted, "/home/ann"), encoding="utf-8")
     environ = {**os.environ, "HOME": str(folder), "PATH": f"{tools}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "serve.sh"], cwd=folder, capture_output=True, text=True, env=environ)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from builder.pinning import definition_pins
 from builder.pinning.resolver import Resolver
 from builder.plan.make import ImageInputs, make
 from builder.project import Project
-from builder.sources.environment import Settings
+from builder.sources.environment import UserSettings
 from tests import projects
 from tests.sources.wheelhouse import Served, make_commit_index, make_index, make_wheel, serving, sha256
 
@@ -67,7 +67,7 @@ def definition(tmp_path: Path, served: Served) -> ImageDefinition:
     return image.load(project, "wheel", "linux/arm64")
 
 
-def complete(tmp_path: Path, definition: ImageDefinition, settings: Settings) -> Pins:
+def complete(tmp_path: Path, definition: ImageDefinition, settings: UserSettings) -> Pins:
     asking = Resolver(Project(tmp_path), settings, lambda *_: "sha256:" + "b" * 64, lambda _: None)
     completed = definition_pins.complete(definition, Pins(), (), asking, {})
     assert completed.faults == ()
@@ -75,16 +75,16 @@ def complete(tmp_path: Path, definition: ImageDefinition, settings: Settings) ->
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path) -> UserSettings:
     """An index of everything else, which has another vLLM; another one lies in a folder."""
     wheels = [make_wheel(tmp_path / "files", name, version) for name, version in (("serve", "1"), ("uv", "1"))]
     wheels.append(make_wheel(tmp_path / "files", "vllm", "99.0"))
     local = make_wheel(tmp_path / "local", "vllm", "98.0")
-    return Settings(index_url=make_index(tmp_path / "simple", wheels), find_links=(str(local.parent),))
+    return UserSettings(index_url=make_index(tmp_path / "simple", wheels), find_links=(str(local.parent),))
 
 
 def test_version_hash_and_commit_are_those_of_the_commit(
-    tmp_path: Path, definition: ImageDefinition, served: Served, settings: Settings
+    tmp_path: Path, definition: ImageDefinition, served: Served, settings: UserSettings
 ) -> None:
     pins = complete(tmp_path, definition, settings)
     index = f"{served.url}/{COMMIT}/cu130"
@@ -99,7 +99,7 @@ def test_version_hash_and_commit_are_those_of_the_commit(
 
 
 def test_the_image_installs_it_from_there_by_hash(
-    tmp_path: Path, definition: ImageDefinition, served: Served, settings: Settings
+    tmp_path: Path, definition: ImageDefinition, served: Served, settings: UserSettings
 ) -> None:
     pins = complete(tmp_path, definition, settings)
     plan = make(ImageInputs(definition, replace(pins, base=BasePin("x:1", "sha256:" + "b" * 64)), {}, ()))

@@ -8,7 +8,7 @@ import pytest
 from builder.definitions.image import PythonRequirements
 from builder.errors import SourceError
 from builder.sources import python
-from builder.sources.environment import Settings
+from builder.sources.environment import UserSettings
 from builder.sources.wheels import local_wheels
 from tests.sources.wheelhouse import make_index, make_wheel, sha256
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 def test_a_pinned_wheel_is_staged_for_its_group(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "local", "torch", "2.13.0+cpu")
     make_wheel(tmp_path / "local", "other", "1")
-    settings = Settings(find_links=(f"file://{tmp_path / 'local'}",))
+    settings = UserSettings(find_links=(f"file://{tmp_path / 'local'}",))
     assert local_wheels.stage(tmp_path / "out", {"cpu-index-1": frozenset([sha256(wheel)])}, settings)
     staged = [str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.whl")]
     assert staged == [f"cpu-index-1/{wheel.name}"]
@@ -29,7 +29,7 @@ def test_a_pinned_wheel_is_staged_for_its_group(tmp_path: Path) -> None:
 
 def test_a_wheel_with_another_hash_stays_where_it_is(tmp_path: Path) -> None:
     make_wheel(tmp_path / "local", "torch", "2.13.0+cpu")
-    settings = Settings(find_links=(str(tmp_path / "local"),))
+    settings = UserSettings(find_links=(str(tmp_path / "local"),))
     assert not local_wheels.stage(tmp_path / "out", {"cpu-index-1": frozenset(["0" * 64])}, settings)
     assert not local_wheels.stage(tmp_path / "out", {}, settings)
     assert not (tmp_path / "out").exists()
@@ -42,7 +42,7 @@ def test_uv_unpacks_a_local_wheel_once_however_often_it_is_staged(
     cache = tmp_path / "cache"
     monkeypatch.setenv("UV_CACHE_DIR", str(cache))
     wheel = make_wheel(tmp_path / "local", "torch", "2.13.0+cpu")
-    settings = Settings(index_url=make_index(tmp_path / "simple", []), find_links=(str(tmp_path / "local"),))
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", []), find_links=(str(tmp_path / "local"),))
     wants = PythonRequirements(version="3.12", glibc="2.39", packages=("torch",))
     unpacked = []
     for build in ("first", "second"):
@@ -56,7 +56,7 @@ def test_uv_unpacks_a_local_wheel_once_however_often_it_is_staged(
 
 def test_a_wheel_that_cannot_be_copied_is_named(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "local", "torch", "2.13.0+cpu")
-    settings = Settings(find_links=(str(tmp_path / "local"),))
+    settings = UserSettings(find_links=(str(tmp_path / "local"),))
     (tmp_path / "out").touch()
     with pytest.raises(SourceError, match="cpu: Not a directory"):
         local_wheels.stage(tmp_path / "out", {"cpu": frozenset([sha256(wheel)])}, settings)
