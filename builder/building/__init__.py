@@ -1,1 +1,1 @@
-"""One build, from the plan to the finished image, before it has a number."""
+"""One build: request, resolution, planning, baking, verification, commit."""

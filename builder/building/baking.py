@@ -1,4 +1,4 @@
-"""One run of BuildKit over build directories, with the person's certificates, package indexes, wheels and proxies."""
+"""One run of BuildKit over build directories, with the user's certificates, package indexes, wheels and proxies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from builder.building.work_folder import Work
+    from builder.building.work_folder import WorkFolder
     from builder.events import Report
     from builder.project import Project
     from builder.workspace import Workspace
@@ -30,40 +30,41 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
-class Job:
-    """One image to build: its build directory, the definition that it is of, and the work that its result goes to;
-    with ``push_to``, a repository of a registry, it goes there alone, by its digest."""
+class BakeJob:
+    """An image to build: its build directory, the name of its definition, and the work folder whose tag the result
+    gets. With ``push_to``, a repository of a registry, the result goes only there, by its digest."""
 
     directory: Path
     definition: str
-    work: Work
+    work: WorkFolder
     push_to: str = ""
 
 
 def bake(
-    workspace: Workspace, jobs: Sequence[Job], attest: Sequence[str] = ()
+    workspace: Workspace, jobs: Sequence[BakeJob], attest: Sequence[str] = ()
 ) -> tuple[tuple[engine_bake.BakeResult, ...], Path]:
-    """Builds all jobs in one go, what they share once; returns what came of each and the file of the whole log. Each
-    image is accompanied by what BuildKit is to ``attest``.
+    """Builds all jobs in one run, what they share only once; returns their results and the file of the whole log.
+    ``attest`` are the attestations that BuildKit adds to each image.
 
-    A source tree that its repository no longer gives comes from the mirror. Raises BuildFailedError where a step fails.
+    A source tree that its repository no longer provides is taken from the mirror. Raises BuildFailedError where a step
+    fails.
     """
     workspace.report(step_times.load(workspace.project))
     settings = environment.read(workspace.environment)
     first = jobs[0].work
     log = _log_file(workspace.project, first)
-    wanted = {group: hashes for job in jobs for group, hashes in _own_index_hashes(job).items()}
-    staged = local_wheels.stage(first.wheels, wanted, settings)
+    hashes = {folder: expected for job in jobs for folder, expected in _own_index_hashes(job).items()}
+    staged = local_wheels.stage(first.wheels, hashes, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
     pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
     while True:
         targets = json.dumps(_targets(jobs, replaced), indent=2)
-        (first.folder / engine_bake.BAKE_FILE).write_text(targets, encoding="utf-8")
+        (first.path / engine_bake.BAKE_FILE).write_text(targets, encoding="utf-8")
         try:
             baked = engine_bake.bake_targets(
                 workspace.engine,
-                first.folder,
+                first.path,
                 names=names,
                 secrets=_secrets(settings),
                 contexts={"find-links": str(first.wheels)} if staged else {},
@@ -77,14 +78,15 @@ def bake(
                 pushed=pushed,
             )
         except TreeGoneError as error:
-            folder = first.folder / f"tree-{len(replaced)}"
+            folder = first.path / f"tree-{len(replaced)}"
             replaced[error.address] = _from_mirror(workspace.project, error, folder, workspace.report)
             continue
         return tuple(baked[name] for name in names), log
 
 
 def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Report) -> str:
-    """The folder with the tree that BuildKit asked for in vain. Raises BuildFailedError where no mirror holds it."""
+    """Checks out the tree that BuildKit could not fetch, and returns its folder. Raises BuildFailedError where no
+    mirror holds it."""
     from builder.sources.git import trees
 
     url, _, commit = gone.address.partition("#")
@@ -97,59 +99,59 @@ def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Re
             hint="look at the network; a commit that is gone for good is only in the mirror (.builder/mirrors) of a "
             "machine that pinned it",
         ) from None
-    # BuildKit obeys it in a folder, and does not in a repository.
+    # BuildKit applies it to a folder, but not to a repository.
     (folder / ".dockerignore").unlink(missing_ok=True)
     report(Message(f"{url} did not give {commit[:12]}: its files come from the mirror"))
     return str(folder)
 
 
-def _targets(jobs: Sequence[Job], replaced: Mapping[str, str]) -> dict[str, Any]:
-    """The targets of all jobs' own bake files, told apart by number; each says what its build directory says, but for
-    the contexts that are ``replaced``."""
-    found: dict[str, Any] = {}
+def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, Any]:
+    """The targets of all jobs' own bake files, made distinct by a number. Each is as its build directory has it, except
+    for the contexts that are ``replaced``."""
+    targets: dict[str, Any] = {}
     for number, job in enumerate(jobs, start=1):
         own = json.loads((job.directory / engine_bake.BAKE_FILE).read_text(encoding="utf-8"))["target"]
         renamed = {name: _target(job, number) if name == IMAGE_TARGET else f"{name}-below-{number}" for name in own}
         for name, target in own.items():
             contexts = {
-                key: f"target:{renamed[place.removeprefix('target:')]}"
-                if place.startswith("target:")
-                else replaced.get(place, place)
-                for key, place in target.get("contexts", {}).items()
+                key: f"target:{renamed[source.removeprefix('target:')]}"
+                if source.startswith("target:")
+                else replaced.get(source, source)
+                for key, source in target.get("contexts", {}).items()
             }
             folder = str((job.directory / target["context"]).resolve())
-            found[renamed[name]] = {**target, "context": folder, **({"contexts": contexts} if contexts else {})}
-    return {"target": found}
+            targets[renamed[name]] = {**target, "context": folder, **({"contexts": contexts} if contexts else {})}
+    return {"target": targets}
 
 
-def _target(job: Job, number: int) -> str:
-    """A name that bake takes, for the steps of several images to be told apart by."""
+def _target(job: BakeJob, number: int) -> str:
+    """A target name that is valid for bake, and unique among the jobs."""
     return f"{re.sub('[^A-Za-z0-9_-]', '_', job.definition)}-{number}"
 
 
-def _own_index_hashes(job: Job) -> dict[str, frozenset[str]]:
-    """The hashes of the packages that an index of their own serves, by the folder that the template looks into: local
-    wheels may take its place. The images below lie in folders of their names."""
-    found = {}
+def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
+    """The hashes of the packages that come from an index of their own, by the folder in which the template looks for
+    them: local wheels may take its place. The parts of parent definitions lie in folders of their names."""
+    hashes = {}
     for file in sorted(job.directory.glob("**/python/index-*.txt")):
         folder = file.parent.parent
         definition = job.definition if folder == job.directory else folder.name
-        found[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(file.read_text(encoding="utf-8")))
-    return found
+        hashes[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(file.read_text(encoding="utf-8")))
+    return hashes
 
 
 def _index_variables(settings: environment.UserSettings) -> dict[str, str]:
     extra = " ".join(settings.extra_index_urls)
-    said = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": extra}
-    return {name: value for name, value in said.items() if value}
+    variables = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": extra}
+    return {name: value for name, value in variables.items() if value}
 
 
 def _secrets(settings: environment.UserSettings) -> tuple[engine_bake.Secret, ...]:
-    """What the steps may use and must not keep; an index's address may hold a password."""
+    """The secrets that the steps may use and must not keep; an index's address may contain a password."""
     files = [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
     return (*files, *(engine_bake.Secret(name, env=name) for name in _index_variables(settings)))
 
 
-def _log_file(project: Project, work: Work) -> Path:
+def _log_file(project: Project, work: WorkFolder) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     return project.state / "logs" / f"{stamp}-{work.name}.log"

@@ -1,4 +1,4 @@
-"""The last step of a build: the image gets its number, and images.lock records it with the models that it is for."""
+"""The last step of a build: the image gets its number, and images.lock records it, paired with its models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, *, pr
     """Gives a verified image the next number of its repository, and pairs it with its models; ``promote`` makes it the
     current one, as the first of all is in any case. A failure leaves lock, tags and numbers as they were."""
     planned, directory = baked.planned, baked.work.directory
-    _keep_diffs(workspace, planned)
+    _keep_patches(workspace, planned)
     candidate = images_lock.Candidate(baked.work.tag, directory, baked.details.id)
     with images_lock.transaction(workspace) as transaction:
         name = transaction.next_name(planned.plan.repository)
@@ -37,10 +37,10 @@ def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, *, pr
 
 
 def commit_existing(workspace: Workspace, planned: PlannedImage, name: ImageName) -> AlreadyBuilt:
-    """Records what a plan brings beside an image that is already built: its pins, and pairings for those of its models
-    that no image serves yet. A model that was rolled back stays where it is: building again does not undo that."""
+    """Records the pins of a plan whose image is already built, and pairs that image with those of its models that no
+    image serves yet. A model that was rolled back stays where it is: building again does not undo that."""
     if not planned.is_recorded:
-        _keep_diffs(workspace, planned)
+        _keep_patches(workspace, planned)
         with images_lock.transaction(workspace) as transaction:
             lock = _with_pins(transaction.lock, planned)
             transaction.commit(_with_pairings(lock, name, planned, planned.unpaired))
@@ -54,7 +54,7 @@ def commit_existing(workspace: Workspace, planned: PlannedImage, name: ImageName
 
 
 def new_layers(workspace: Workspace, baked: BakedImage) -> int:
-    """Counts the layers that the number before does not have; all of them where there is none."""
+    """Counts the layers that the previous number does not have; all of them where there is none."""
     repository = baked.planned.lock.images.get(baked.planned.plan.repository)
     numbers = repository.numbers if repository else {}
     previous = f"{baked.planned.plan.repository}:{max(numbers)}" if numbers else None
@@ -72,9 +72,9 @@ def _model_outcomes(planned: PlannedImage, name: ImageName) -> Iterator[ModelOut
             yield ModelOutcome(model, "elsewhere", str(pairing.image))
 
 
-def _keep_diffs(workspace: Workspace, planned: PlannedImage) -> None:
+def _keep_patches(workspace: Workspace, planned: PlannedImage) -> None:
     for part in planned.plan.chain:
-        vendored.keep(workspace.project, part.definition.name, part.pins, planned.diffs)
+        vendored.keep(workspace.project, part.definition.name, part.pins, planned.patches)
 
 
 def _recorded(lock: Lock, name: ImageName, planned: PlannedImage, record: NumberedImage, *, promote: bool) -> Lock:

@@ -1,4 +1,4 @@
-"""Do the patches of mods apply? Tried in the order of the mods, on the files of the packages that they change."""
+"""The dry run of mods' patches before a build, in the order of the mods, on the files of the packages they change."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from builder.pinning.packages import Package
     from builder.project import Project
 
-State = Literal["applies", "in place", "no patches", "excluded", "fails", "not tried"]
-Find = Callable[[str], "Package | None"]
-"""Gives the package that a patch names, or None where nothing is known of it before the build."""
+ModState = Literal["applies", "in place", "no patches", "excluded", "fails", "not tried"]
+FindPackage = Callable[[str], "Package | None"]
+"""Returns the package that a patch names, or None where nothing is known of it before the build."""
 
 
 @dataclass(frozen=True)
-class Tried:
-    """A patch of a mod, its ``index`` among them, what it was tried on (``vllm 0.20.0``), and what became of it."""
+class TriedPatch:
+    """The dry run of one patch of a mod: its ``index`` among the mod's patches, the package that it was tried
+    ``against`` (``vllm 0.20.0``), and the outcome."""
 
     mod: Mod
     index: int
@@ -43,52 +44,52 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A mod against one ``target``: a definition, a recipe, or a version. ``excluded`` says what the mod requires
-    instead, ``missing`` why nothing could be tried. ``asked`` where something counts on the mod there."""
+class ModVerdict:
+    """The result for a mod on one ``target``: a definition, a recipe, or a version. ``excluded`` says what the mod
+    requires instead, ``missing`` why nothing could be tried. ``requested`` if something relies on the mod there."""
 
     mod: Mod
     target: str
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedPatch, ...] = ()
     excluded: str = ""
     missing: str = ""
-    asked: bool = True
+    requested: bool = True
 
     @property
-    def state(self) -> State:
-        """The mod as a whole: the worst of its patches, unless its ``requires`` leaves this version out."""
+    def state(self) -> ModState:
+        """The state of the mod as a whole: the worst of its patches, unless its ``requires`` excludes this version."""
         if self.excluded:
             return "excluded"
         if self.missing:
             return "not tried"
-        states = {one.outcome.state for one in self.tried}
-        worst: tuple[State, ...] = ("fails", "not tried", "applies", "in place")
+        states = {patch.outcome.state for patch in self.tried}
+        worst: tuple[ModState, ...] = ("fails", "not tried", "applies", "in place")
         return next((state for state in worst if state in states), "no patches")
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against the mod here. One that nobody asks for here may well exclude this version."""
-        return self.state != "fails" and not (self.state == "excluded" and self.asked)
+        """True if the mod can be used here. One that nothing requests here may exclude this version."""
+        return self.state != "fails" and not (self.state == "excluded" and self.requested)
 
 
 def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
-    """The mods ``names`` (all where there are none). Raises what ``mod_reading.load_all`` does, and
-    FileProblemsError where they name mods in `after` that there are not, or wait for each other."""
+    """Loads the mods ``names``, all if there are none. Raises what ``mod_reading.load_all`` does, and FileProblemsError
+    where their ``after`` names a mod that does not exist, or forms a cycle."""
     mods = mod_reading.load_all(project, names or mod_reading.names(project))
-    alone = tuple(replace(one, requires={}, conflicts=()) for one in mods)
+    alone = tuple(replace(mod, requires={}, conflicts=()) for mod in mods)
     mod_rules.arrange([mod_rules.ImageMods("", alone, {})], mod_reading.names(project))
     return mods
 
 
-def in_order(mods: Sequence[Mod], find: Find) -> tuple[Tried, ...]:
-    """What becomes of every patch of ``mods``, each after those before it."""
-    wanted = dict.fromkeys(patch.package for mod in mods for patch in mod.patches)
-    found = [_foreseen(mods, tried) for package in wanted for tried in _on_package(mods, package, find(package))]
-    return tuple(sorted(found, key=lambda tried: (mods.index(tried.mod), tried.index)))
+def try_all(mods: Sequence[Mod], find: FindPackage) -> tuple[TriedPatch, ...]:
+    """Tries every patch of ``mods``, each after those before it."""
+    packages = dict.fromkeys(patch.package for mod in mods for patch in mod.patches)
+    patches = [_in_doubt(mods, tried) for package in packages for tried in _on_package(mods, package, find(package))]
+    return tuple(sorted(patches, key=lambda tried: (mods.index(tried.mod), tried.index)))
 
 
-def patches(mods: Sequence[Mod], package: str) -> tuple[patch_dry_run.CandidatePatch, ...]:
-    """The patches of ``mods`` to ``package``, in order."""
+def candidates(mods: Sequence[Mod], package: str) -> tuple[patch_dry_run.CandidatePatch, ...]:
+    """Returns the patches of ``mods`` to ``package``, in order."""
     return tuple(
         patch_dry_run.CandidatePatch(patch.file, _content(mod, patch.file), patch.strip)
         for mod in mods
@@ -97,45 +98,48 @@ def patches(mods: Sequence[Mod], package: str) -> tuple[patch_dry_run.CandidateP
     )
 
 
-def require(mods: Sequence[Mod], find: Find, report: Report) -> None:
+def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -> None:
     """Raises FileProblemsError with every patch of ``mods`` that does not apply. Those that apply with part of their
-    context, are in place already or cannot be tried here are reported: the step in the image has the last word."""
-    tried = in_order(mods, find)
-    for one in tried:
-        reduced = [str(shift) for shift in one.outcome.shifts if shift.context]
-        if one.outcome.state == "in place":
-            report(Message(f"mod {one.mod.name}: {one.file} is in {one.against} already"))
-        elif one.outcome.state == "not tried":
-            said = f"{one.outcome.problem}; its step in the image decides"
-            report(Message(f"mod {one.mod.name}: {one.file} was not tried before the build: {said}"))
+    context, are in place already or cannot be tried here are reported: the step in the image decides."""
+    patches = try_all(mods, find)
+    for patch in patches:
+        name = f"mod {patch.mod.name}: {patch.file}"
+        reduced = [str(shift) for shift in patch.outcome.shifts if shift.context]
+        if patch.outcome.state == "in place":
+            report(Message(f"{name} is in {patch.against} already"))
+        elif patch.outcome.state == "not tried":
+            reason = f"{patch.outcome.problem}; its step in the image decides"
+            report(Message(f"{name} was not tried before the build: {reason}"))
         elif reduced:
-            report(Message(f"mod {one.mod.name}: {one.file} fits {one.against} in part: {'; '.join(reduced)}"))
-    failed = [one for one in tried if one.outcome.state == "fails"]
+            report(Message(f"{name} fits {patch.against} in part: {'; '.join(reduced)}"))
+    failed = [patch for patch in patches if patch.outcome.state == "fails"]
     if failed:
         hint = f"`builder mods check {failed[0].mod.name} --against VERSION…` tells what it applies to"
-        raise FileProblemsError(tuple(_problem(one) for one in failed), hint=hint)
+        raise FileProblemsError(tuple(map(_problem, failed)), hint=hint)
 
 
-def _problem(tried: Tried) -> Problem:
-    said = f"{tried.file} does not apply to {tried.against}: {tried.outcome.problem}"
-    return Problem(tried.mod.location("patches", tried.index, "file"), said)
+def _problem(tried: TriedPatch) -> Problem:
+    message = f"{tried.file} does not apply to {tried.against}: {tried.outcome.problem}"
+    return Problem(tried.mod.location("patches", tried.index, "file"), message)
 
 
-def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list[Tried]:
-    listed = [(mod, index) for mod in mods for index, patch in enumerate(mod.patches) if patch.package == name]
+def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list[TriedPatch]:
+    patches = [(mod, index) for mod in mods for index, patch in enumerate(mod.patches) if patch.package == name]
     if package is None:
         untried = PatchOutcome("not tried", problem=f"no pin says which {name} it will be")
-        return [Tried(mod, index, name, untried) for mod, index in listed]
+        return [TriedPatch(mod, index, name, untried) for mod, index in patches]
     try:
-        outcomes = patch_dry_run.dry_run(package.tree, patches(mods, name))
+        outcomes = patch_dry_run.dry_run(package.tree, candidates(mods, name))
     except SourceError as error:
-        outcomes = (PatchOutcome("not tried", problem=" ".join(error.message.split())),) * len(listed)
-    return [Tried(mod, index, package.label, one) for (mod, index), one in zip(listed, outcomes, strict=True)]
+        outcomes = (PatchOutcome("not tried", problem=" ".join(error.message.split())),) * len(patches)
+    return [
+        TriedPatch(mod, index, package.label, outcome) for (mod, index), outcome in zip(patches, outcomes, strict=True)
+    ]
 
 
-def _foreseen(mods: Sequence[Mod], tried: Tried) -> Tried:
-    """A patch that fails may still be right where a script, or a file that is put somewhere, changes the package before
-    it: nobody can tell without running that."""
+def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
+    """Turns a failure into "not tried" where a script or a copied file may change the package before the patch is
+    applied: that shows only in the build."""
     before = mods[: mods.index(tried.mod)]
     others = [mod.name for mod in before if mod.run or _puts_elsewhere(mod)]
     others += [tried.mod.name] if _puts_elsewhere(tried.mod) else []
@@ -146,7 +150,7 @@ def _foreseen(mods: Sequence[Mod], tried: Tried) -> Tried:
 
 
 def _puts_elsewhere(mod: Mod) -> bool:
-    """Whether it puts files outside the workspace, which holds no packages."""
+    """True if the mod copies files to outside the workspace; in the workspace there are no packages."""
     return any(copy.to.startswith("/") for copy in mod.copies)
 
 

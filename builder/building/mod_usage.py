@@ -1,4 +1,4 @@
-"""Who asks for which mods: image definitions and recipes."""
+"""The mods that image definitions and recipes use."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
     from builder.project import Project
 
-# Stands in for `platform: host`: which mods a definition asks for is the same on all.
+# Stands in for `platform: host`: a definition has the same mods on all platforms.
 _ANY_PLATFORM = "linux/arm64"
 
 
 @dataclass(frozen=True)
-class Use:
-    """The definition ``name``, or the ``recipe`` of that name, asks for ``mods`` in the image of ``definition``."""
+class ModUse:
+    """The ``mods`` that the definition ``name``, or the ``recipe`` of that name, puts into the image of
+    ``definition``."""
 
     name: str
     definition: str
@@ -31,20 +32,20 @@ class Use:
 
 
 def definitions(project: Project) -> dict[str, ImageDefinition]:
-    """All definitions of the project, by name. Raises FileProblemsError for what is wrong in one."""
+    """Loads all definitions of the project, by name. Raises FileProblemsError for what is wrong in one."""
     return {name: image.load(project, name, _ANY_PLATFORM) for name in image.names(project)}
 
 
-def uses(project: Project, known: Mapping[str, ImageDefinition]) -> tuple[Use, ...]:
-    """What the definitions ``known`` ask for, then what the recipes do whose image one of them makes."""
-    made = {one.repository: one.name for one in known.values()}
-    found = [Use(name, name, _names(one.mods)) for name, one in known.items()]
+def uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tuple[ModUse, ...]:
+    """The uses by ``definitions``, then those by the recipes whose image one of them makes."""
+    by_repository = {definition.repository: name for name, definition in definitions.items()}
+    all_uses = [ModUse(name, name, _names(definition.mods)) for name, definition in definitions.items()]
     for name in recipe.names(project):
-        wanted = recipe.load(project, project.recipes / f"{name}.yaml")
-        if wanted.repository in made and not wanted.number:  # a numbered image is there already
-            found.append(Use(name, made[wanted.repository], _names(wanted.mods), wanted))
-    return tuple(found)
+        loaded = recipe.load(project, project.recipes / f"{name}.yaml")
+        if loaded.repository in by_repository and not loaded.number:  # a numbered image exists already
+            all_uses.append(ModUse(name, by_repository[loaded.repository], _names(loaded.mods), loaded))
+    return tuple(all_uses)
 
 
-def _names(asked: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(mod_reading.name_of, asked))
+def _names(mods: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(mod_reading.name_of, mods))

@@ -1,4 +1,4 @@
-"""The second step of a build: the plan of each image, compared with what has been built."""
+"""The second step of a build: the plan of each image, compared with the images that exist."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A plan beside what has been built: ``existing`` is the number with the same inputs that is still there,
-    ``before`` the steps of the number that it is compared with, ``reasons`` why a build is needed."""
+    """A plan compared with the images that exist: ``existing`` is the number with the same inputs that the engine still
+    has, ``before`` the steps of the number that the plan is compared with, ``reasons`` why a build is needed."""
 
     existing: ImageName | None
     before: tuple[Step, ...]
@@ -34,20 +34,20 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PlannedImage:
-    """The plan of one target, the diffs of pull requests that it needs by file, and how it compares with what has been
-    built. ``revisions`` are those of its models that are known; ``lock`` is images.lock as it was read."""
+    """The plan of one target, the vendored patches that it needs by file, and its comparison with the images that
+    exist. ``revisions`` are the known ones of its models; ``lock`` is images.lock as it was read."""
 
     plan: Plan
     recipe: Recipe | None
     models: tuple[str, ...]
     revisions: Mapping[str, str]
     lock: Lock
-    diffs: Mapping[str, bytes]
+    patches: Mapping[str, bytes]
     comparison: Comparison
 
     @property
     def unpaired(self) -> tuple[str, ...]:
-        """The models that no image serves yet; none where what is there already is marked bad."""
+        """The models that no image serves yet; none if the existing image is marked bad."""
         existing = self.comparison.existing
         image = self.lock.image(existing) if existing else None
         if image and image.status == "bad":
@@ -56,20 +56,21 @@ class PlannedImage:
 
     @property
     def kept_steps(self) -> int:
-        """How many of the first steps are those of the number that it is compared with."""
+        """The number of first steps that are the same as in the number that it is compared with."""
         return explain.common_steps(self.comparison.before, self.plan.steps)
 
     @property
     def is_recorded(self) -> bool:
-        """True if images.lock lacks nothing of an image that is there already: no pairing, no pin as asked now."""
+        """True if images.lock records everything about the existing image: all pairings, and the pins as they are
+        now."""
         return not self.unpaired and all(
             self.lock.pins_of(part.definition.name, part.definition.platform) == part.pins for part in self.plan.chain
         )
 
 
 def plan_all(workspace: Workspace, resolution: Resolution) -> tuple[PlannedImage, ...]:
-    """Plans every target. Raises FileProblemsError where a mod's patch does not apply to what is pinned, if anything is
-    to be built; what can be reached is tried."""
+    """Plans every target. Raises FileProblemsError where a mod's patch does not apply to what is pinned, for an image
+    that is to be built and as far as the files can be reached."""
     planned: list[PlannedImage] = []
     lock = resolution.lock
     for resolved in resolution.targets:
@@ -96,13 +97,13 @@ def split(
 def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: ResolvedTarget) -> PlannedImage:
     recipe, models = resolved.recipe, resolved.models
     plan: Plan | None = None
-    diffs: dict[str, bytes] = {}
+    patches: dict[str, bytes] = {}
     for definition, mods in zip(resolved.chain, resolved.mods, strict=True):
         completed, is_last = resolution.pins[definition.name], definition is resolved.chain[-1]
-        diffs.update(completed.patches)
-        own_diffs = vendored.load(workspace.project, definition.name, completed.pins, diffs)
-        ingredients = ImageInputs(definition, completed.pins, own_diffs, mods)
-        plan = make(ingredients, plan, recipe if is_last else None, models if is_last else ())
+        patches.update(completed.patches)
+        own_patches = vendored.load(workspace.project, definition.name, completed.pins, patches)
+        inputs = ImageInputs(definition, completed.pins, own_patches, mods)
+        plan = make(inputs, plan, recipe if is_last else None, models if is_last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
     revisions = {model: model_revision.to_record(workspace.environment, model, recipe) for model in models}
@@ -112,7 +113,7 @@ def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: Re
         models=models,
         revisions={model: revision for model, revision in revisions.items() if revision},
         lock=lock,
-        diffs=diffs,
+        patches=patches,
         comparison=_compare(workspace, lock, plan),
     )
 
@@ -146,8 +147,10 @@ def _try_patches(workspace: Workspace, image: PlannedImage) -> None:
     from builder.pinning import packages
 
     access = packages.access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
-    levels = []
+    definitions = []
     for part in image.plan.chain:
-        diffs = vendored.load(workspace.project, part.definition.name, part.pins, image.diffs)
-        levels.append(packages.PinnedDefinition(part.definition, part.pins, diffs))
-    mod_dry_run.require(image.plan.mods, lambda package: packages.pinned(access, levels, package), workspace.report)
+        patches = vendored.load(workspace.project, part.definition.name, part.pins, image.patches)
+        definitions.append(packages.PinnedDefinition(part.definition, part.pins, patches))
+    mod_dry_run.require_applicable(
+        image.plan.mods, lambda package: packages.pinned(access, definitions, package), workspace.report
+    )

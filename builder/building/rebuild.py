@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Again:
-    """What came out, under a temporary ``tag``; ``log`` is the file of the whole log."""
+class RebuiltImage:
+    """A numbered image that was built again, under a temporary ``tag``; ``log`` is the file of the whole log."""
 
     tag: str
     fingerprint: str
@@ -28,12 +28,12 @@ class Again:
 
 
 @contextmanager
-def built(
+def rebuilt_image(
     workspace: Workspace, name: ImageName, recorded: NumberedImage, attest: Sequence[str] = ()
-) -> Iterator[Again]:
-    """Builds ``builds/REPOSITORY/NUMBER`` once more; the image is gone when the block ends, unless it was given another
-    name. Steps that BuildKit's cache still has are not done again. ``attest`` as for `baking.bake`. That the engine can
-    build (`versions.require_supported`) is asked by the caller, once.
+) -> Iterator[RebuiltImage]:
+    """Builds ``builds/REPOSITORY/NUMBER`` again; the image is removed at the end of the block, unless it was given
+    another tag. Steps that BuildKit's cache still has are not repeated. ``attest`` is as for `baking.bake`. The caller
+    checks once that the engine can build (`versions.require_supported`).
 
     Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
     """
@@ -44,11 +44,11 @@ def built(
             hint="it is committed with images.lock: take it back with git",
         )
     work_folder.remove_stale(workspace)
-    with work_folder.begin(workspace, name.repository, {}) as place:
+    with work_folder.create(workspace, name.repository, {}) as work:
         workspace.report(Message(f"building {name} again from {workspace.project.relative(directory)}"))
-        job = baking.Job(directory, recorded.definition, place)
+        job = baking.BakeJob(directory, recorded.definition, work)
         _, log = baking.bake(workspace, [job], attest)
-        details = images.inspect(workspace.engine, place.tag)
+        details = images.inspect(workspace.engine, work.tag)
         if details is None:
             raise ImageStateError("the image was removed from the engine while it was being built")
-        yield Again(place.tag, images.fingerprint(details), workspace.project.relative(log))
+        yield RebuiltImage(work.tag, images.fingerprint(details), workspace.project.relative(log))

@@ -1,4 +1,4 @@
-"""A build as it is asked for, and what comes of it: data that the command line makes and shows."""
+"""The request for a build and its results, which the command line makes and shows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """A build as typed. ``targets`` name recipes or definitions; ``mods`` and ``models`` come on top of what a recipe
-    has. ``update`` maps the sources to resolve anew to the git ref to take instead of the definition's, or None;
+    """A build as typed. ``targets`` name recipes or definitions; ``mods`` and ``models`` are added to those of a
+    recipe. ``update`` maps each source to resolve anew to the git ref to use instead of the definition's, or None;
     ``settings`` are values for the templates. ``builder`` names the buildx instance to build with."""
 
     targets: tuple[str, ...]
@@ -30,8 +30,8 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class ModelOutcome:
-    """Where a model of a build is that had nothing to do: ``paired`` now with the image that is there, ``unpaired``
-    because that is marked bad, or ``elsewhere``, with another ``image``."""
+    """The pairing of a model after a build that had nothing to do: ``paired`` just now with the existing image,
+    ``unpaired`` because that is marked bad, or ``elsewhere``, with another ``image``."""
 
     model: str
     state: Literal["paired", "unpaired", "elsewhere"]
@@ -40,8 +40,8 @@ class ModelOutcome:
 
 @dataclass(frozen=True)
 class AlreadyBuilt:
-    """A target with nothing to build: ``image`` was built from the same inputs and is still there. ``bad`` where it is
-    marked so; ``current`` is the image that ``latest`` means, where that is another one."""
+    """A target with nothing to build: ``image`` was built from the same inputs and still exists. ``bad`` if it is
+    marked so; ``current`` is the image that ``latest`` means, if that is another one."""
 
     image: str
     bad: bool
@@ -51,8 +51,8 @@ class AlreadyBuilt:
 
 @dataclass(frozen=True)
 class Built:
-    """A new numbered image. ``seconds`` is the whole time, ``size`` in bytes; ``changes`` and ``new_layers`` count
-    against the number before; ``log`` is the file with all that BuildKit printed."""
+    """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
+    relative to the previous number; ``log`` is the file with the whole output of BuildKit."""
 
     image: str
     models: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The first step of a build: what was asked for becomes definitions, mods and pins."""
+"""The first step of a build: the request becomes definitions, mods and pins."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResolvedTarget:
-    """A target with all that goes into its image: the definitions of its chain, the base first, and the mods of each in
-    the order in which they are baked. ``models`` are the recipe's own and those asked for."""
+    """A target with everything that goes into its image: the definitions of its chain, the base first, and the mods of
+    each in the order in which they are baked. ``models`` are the recipe's own and those requested."""
 
     recipe: Recipe | None
     models: tuple[str, ...]
@@ -46,10 +46,10 @@ class Resolution:
 
 
 def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
-    """Reads what the targets name, and resolves what is not pinned; no source is asked twice, and nothing is written.
+    """Reads the targets' files, and resolves what is not pinned; no source is queried twice, and nothing is written.
 
-    Raises FileProblemsError with all that is wrong in the files, LockError where images.lock is damaged or, for a
-    ``locked`` request, does not cover what is asked, SourceError where a source cannot be resolved, and UsageError.
+    Raises FileProblemsError with all problems in the files, LockError where images.lock is damaged or, for a ``locked``
+    request, does not cover what is requested, SourceError where a source cannot be resolved, and UsageError.
     """
     project = workspace.project
     lock = reading.of(project)
@@ -85,7 +85,7 @@ def _models(recipe: Recipe | None, request: BuildRequest) -> tuple[str, ...]:
 
 
 def _require_a_definition(named: Target) -> None:
-    """Raises UsageError for a recipe that asks for one numbered image, which is never built again."""
+    """Raises UsageError for a recipe that names a numbered image, which is never built again."""
     if named.recipe and named.recipe.number:
         raise UsageError(
             f"{named.recipe.file} serves {named.recipe.container}, an image that is there already",

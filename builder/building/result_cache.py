@@ -1,8 +1,8 @@
-"""The results of builds that had nothing to do, by what was typed and the state of all files.
+"""The cached results of builds that had nothing to do, by what was typed and the state of all files.
 
-As git does with its index, files are known by their time of change, size and inode: whoever writes to a file, or puts
-another in its place, changes the first, and cannot set it. What the engine has is asked each time. The memory lies in
-the project's state folder, which may be deleted at any time.
+As in git's index, files are identified by their time of change (ctime), size and inode: writing to a file or replacing
+it changes the first, which no program can set. What the engine has is looked up each time. The cache lies in the
+project's state folder, which may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.workspace import Workspace
 
-_KEPT = 64
-# More files than this take longer to look at than to think.
+_MOST_ENTRIES = 64
+# Looking at more files than this takes longer than planning the build.
 _MOST_FILES = 20_000
-# A file written to twice within a tick of its file system's clock has one time of change. Linux's tick is 10 ms at
-# most; a time in whole seconds comes from a file system that knows no others.
+# Two writes within one tick of the file system's clock leave the same time of change. Linux's tick is 10 ms at most; a
+# time in whole seconds comes from a file system that stores no fractions.
 _TICK = 100_000_000
 _COARSE_TICK = 2_000_000_000
 _PROGRAM = Path(__file__).parent.parent
@@ -40,8 +40,8 @@ _PROGRAM = Path(__file__).parent.parent
 
 @dataclass(frozen=True)
 class CacheKey:
-    """A request about files as they are: ``path`` is where its results are stored, ``files`` a digest of the files'
-    states. It is ``settled`` where no later change of theirs can look like this."""
+    """A request with the state of the files: ``path`` is where its results are stored, ``files`` a digest of the files'
+    states. ``settled`` if every later change to them gives another digest."""
 
     path: Path
     files: str
@@ -49,10 +49,10 @@ class CacheKey:
 
 
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
-    """The key of ``request`` in the project as it is now.
+    """Returns the key of ``request`` in the project as it is now.
 
-    None for a request that has to be thought through (it updates, forces or pushes), where the project has too many
-    files or one that cannot be looked at, and where a build runs or was killed.
+    None for a request that always needs planning (it updates, forces or pushes), where the project has too many files
+    or one that cannot be read, and where a build is running or was killed.
     """
     if request.update or request.force or request.push or workspace.project.unfinished:
         return None
@@ -76,8 +76,8 @@ def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
 
 
 def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | None:
-    """The results that are stored under ``key``; None where there are none, or where the files or the images in the
-    engine are no longer those of then."""
+    """Returns the results stored under ``key``; None if there are none, or if the files or the images in the engine
+    have changed since."""
     try:
         stored = json.loads(key.path.read_bytes())
     except (OSError, ValueError):
@@ -95,10 +95,10 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
 
 
 def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[AlreadyBuilt]) -> None:
-    """Stores the ``results`` of plans that are all built already, where they will hold as long as nothing changes.
+    """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes.
 
-    That is not so where something was just recorded, where a later number of the same inputs may come back into the
-    engine, and for a recipe that lies outside of the project's own folder of them.
+    They do not if something was just recorded, if a later number of the same inputs may come back into the engine, or
+    if a recipe lies outside the project's recipes/.
     """
     images: dict[str, str] = {}
     for image in planned:
@@ -121,20 +121,20 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Alre
     # Another process may be doing the same.
     with suppress(OSError):
         oldest_first = sorted(key.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)
-        for path in oldest_first[:-_KEPT]:
+        for path in oldest_first[:-_MOST_ENTRIES]:
             path.unlink()
 
 
 def _files(project: Project) -> Iterator[Path]:
-    """Everything that a plan is made from, the program included. The project's folder itself tells of recipes that come
-    to lie in it."""
+    """Lists everything that a plan is made from, the program included. The state of the project's folder itself changes
+    when a recipe is added to it."""
     yield from (project.root, project.lock)
     for folder in (project.dockerfiles, project.mods, project.recipes):
-        yield from _below(folder)
-    yield from (path for path in _below(_PROGRAM) if path.suffix != ".pyc")
+        yield from _walk(folder)
+    yield from (path for path in _walk(_PROGRAM) if path.suffix != ".pyc")
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path) -> Iterator[Path]:
     for path, folders, names in os.walk(folder, followlinks=True):
         folders.sort()
         yield Path(path)
@@ -145,4 +145,4 @@ def _state(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except FileNotFoundError:
-        return path.lstat()  # a link that leads nowhere
+        return path.lstat()  # a dangling link

@@ -1,4 +1,4 @@
-"""How long each step took when it last ran, so that a build can say how long one may take. May vanish at any time."""
+"""The time that each step took when it last ran, shown while it runs again. The file may be deleted at any time."""
 
 from __future__ import annotations
 
@@ -21,24 +21,23 @@ _SHORTEST = 1.0
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The seconds of each step by its label, as they were when it last ran. Reported before a build begins."""
+    """The seconds that each step took when it last ran, by its label. Reported before a build begins."""
 
     seconds: Mapping[str, float]
 
 
 def load(project: Project) -> StepTimes:
-    """The times of the steps that ran in this project."""
+    """Reads the times of the steps that ran in this project."""
     stored = cache_file.load(_file(project)).get(_SECTION, {})
     return StepTimes({name: float(seconds) for name, seconds in stored.items()})
 
 
-def keep(project: Project, steps: Iterable[BuildStep]) -> None:
-    """Remembers the steps that ran for a second or more and came to their end."""
+def store(project: Project, steps: Iterable[BuildStep]) -> None:
+    """Stores the times of the steps that took a second or more and succeeded."""
     fresh = {s.label: s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
     if fresh:
-        known = load(project).seconds
-        # The latest come last, and the oldest go first.
-        older = {name: took for name, took in known.items() if name not in fresh}
+        # The latest stand last; the oldest, at the front, are dropped first.
+        older = {name: took for name, took in load(project).seconds.items() if name not in fresh}
         cache_file.store(_file(project), _SECTION, dict([*older.items(), *fresh.items()][-_REMEMBERED:]))
 
 

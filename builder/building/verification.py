@@ -1,4 +1,4 @@
-"""The fourth step of a build: proof that the image holds what was planned."""
+"""The fourth step of a build: the checks that the image holds what was planned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.workspace import Workspace
 
-# Importing vLLM reads some gigabytes from a cold disk; a check of a mod is a look at a file.
+# Importing vLLM reads some gigabytes from a cold disk; a check of a mod looks at a file.
 IMPORT_SECONDS = 600
 CHECK_SECONDS = 120
 
@@ -44,9 +44,9 @@ def verify(workspace: Workspace, baked: BakedImage) -> NumberedImage:
 
 
 def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built: images.ImageDetails) -> None:
-    """Raises BuildFailedError where the image stands on another base than the pinned one.
+    """Raises BuildFailedError where the image was built on another base than the pinned one.
 
-    A digest is compared with what BuildKit says it used; for a base that only this engine has, its layers must be the
+    A digest is compared with those that BuildKit reports; the layers of a base that only this engine has must be the
     lowest ones of the image.
     """
     pin = plan.chain[0].pins.base
@@ -68,10 +68,10 @@ def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built
 def run_checks(
     endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host_platform: str, report: Report
 ) -> None:
-    """Runs every check of ``plan``, of the images below as well, in one container of ``image``, without a network.
+    """Runs every check of ``plan``, those of its parents included, in one container of ``image``, without a network.
 
-    An image for another platform than the engine's is checked where the engine can run it all the same (by QEMU); that
-    it cannot, and that vLLM is not imported then, is said. Raises BuildFailedError naming all that do not hold.
+    An image for another platform than the engine's is checked where the engine can emulate it (by QEMU), and vLLM is
+    not imported then; what is left out is reported. Raises BuildFailedError naming every check that fails.
     """
     if not plan.checks and "vllm" not in plan.versions:
         return
@@ -87,21 +87,21 @@ def run_checks(
                 _import_vllm(container)
             else:
                 report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
-        failed = {wanted: said for wanted in plan.checks if (said := _failure(container, wanted))}
-    if failed:
-        owners = ", ".join(dict.fromkeys(f"mods/{wanted.owner}" for wanted in failed))
+        failures = {check: failure for check in plan.checks if (failure := _failure(container, check))}
+    if failures:
+        owners = ", ".join(dict.fromkeys(f"mods/{check.owner}" for check in failures))
         raise BuildFailedError(
-            "\n".join(failed.values()),
+            "\n".join(failures.values()),
             hint=f"a mod did not do its work in this image, or one that is baked after it undid it; see {owners}",
         )
 
 
-def _require_version(container: containers.Container, wanted: str) -> None:
+def _require_version(container: containers.Container, pinned: str) -> None:
     result = container.run(["python3", "-c", _VERSION], timeout=CHECK_SECONDS)
-    said = "" if result.exit_code else result.output
-    found = (said.strip().splitlines() or ["of no version"])[-1]
-    if found.partition("+")[0] != wanted.partition("+")[0]:
-        raise BuildFailedError(f"the image holds vLLM {found}, while {wanted} is pinned")
+    output = "" if result.exit_code else result.output
+    installed = (output.strip().splitlines() or ["of no version"])[-1]
+    if installed.partition("+")[0] != pinned.partition("+")[0]:
+        raise BuildFailedError(f"the image holds vLLM {installed}, while {pinned} is pinned")
 
 
 def _import_vllm(container: containers.Container) -> None:
@@ -110,20 +110,22 @@ def _import_vllm(container: containers.Container) -> None:
         raise BuildFailedError(f"vLLM cannot be imported in the image:\n{_last_lines(result.output)}")
 
 
-def _failure(container: containers.Container, wanted: ImageCheck) -> str:
-    """What to say of a check that does not hold, or nothing."""
-    check = wanted.check
-    if wanted.script is not None:
-        argv, said = ["bash", "-c", wanted.script], f"{check.run} fails"
+def _failure(container: containers.Container, image_check: ImageCheck) -> str:
+    """Runs a check, and describes its failure; empty if it passes."""
+    check = image_check.check
+    if image_check.script is not None:
+        argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
     elif check.contains:
         argv = ["grep", "-qF", "-e", check.contains, "--", str(check.file)]
-        said = f"{check.file} lacks {check.contains!r}"
+        failure = f"{check.file} lacks {check.contains!r}"
     else:
-        argv, said = ["test", "-e", str(check.file)], f"{check.file} is not there"
+        argv, failure = ["test", "-e", str(check.file)], f"{check.file} is not there"
     result = container.run(argv, timeout=CHECK_SECONDS, env={"WORKSPACE_DIR": WORKSPACE})
     if not result.exit_code:
         return ""
-    return "\n".join(part for part in (f"check of mod {wanted.owner}: {said}", _last_lines(result.output)) if part)
+    return "\n".join(
+        part for part in (f"check of mod {image_check.owner}: {failure}", _last_lines(result.output)) if part
+    )
 
 
 def _last_lines(output: str) -> str:

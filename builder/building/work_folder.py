@@ -1,7 +1,7 @@
-"""A build in progress: its folder below ``.builder/work/``, and cleaning up after one that was killed.
+"""Folders of builds in progress, below ``.builder/work/``, and the removal of those that killed builds left.
 
-The folder is locked by the process that builds. A folder that nobody holds is what a killed build left: its temporary
-tag, its containers and the folder go.
+A folder is locked by the process that builds in it. One that is not locked is stale: it is removed together with its
+temporary tag and its containers.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ LABEL = "builder.work"
 
 
 @dataclass(frozen=True)
-class Work:
-    """One build in progress. ``directory`` becomes its build directory, ``tag`` names its image until it has one."""
+class WorkFolder:
+    """The folder of one build in progress. ``directory`` becomes the build directory; ``tag`` is the temporary tag of
+    the image, until it has a number."""
 
     name: str
-    folder: Path
+    path: Path
 
     @property
     def directory(self) -> Path:
-        return self.folder / "build"
+        return self.path / "build"
 
     @property
     def wheels(self) -> Path:
-        return self.folder / "wheels"
+        return self.path / "wheels"
 
     @property
     def tag(self) -> str:
         return f"builder-work:{self.name}"
 
     @property
-    def also(self) -> Path:
-        """A file that names a further tag which goes when this does."""
-        return self.folder / "also"
+    def extra_tag_file(self) -> Path:
+        """A file that names another tag to remove together with the folder."""
+        return self.path / "also"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -57,36 +58,36 @@ class Work:
 
 
 @contextmanager
-def begin(workspace: Workspace, repository: str, files: Mapping[str, StagedFile]) -> Iterator[Work]:
-    """A new work folder with the build directory's ``files`` written into it. All of it, the image's temporary tag
-    included, is gone when the block ends."""
+def create(workspace: Workspace, repository: str, files: Mapping[str, StagedFile]) -> Iterator[WorkFolder]:
+    """Creates a work folder with the build directory's ``files`` in it, for the duration of the block. All of it is
+    removed at the end, the temporary tag of the image included."""
     workspace.project.work.mkdir(parents=True, exist_ok=True)
     name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
-    work = Work(name, workspace.project.work / name)
+    work = WorkFolder(name, workspace.project.work / name)
     fresh = workspace.project.state / f"new-{name}"
     fresh.mkdir()
     with folder_locked(fresh):
-        # Held before it is seen: what nobody holds is taken for a killed build's.
-        fresh.rename(work.folder)
+        # Locked before it is moved to where others see it: one that is not locked counts as stale.
+        fresh.rename(work.path)
         try:
             _write(work.directory, files)
             yield work
         finally:
-            _discard(workspace.engine, work)
+            _remove(workspace.engine, work)
 
 
 def recover(workspace: Workspace) -> None:
-    """Finishes or undoes what killed processes left, for commands that may find that there is nothing else to do."""
+    """Finishes or undoes what killed processes left: in images.lock and its journal, and in work folders."""
     images_lock.recover(workspace)
     remove_stale(workspace)
 
 
 def remove_stale(workspace: Workspace) -> None:
-    """Removes what killed builds left behind. Builds that run now are left alone."""
+    """Removes the folders that killed builds left behind. Those of builds that are running are locked, and stay."""
     for folder in sorted(workspace.project.work.glob("*")):
         try:
             with folder_locked(folder):
-                _discard(workspace.engine, Work(folder.name, folder))
+                _remove(workspace.engine, WorkFolder(folder.name, folder))
         except (BlockingIOError, FileNotFoundError):
             continue
 
@@ -99,9 +100,9 @@ def _write(directory: Path, files: Mapping[str, StagedFile]) -> None:
         path.chmod(0o755 if file.executable else 0o644)
 
 
-def _discard(endpoint: Endpoint, work: Work) -> None:
+def _remove(endpoint: Endpoint, work: WorkFolder) -> None:
     containers.remove_labelled(endpoint, f"{LABEL}={work.name}")
     images.remove(endpoint, work.tag)
-    if work.also.exists():
-        images.remove_extra_tag(endpoint, work.also.read_text(encoding="utf-8"))
-    shutil.rmtree(work.folder, ignore_errors=True)
+    if work.extra_tag_file.exists():
+        images.remove_extra_tag(endpoint, work.extra_tag_file.read_text(encoding="utf-8"))
+    shutil.rmtree(work.path, ignore_errors=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.building.mod_dry_run import Tried, Verdict
+    from builder.building.mod_dry_run import ModVerdict, TriedPatch
     from builder.commands.mods_list import ListedMod
 
 
@@ -17,7 +17,7 @@ def listed(found: Sequence[ListedMod]) -> dict[str, Any]:
     return {"mods": [_listed(one) for one in found]}
 
 
-def checked(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def checked(verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     """The check of mods: what each was tried on, and what became of each of its patches there."""
     return {
         "mods": [
@@ -53,7 +53,7 @@ def _listed(one: ListedMod) -> dict[str, Any]:
     }
 
 
-def _verdict(one: Verdict) -> dict[str, Any]:
+def _verdict(one: ModVerdict) -> dict[str, Any]:
     return {
         "target": one.target,
         "state": one.state,
@@ -64,7 +64,7 @@ def _verdict(one: Verdict) -> dict[str, Any]:
     }
 
 
-def _tried(tried: Tried) -> dict[str, Any]:
+def _tried(tried: TriedPatch) -> dict[str, Any]:
     return {
         "file": tried.file,
         "package": tried.package,

@@ -13,11 +13,11 @@ from builder.cli import folding, table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from builder.building.mod_dry_run import Tried, Verdict
+    from builder.building.mod_dry_run import ModVerdict, TriedPatch
     from builder.definitions.mods.mod import Mod
 
 
-def lines(verdicts: Sequence[Verdict], columns: int) -> Iterator[str]:
+def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
     """A block a mod, in it a line a version, and where no patch can tell whether the mod still holds, what does."""
     for mod, own in groupby(verdicts, lambda verdict: verdict.mod):
         yield click.style(mod.name, bold=True)
@@ -34,7 +34,7 @@ def lines(verdicts: Sequence[Verdict], columns: int) -> Iterator[str]:
             yield from folding.fold(f"  {line}", columns)
 
 
-def said(verdict: Verdict) -> str:
+def said(verdict: ModVerdict) -> str:
     """The outcome in words: what holds, and where it does not, file and hunk."""
     if verdict.missing:
         return f"not tried: {verdict.missing}"
@@ -59,7 +59,7 @@ def _proof(mod: Mod) -> str:
     return f"{is_proven} in each image that is built"
 
 
-def _said(tried: Tried, target: str, several: bool) -> str:
+def _said(tried: TriedPatch, target: str, several: bool) -> str:
     outcome = tried.outcome
     file = f"{tried.file}: " if several else ""
     on = "" if tried.against == target else f" on {tried.against}"

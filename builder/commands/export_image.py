@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from builder.building.work_folder import Work
+    from builder.building.work_folder import WorkFolder
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.registry.oci_layout import Descriptor, Manifest
     from builder.engine.registry.push_receiver import PushReceiver
@@ -79,7 +79,7 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
     with large_file.written(path, replace=replace) as file:
         writer = tar_stream.Writer(file)
         writer.add(oci_layout.LAYOUT, oci_layout.LAYOUT_CONTENT)
-        with work_folder.begin(workspace, name.repository, {}) as job:
+        with work_folder.create(workspace, name.repository, {}) as job:
             content = _write(workspace.engine, job, name, needs.image if needs else None, writer, workspace.report)
         if needs is None:
             for member, small in oci_layout.index_files(content.top, content.image, str(name)).items():
@@ -102,7 +102,7 @@ def _build(project: Project, name: ImageName, report: Report) -> dict[str, Stage
 
 
 def _write(
-    endpoint: Endpoint, job: Work, name: ImageName, before: ImageName | None, writer: Writer, report: Report
+    endpoint: Endpoint, job: WorkFolder, name: ImageName, before: ImageName | None, writer: Writer, report: Report
 ) -> _WrittenContent:
     begun: set[str] = set()
     written: set[str] = set()
@@ -158,7 +158,7 @@ def _saved(
 
 def _pushed(
     endpoint: Endpoint,
-    job: Work,
+    job: WorkFolder,
     name: ImageName,
     before: ImageName | None,
     take: push_receiver.ReceiveBlob,
@@ -177,13 +177,17 @@ def _pushed(
 
 
 def _push(
-    endpoint: Endpoint, job: Work, name: ImageName, receiver: PushReceiver, on_progress: Callable[[LayerProgress], None]
+    endpoint: Endpoint,
+    job: WorkFolder,
+    name: ImageName,
+    receiver: PushReceiver,
+    on_progress: Callable[[LayerProgress], None],
 ) -> Descriptor:
     details = images.inspect(endpoint, str(name))
     with tunnel.to_loopback(endpoint, receiver.port) as port:
         place = registry.Registry(f"127.0.0.1:{port}", private=True)
         reference = f"{place.repository(name)}:{name.number}"
-        job.also.write_text(reference, encoding="utf-8")
+        job.extra_tag_file.write_text(reference, encoding="utf-8")
         try:
             registry.push_under_name(endpoint, place, name, str(name), reference, on_progress)
         except TransferError:

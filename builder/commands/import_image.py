@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from builder.building.work_folder import Work
+    from builder.building.work_folder import WorkFolder
     from builder.distribution.archive import Archive
     from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import ImageName, Lock
@@ -52,7 +52,7 @@ def run(workspace: Workspace, path: Path) -> ImportedImage:
         here = images.inspect(workspace.engine, str(held.name)) is not None
         if here and lock.image(held.name) and build_directory.path_of(workspace.project, held.name).exists():
             return _imported(held, lock, lock, already=True)
-        with work_folder.begin(workspace, held.name.repository, held.build) as job:
+        with work_folder.create(workspace, held.name.repository, held.build) as job:
             if here:
                 images.tag(workspace.engine, str(held.name), job.tag)
             else:
@@ -119,7 +119,7 @@ def _whole(held: Archive) -> str:
     return f"import {needs} first, or export all of it, without --since: `builder export-image {held.name} FILE`"
 
 
-def _load(endpoint: Endpoint, path: Path, held: Archive, file: IO[bytes], job: Work, report: Report) -> None:
+def _load(endpoint: Endpoint, path: Path, held: Archive, file: IO[bytes], job: WorkFolder, report: Report) -> None:
     """Brings the image into the engine under the name of the work. Raises TransferError where it is not the one that
     the file's record tells of."""
     size, pieces = archive.load_stream(held, file, path, job.tag)
@@ -144,7 +144,7 @@ def _told(pieces: Iterator[bytes], size: int, what: str, report: Report) -> Iter
         tell(came, size)
 
 
-def _adopt(workspace: Workspace, held: Archive, job: Work) -> Lock:
+def _adopt(workspace: Workspace, held: Archive, job: WorkFolder) -> Lock:
     """Gives the loaded image the number that it has on the other machine; returns images.lock after it."""
     details = images.inspect(workspace.engine, job.tag)
     if details is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.building import mod_dry_run, mod_usage
-from builder.building.mod_dry_run import Verdict
+from builder.building.mod_dry_run import ModVerdict
 from builder.definitions.mods import mod_reading
 from builder.definitions.package_name import canonical
 from builder.errors import SourceError, UsageError
@@ -51,7 +51,7 @@ class _PackageRef:
 
 def run(
     project: Project, names: Sequence[str], refs: Sequence[str], environ: Mapping[str, str], report: Report
-) -> tuple[Verdict, ...]:
+) -> tuple[ModVerdict, ...]:
     """The mods ``names`` (all where there are none), each alone, against each of ``refs``: ``0.20.0`` is a wheel of
     vLLM, ``v0.20.0``, ``main`` or a commit means its repository, ``transformers=5.1.0`` another package.
 
@@ -63,7 +63,7 @@ def run(
     mods = mod_dry_run.load(project, names)
     reach = packages.access(project, environ, lambda text: report(Message(text)))
     definitions = tuple(mod_usage.definitions(project).values())
-    columns: list[list[Verdict]] = []
+    columns: list[list[ModVerdict]] = []
     faults: list[SourceError | UsageError] = []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for under_way in [pool.submit(_column, reach, definitions, mods, ref) for ref in wanted]:
@@ -87,15 +87,15 @@ def _parse(project: Project, text: str) -> _PackageRef:
 
 def _column(
     reach: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], ref: _PackageRef
-) -> list[Verdict]:
+) -> list[ModVerdict]:
     """Every mod against one version."""
     found = (packages.released if ref.is_version else packages.committed)(reach, definitions, ref.package, ref.name)
-    found = replace(found, tree=patch_dry_run.prefetched(found.tree, mod_dry_run.patches(mods, ref.package)))
+    found = replace(found, tree=patch_dry_run.prefetched(found.tree, mod_dry_run.candidates(mods, ref.package)))
     verdicts = []
     for one in mods:
-        tried = mod_dry_run.in_order([one], {ref.package: found}.get)
+        tried = mod_dry_run.try_all([one], {ref.package: found}.get)
         own = tuple(attempt for attempt in tried if attempt.package == ref.package)
         unfit = mod_rules.excluded(one, {canonical(ref.package): found.version})
         excluded = ", ".join(f"it holds for {name} {one.requires[name]}" for name in unfit)
-        verdicts.append(Verdict(one, found.label, own, excluded))
+        verdicts.append(ModVerdict(one, found.label, own, excluded))
     return verdicts

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.building import mod_dry_run, mod_selection, mod_usage
-from builder.building.mod_dry_run import Verdict
+from builder.building.mod_dry_run import ModVerdict
 from builder.definitions import image_chain
 from builder.errors import FileProblemsError
 from builder.events import Message
@@ -18,7 +18,7 @@ from builder.pinning.packages import PinnedDefinition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from builder.building.mod_usage import Use
+    from builder.building.mod_usage import ModUse
     from builder.definitions.mods.mod import Mod
     from builder.events import Report
     from builder.lock.model import Lock
@@ -38,7 +38,7 @@ class _PinnedChain:
     def find(self, package: str) -> packages.Package | None:
         return packages.pinned(self.reach, self.chain, package)
 
-    def verdict(self, one: Mod, target: str, mods: Sequence[tuple[Mod, ...]], *, asked: bool) -> Verdict:
+    def verdict(self, one: Mod, target: str, mods: Sequence[tuple[Mod, ...]], *, requested: bool) -> ModVerdict:
         """``one`` after those before it among ``mods``, which are those of each definition of the chain."""
         definitions = [level.definition for level in self.chain]
         excluded = ""
@@ -47,11 +47,11 @@ class _PinnedChain:
         except FileProblemsError as error:
             excluded = "; ".join(problem.message for problem in error.problems if problem.location.file == one.file)
         order = [each for level in mods for each in level]
-        tried = mod_dry_run.in_order(order[: order.index(one) + 1], self.find)
-        return Verdict(one, target, tuple(each for each in tried if each.mod == one), excluded, asked=asked)
+        tried = mod_dry_run.try_all(order[: order.index(one) + 1], self.find)
+        return ModVerdict(one, target, tuple(each for each in tried if each.mod == one), excluded, requested=requested)
 
 
-def run(project: Project, names: Sequence[str], environ: Mapping[str, str], report: Report) -> tuple[Verdict, ...]:
+def run(project: Project, names: Sequence[str], environ: Mapping[str, str], report: Report) -> tuple[ModVerdict, ...]:
     """The mods ``names`` (all where there are none): each after those before it in every recipe and definition that
     asks for it, and one that none asks for alone on every definition that has what it patches.
 
@@ -64,36 +64,36 @@ def run(project: Project, names: Sequence[str], environ: Mapping[str, str], repo
     known = mod_usage.definitions(project)
     pinned = {name: _pinned(project, reach, lock, name) for name in known}
     uses = mod_usage.uses(project, known)
-    found: list[Verdict] = []
+    found: list[ModVerdict] = []
     for one in wanted:
         own = [use for use in uses if one.name in use.mods]
         verdicts = [verdict for use in own for verdict in _in_use(one, use, pinned[use.definition])]
         if not own:
             verdicts = [verdict for name in known for verdict in _alone(one, name, pinned[name])]
-        found += verdicts or [Verdict(one, "", missing=_nowhere(one))]
+        found += verdicts or [ModVerdict(one, "", missing=_nowhere(one))]
     return tuple(found)
 
 
-def _in_use(one: Mod, use: Use, pinned: Sequence[_PinnedChain]) -> Iterator[Verdict]:
+def _in_use(one: Mod, use: ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
     for there in pinned:
         definitions = [level.definition for level in there.chain]
         mods = mod_selection.load(there.project, definitions, use.recipe)
         said = f"{there.said}, recipe {use.name}" if use.recipe else there.said
-        yield there.verdict(one, said, mods, asked=True)
+        yield there.verdict(one, said, mods, requested=True)
     if not pinned:
-        yield _unpinned(one, use.definition, asked=True)
+        yield _unpinned(one, use.definition, requested=True)
 
 
-def _alone(one: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[Verdict]:
+def _alone(one: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
     """``one`` where nobody asks for it, on a definition that has what it patches."""
     if not one.patches and not one.requires:
         return
     for there in pinned:
         if all(there.find(patch.package) for patch in one.patches):
             below: list[tuple[Mod, ...]] = [() for _ in there.chain[1:]]
-            yield there.verdict(one, there.said, [*below, (one,)], asked=False)
+            yield there.verdict(one, there.said, [*below, (one,)], requested=False)
     if not pinned:
-        yield _unpinned(one, definition, asked=False)
+        yield _unpinned(one, definition, requested=False)
 
 
 def _nowhere(one: Mod) -> str:
@@ -102,9 +102,9 @@ def _nowhere(one: Mod) -> str:
     return f"no definition that is pinned has {' and '.join(patched)}" if patched else ""
 
 
-def _unpinned(one: Mod, definition: str, *, asked: bool) -> Verdict:
+def _unpinned(one: Mod, definition: str, *, requested: bool) -> ModVerdict:
     missing = f"it is not pinned yet: `builder lock {definition}` does that"
-    return Verdict(one, definition, missing=missing, asked=asked)
+    return ModVerdict(one, definition, missing=missing, requested=requested)
 
 
 def _pinned(project: Project, reach: Access, lock: Lock, name: str) -> tuple[_PinnedChain, ...]:

@@ -82,7 +82,7 @@ def _attested(
     instance = replace(workspace.engine, instance=recorded.builder or endpoints.OWN_BUILDER)
     asked = attestations.bake_options(kinds | has, configuration.load(workspace.project).scanner)
     try:
-        with rebuild.built(replace(workspace, engine=instance), name, recorded, asked) as built:
+        with rebuild.rebuilt_image(replace(workspace, engine=instance), name, recorded, asked) as built:
             if built.fingerprint != recorded.fingerprint:
                 raise TransferError(
                     f"{name} cannot be attested: built again, other content came out ({built.log})",

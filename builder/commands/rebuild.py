@@ -39,7 +39,7 @@ def run(workspace: Workspace, text: str) -> Rebuilt:
     started = time.monotonic()
     name, recorded = names.numbered(workspace.project, reading.of(workspace.project), text)
     versions.require_supported(workspace.engine)
-    with rebuild.built(workspace, name, recorded) as built:
+    with rebuild.rebuilt_image(workspace, name, recorded) as built:
         same = built.fingerprint == recorded.fingerprint
         restored = same and images.inspect(workspace.engine, str(name)) is None
         if restored:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building.mod_dry_run import Verdict
+from builder.building.mod_dry_run import ModVerdict
 from builder.commands import mods_check
 from builder.errors import FileProblemsError, SourceError, UsageError
 from tests.commands.mod_project import INC, NEW, OLD, RELEASES, ModProject, diff, made
@@ -26,7 +26,7 @@ def there(tmp_path: Path) -> Iterator[ModProject]:
         yield there
 
 
-def run(there: ModProject, *refs: str, names: tuple[str, ...] = ()) -> tuple[Verdict, ...]:
+def run(there: ModProject, *refs: str, names: tuple[str, ...] = ()) -> tuple[ModVerdict, ...]:
     return mods_check.run(there.project, names, refs, there.environ, there.report)
 
 

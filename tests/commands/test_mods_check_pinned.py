@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building.mod_dry_run import Verdict
+from builder.building.mod_dry_run import ModVerdict
 from builder.commands import mods_check_pinned
 from builder.errors import FileProblemsError
 from builder.lock.pins import GitPin
@@ -30,7 +30,7 @@ def there(tmp_path: Path) -> Iterator[ModProject]:
         yield there
 
 
-def run(there: ModProject, *names: str) -> tuple[Verdict, ...]:
+def run(there: ModProject, *names: str) -> tuple[ModVerdict, ...]:
     return mods_check_pinned.run(there.project, names, there.environ, there.report)
 
 
@@ -38,7 +38,7 @@ def add_recipe(there: ModProject, name: str, *mods: str) -> None:
     projects.add_recipe(there.project.root, name, "vllm-node-wheel", "Org/Model", list(mods))
 
 
-def said(verdicts: tuple[Verdict, ...]) -> list[tuple[str, str, str, bool]]:
+def said(verdicts: tuple[ModVerdict, ...]) -> list[tuple[str, str, str, bool]]:
     return [(one.mod.name, one.target, one.state, one.holds) for one in verdicts]
 
 
