@@ -45,8 +45,8 @@ def export(
 
     request = command.ExportRequest(what, kind, overrides(given), extra, address)
     done = command.run(context.project, request, os.environ)
-    for remark in done.remarks:
-        print_note(remark)
+    for warning in done.warnings:
+        print_note(warning)
     if output is None:
         click.echo(done.text, nl=False)
         return

@@ -32,7 +32,7 @@ def print_note(text: str) -> None:
 
 
 def print_message(event: object) -> None:
-    """Prints a verb's remark, unless only the result is wanted."""
+    """Prints a command's warning, unless only the result is wanted."""
     if isinstance(event, Message) and verbosity.level() != "quiet":
         print_note(event.text)
 

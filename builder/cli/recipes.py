@@ -90,8 +90,8 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     for one in checked:
         for problem in one.problems:
             print_result(str(problem))
-        for remark in one.remarks:
-            print_result(f"{one.file}: note: {remark}")
+        for warning in one.warnings:
+            print_result(f"{one.file}: note: {warning}")
     problems = sum(len(one.problems) for one in broken)
     count = f"{humanize.counted(len(checked), 'recipe')} checked: "
     print_result(
@@ -130,7 +130,7 @@ def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[
         ("mods", ", ".join(recipe.mods) or "none"),
         ("machines", where),
         ("environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())),
-        ("note", "; ".join(row.checked.remarks)),
+        ("note", "; ".join(row.checked.warnings)),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -151,7 +151,7 @@ def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
         "problems": [
             {"line": p.location.line, "column": p.location.column, "message": p.message} for p in checked.problems
         ],
-        "remarks": list(checked.remarks),
+        "remarks": list(checked.warnings),
     }
 
 

@@ -41,7 +41,7 @@ class ExportedRecipe:
 
     text: str
     image: ImageName
-    remarks: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 def run(project: Project, request: ExportRequest, environ: Mapping[str, str]) -> ExportedRecipe:
@@ -51,10 +51,10 @@ def run(project: Project, request: ExportRequest, environ: Mapping[str, str]) ->
     """
     found = image_selection.select(project, reading.of(project), request.text)
     rendered = command.render(found.recipe, request.overrides, request.extra)
-    remarks = [remark] if (remark := image_selection.warning(found)) else []
+    warnings = [warning] if (warning := image_selection.warning(found)) else []
     if request.format == "recipe":
-        remarks += [f"{asked} is not in {found.image}: left for the launcher to apply" for asked in _not_baked(found)]
-    return ExportedRecipe(_text(project, request, environ, found, rendered), found.image, tuple(remarks))
+        warnings += [f"{asked} is not in {found.image}: left for the launcher to apply" for asked in _not_baked(found)]
+    return ExportedRecipe(_text(project, request, environ, found, rendered), found.image, tuple(warnings))
 
 
 def _text(

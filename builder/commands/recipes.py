@@ -70,7 +70,7 @@ def show(
         )
     rendered = command.render(found, overrides, extra)
     lock = reading.of(workspace.project)
-    row = _row(lock, CheckedRecipe(found.file, found, (), recipes_check.remarks(found)))
+    row = _row(lock, CheckedRecipe(found.file, found, (), recipes_check.warnings(found)))
     seen = _with_states(workspace, lock, [row])
     return ShownRecipe(seen.rows[0], rendered), seen.engine_error
 

@@ -27,7 +27,7 @@ class CheckedRecipe:
     file: str
     recipe: Recipe | None
     problems: tuple[Problem, ...]
-    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def check(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe, ...]:
@@ -64,10 +64,10 @@ def _checked(project: Project, path: Path) -> CheckedRecipe:
         return CheckedRecipe(file, None, found.problems)
     problems = recipe_problems.problems(project, found.recipe)
     every = tuple(sorted({*found.problems, *found.written(problems)}))
-    return CheckedRecipe(file, found.recipe, every, remarks(found.recipe))
+    return CheckedRecipe(file, found.recipe, every, warnings(found.recipe))
 
 
-def remarks(checked: Recipe) -> tuple[str, ...]:
+def warnings(checked: Recipe) -> tuple[str, ...]:
     said = []
     if checked.ignored_build_args:
         said.append(f"build_args mean nothing here and are ignored: {' '.join(checked.ignored_build_args)}")

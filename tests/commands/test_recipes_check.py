@@ -56,7 +56,7 @@ def test_what_is_only_worth_saying_is_no_problem(project: Project) -> None:
     projects.write(project.recipes / "r.yaml", text)
     (checked,) = recipes_check.check(project, ("r",))
     assert checked.problems == ()
-    assert checked.remarks == (
+    assert checked.warnings == (
         "build_args mean nothing here and are ignored: --tf5 1",
         "env: HF_TOKEN looks like a secret; leave it out, and set it in your shell",
     )
