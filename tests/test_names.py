@@ -18,9 +18,8 @@ PACKAGE = Path(__file__).parents[1] / "builder"
 # Words that any value could be called by.
 EMPTY_WORDS = frozenset({"said", "found", "one", "held"})
 # A question word promises an explanation; a docstring gives the thing itself, or an imperative.
-QUESTION = re.compile(
-    r"(What|Whether|How|Where|Why|Which)\b"
-)  # The program works for the user, in comments and in messages.
+QUESTION = re.compile(r"(What|Whether|How|Where|Why|Which)\b")
+# The program works for the user, in comments and in messages.
 SOMEBODY = re.compile(r"\b(person|people|somebody)\b", re.IGNORECASE)
 
 # How many docstrings, variables and lines of a part of the package are still to be changed. The numbers only go down; a
