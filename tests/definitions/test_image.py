@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import image, image_chain
+from builder.definitions import image
 from builder.errors import FileProblemsError, UsageError
-from tests import projects, shipped_files
+from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,58 +123,10 @@ def test_a_repository_leads_to_its_definition(tmp_path: Path) -> None:
     assert image.of_repository(project, "other") is None
 
 
-def test_the_shipped_definitions_load() -> None:
-
-    project = shipped_files.project()
-    chains = {name: image_chain.load(project, name, "linux/arm64") for name in image.names(project)}
-    assert {name: [definition.name for definition in chain] for name, chain in chains.items()} == {
-        "cpu": ["cpu"],
-        "dflash": ["dflash"],
-        "flashqla": ["dflash", "flashqla"],
-        "tf5": ["tf5"],
-        "tf5-wheel": ["tf5-wheel"],
-    }
-    assert all(chain[-1].repository == f"vllm-node-{name}" for name, chain in chains.items())
-    assert chains["dflash"][0].git_sources["vllm"].pulls == (40898,)
-
-
 @pytest.mark.parametrize("lines", ["", "base: debian:bookworm-slim\nfrom: other\n"])
 def test_an_image_is_built_on_a_base_or_on_another_definition(tmp_path: Path, lines: str) -> None:
     text = f"repository: x\ndescription: x\nplatform: host\n{lines}"
     assert "either `base` (an image of a registry) or `from`" in problems(tmp_path, text)[0]
-
-
-def write_definition(root: Path, name: str, below: str, platform: str = "linux/arm64") -> None:
-    text = f"repository: {name}\ndescription: x\nplatform: {platform}\nfrom: {below}\n"
-    projects.write(root / "dockerfiles" / name / "image.yaml", text)
-    projects.write(root / "dockerfiles" / name / "Dockerfile.j2", "FROM {{ base }}\n")
-
-
-def test_a_chain_begins_with_its_outermost_parent(tmp_path: Path) -> None:
-    project = projects.make(tmp_path)
-    write_definition(tmp_path, "middle", "small")
-    write_definition(tmp_path, "top", "middle")
-    assert [definition.name for definition in image_chain.load(project, "top", "linux/arm64")] == [
-        "small",
-        "middle",
-        "top",
-    ]
-
-
-def test_an_impossible_chain_is_refused_with_the_location_of_its_from(tmp_path: Path) -> None:
-    project = projects.make(tmp_path)
-    write_definition(tmp_path, "a", "b")
-    write_definition(tmp_path, "b", "a")
-    write_definition(tmp_path, "c", "small", "linux/amd64")
-    write_definition(tmp_path, "d", "nothing")
-    for name, message in {
-        "a": "dockerfiles/b/image.yaml:4:1: `from`: `a` is built on this one: a cycle",
-        "c": "dockerfiles/c/image.yaml:4:1: `from`: c is for linux/amd64, small for linux/arm64",
-        "d": "dockerfiles/d/image.yaml:4:1: `from`: there is no definition `nothing`",
-    }.items():
-        with pytest.raises(FileProblemsError) as raised:
-            image_chain.load(project, name, "linux/arm64")
-        assert raised.value.message == message
 
 
 def test_a_source_may_come_from_git(tmp_path: Path) -> None:
@@ -221,18 +173,3 @@ python:
 def test_a_source_that_is_neither_is_refused(tmp_path: Path, source: str, message: str) -> None:
     (loaded,) = problems(tmp_path, projects.IMAGE.format(repository="small") + f"sources:\n  vllm: {source}\n")
     assert message in loaded
-
-
-def test_overrides_replace_the_values_of_the_file(tmp_path: Path) -> None:
-    project = projects.make(tmp_path)
-    overrides = image_chain.Overrides("linux/arm64", {"greeting": "16"})
-    (loaded,) = image_chain.load(project, "small", "linux/amd64", overrides)
-    assert (loaded.platform, loaded.args) == ("linux/arm64", {"greeting": 16})
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not one plain")]
-)
-def test_an_invalid_override_is_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        image_chain.load(projects.make(tmp_path), "small", "linux/amd64", image_chain.Overrides(None, {key: value}))

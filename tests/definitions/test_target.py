@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.definitions import target
+from builder.definitions.recipes import recipe
+from builder.errors import FileProblemsError, UsageError
+from tests import projects, shipped_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("name", ["small", "chat", "recipes/chat.yaml"])
+def test_a_target_is_a_definition_or_a_recipe(tmp_path: Path, name: str) -> None:
+    chosen = target.find(projects.make(tmp_path), name)
+    assert chosen.definition == "small"
+    assert (chosen.recipe is None) == (name == "small")
+
+
+def test_a_target_may_be_a_repository(tmp_path: Path) -> None:
+    assert target.find(projects.make(tmp_path, "vllm-node-small"), "vllm-node-small").definition == "small"
+
+
+def test_an_unknown_target_is_named_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        target.find(projects.make(tmp_path), "recipes/chatt.yaml")
+    assert caught.value.hint == "did you mean chat?"
+
+
+def test_a_recipe_for_an_unknown_image_is_refused(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.add_recipe(tmp_path, "other", "vllm-node-none", "Org/M", [])
+    with pytest.raises(FileProblemsError, match=r"recipes/other\.yaml:4:1: container: no image definition makes"):
+        target.find(project, "other")
+
+
+def test_the_shipped_recipes_load() -> None:
+    project = shipped_files.project()
+    for name in recipe.names(project):
+        assert target.find(project, name).recipe is not None
+    assert recipe.names(project)
