@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.definitions.mods.mod_texts import load, problems
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_described_mod_runs_nothing_that_it_does_not_name(tmp_path: Path) -> None:
+    assert load(tmp_path / "a", "description: x\nfiles: [{from: y, to: .}]\n", "y").run is None
+    assert problems(tmp_path / "b", "description: x\nfiles: [{from: y, to: .}]\n", "y", "run.sh") == [
+        "mods/m/mod.yaml:1:1: there is a run.sh, which nothing runs; say `run: run.sh`, or remove it"
+    ]
+
+
+def test_a_mod_that_changes_nothing_is_none(tmp_path: Path) -> None:
+    message = "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does"
+    assert problems(tmp_path, "description: x\n", "y") == [f"mods/m/mod.yaml:1:1: {message}"]
+
+
+def test_packages_without_a_network_are_a_contradiction(tmp_path: Path) -> None:
+    assert problems(tmp_path, "description: x\npackages: [a==1]\nnetwork: false\n") == [
+        "mods/m/mod.yaml:3:1: `packages` are downloaded, so `network: false` cannot be"
+    ]
+
+
+def test_a_package_is_asked_for_once(tmp_path: Path) -> None:
+    assert problems(tmp_path, "description: x\npackages: [A.b==1, 'a_B[c]==2']\n") == [
+        "mods/m/mod.yaml:2:20: a_B[c]==2: A.b==1 is asked for, too"
+    ]
+
+
+def test_every_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    yaml = """\
+description: x
+run: other.sh
+check: [{run: look.sh}]
+files: [{from: a, to: .}, {from: tree, to: .}, {from: tre, to: .}]
+patches: [{file: tree, package: vllm}]
+"""
+    assert problems(tmp_path, yaml, "tree/x") == [
+        "mods/m/mod.yaml:2:1: no file other.sh in mods/m",
+        "mods/m/mod.yaml:3:10: no file look.sh in mods/m",
+        "mods/m/mod.yaml:4:10: no file a in mods/m",
+        "mods/m/mod.yaml:4:49: no file tre in mods/m",
+        "mods/m/mod.yaml:5:12: no file tree in mods/m",
+    ]
+
+
+def test_a_path_that_leaves_the_folder_is_refused(tmp_path: Path) -> None:
+    yaml = "description: x\nfiles: [{from: ../template/run.sh, to: .}]\npatches: [{file: /etc/passwd, package: vllm}]\n"
+    assert problems(tmp_path, yaml) == [
+        "mods/m/mod.yaml:2:10: ../template/run.sh leaves the mod's folder; copy the file in",
+        "mods/m/mod.yaml:3:12: /etc/passwd leaves the mod's folder; copy the file in",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("to", "message"),
+    [
+        ("../x", "a path without `..` says where"),
+        ("/root/.cache/vllm/x", "a folder of the host is mounted over /root/.cache/vllm when the image serves"),
+        ("/root/.triton", "a folder of the host is mounted over /root/.triton when the image serves"),
+        ("/proc/x", "what is written below /proc does not stay in an image"),
+    ],
+)
+def test_a_path_where_nothing_stays_is_refused(tmp_path: Path, to: str, message: str) -> None:
+    (problem,) = problems(tmp_path, f"description: x\nfiles: [{{from: y, to: {to}}}]\n", "y")
+    assert problem.startswith(f"mods/m/mod.yaml:2:19: {to}: {message}")
+
+
+def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> None:
+    message = "is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
+    assert problems(tmp_path, "description: x\nenv: {A: b}\nrequires:\n  vllm: newest\n  six: '>=1'\n") == [
+        f"mods/m/mod.yaml:4:3: vllm: 'newest' {message}"
+    ]
