@@ -48,10 +48,10 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
     )
 
 
-def _of_recipe(project: Project, wanted: recipe.Recipe) -> Target:
-    definition = image.of_repository(project, wanted.repository)
+def _of_recipe(project: Project, loaded: recipe.Recipe) -> Target:
+    definition = image.of_repository(project, loaded.repository)
     if definition is None:
         from builder.definitions.recipes import recipe_problems
 
-        raise FileProblemsError(recipe_problems.problems(project, wanted))
-    return Target(definition, wanted)
+        raise FileProblemsError(recipe_problems.problems(project, loaded))
+    return Target(definition, loaded)

@@ -55,7 +55,7 @@ def repair(text: str, file: str, keys: Collection[str]) -> RepairedText:
         problems.append(Problem(Location(file, correction.number, correction.column + 1), correction.message))
         edits[correction.number] = (
             *edits.get(correction.number, ()),
-            _Edit(correction.column, correction.length, correction.meant),
+            _Edit(correction.column, correction.length, correction.replacement),
         )
     for number, changes in edits.items():
         lines[number - 1] = _edited(lines[number - 1], changes)

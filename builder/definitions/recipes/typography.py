@@ -41,13 +41,13 @@ _COMMAND = "command"
 
 @dataclass(frozen=True)
 class Correction:
-    """A correction of ``length`` characters at ``column`` (from 0) of line ``number`` (from 1) to ``meant``, with the
-    message that reports it."""
+    """A correction of ``length`` characters at ``column`` (from 0) of line ``number`` (from 1), with the message that
+    reports it."""
 
     number: int
     column: int
     length: int
-    meant: str
+    replacement: str
     message: str
 
 
@@ -111,13 +111,13 @@ def _wrapping_quotes(line: RecipeLine) -> Iterator[Correction]:
 def _character(line: RecipeLine, column: int) -> Correction:
     char = line.text[column]
     if char in _DOUBLE + _SINGLE:
-        meant = '"' if char in _DOUBLE else "'"
-        message = f"{_named(char)}: the straight {meant} is meant"
+        replacement = '"' if char in _DOUBLE else "'"
+        message = f"{_named(char)}: the straight {replacement} is meant"
     elif re.match(f"[{_SPACES}]", char):
-        meant, message = " ", f"{_named(char)}: an ordinary space is meant"
+        replacement, message = " ", f"{_named(char)}: an ordinary space is meant"
     else:
-        meant, message = "", f"{_named(char)}: nothing is meant to be here"
-    return Correction(line.number, column, 1, meant, message)
+        replacement, message = "", f"{_named(char)}: nothing is meant to be here"
+    return Correction(line.number, column, 1, replacement, message)
 
 
 def _dashes(line: RecipeLine, match: re.Match[str]) -> Iterator[Correction]:
@@ -132,10 +132,10 @@ def _dashes(line: RecipeLine, match: re.Match[str]) -> Iterator[Correction]:
         return
     name = option[0].lstrip("-")
     short = len(name.partition(".")[0]) <= 2
-    meant = "-" if short and len(dashes) == 1 else "--"
+    replacement = "-" if short and len(dashes) == 1 else "--"
     typed = option[0][: len(option[0]) - len(name)]
-    message = f"{_named(dashes[0])}: `{meant}{name}` is meant"
-    yield Correction(line.number, start, len(dashes) + len(typed), meant, message)
+    message = f"{_named(dashes[0])}: `{replacement}{name}` is meant"
+    yield Correction(line.number, start, len(dashes) + len(typed), replacement, message)
 
 
 def _named(char: str) -> str:

@@ -9,7 +9,7 @@ KEYS = ("name", "description", "container", "mods", "defaults", "env", "command"
 
 
 def find(text: str) -> list[tuple[int, int, str, str]]:
-    return [(f.number, f.column + 1, f.meant, f.message) for f in typography.find(text, KEYS)]
+    return [(f.number, f.column + 1, f.replacement, f.message) for f in typography.find(text, KEYS)]
 
 
 @pytest.mark.parametrize(
