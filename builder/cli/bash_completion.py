@@ -1,4 +1,4 @@
-"""Completion in bash, in place of click's own; and what no shell can have asked."""
+"""Completion in bash, in place of click's own, and the check of the variable by which shells request it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ VARIABLE = "_BUILDER_COMPLETE"
 
 
 class Bash(BashComplete):
-    """Bash breaks words at colons, which stand in ``vllm-node-tf5:7``: the line is split here instead, and what comes
-    before the last colon is left out of the answers."""
+    """Bash completion for names with colons, such as ``vllm-node-tf5:7``. Bash breaks words at colons: the line is
+    split here instead, and everything up to the last colon is left out of the answers."""
 
     source_template = r"""
 %(complete_func)s() {
@@ -42,7 +42,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one at the cursor, and what of that one is typed."""
+        """Returns the words before the one at the cursor, and the typed part of that one."""
         line = os.environ["COMP_LINE"].encode()[: int(os.environ["COMP_POINT"])].decode(errors="ignore")
         words = split_arg_string(line)
         if line.endswith((" ", "\t")):
@@ -50,7 +50,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         return words[1:-1], words[-1] if len(words) > 1 else ""
 
     def format_completion(self, item: CompletionItem) -> str:
-        """One line a completion: its kind and its value."""
+        """Formats a completion as a line: its kind and its value."""
         value: Any = item.value
         typed = self.get_completion_args()[1]
         if ":" in os.environ.get("COMP_WORDBREAKS", "") and item.type == "plain":
@@ -58,20 +58,20 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         return f"{item.type},{value}"
 
 
-def require_question(command: click.Command, asked: str) -> None:
-    """Raises UsageError where no shell can have set the variable to ``asked``: it is none of what shells say in it, or
-    the words of a line to complete are not beside it."""
-    shell, _, instruction = asked.partition("_")
+def require_shell_request(command: click.Command, request: str) -> None:
+    """Raises UsageError if no shell can have set the variable to ``request``: it is not one of the values that shells
+    set, or the variables with the line to complete are missing."""
+    shell, _, instruction = request.partition("_")
     kind = get_completion_class(shell)
-    is_meant = kind is not None and instruction in {"complete", "source"}
+    is_valid = kind is not None and instruction in {"complete", "source"}
     if kind and instruction == "complete":
         try:
             kind(command, {}, "builder", VARIABLE).get_completion_args()
-        except (KeyError, ValueError, IndexError):  # a variable of the line is not there, is no number, or is blank
-            is_meant = False
-    if not is_meant:
+        except (KeyError, ValueError, IndexError):  # a variable of the line is missing, not a number, or blank
+            is_valid = False
+    if not is_valid:
         raise UsageError(
-            f"{VARIABLE} is set to `{asked}`: only a shell that completes a line sets it",
+            f"{VARIABLE} is set to `{request}`: only a shell that completes a line sets it",
             hint=f"`unset {VARIABLE}`; `builder completion --help` tells how completion is set up",
         )
 

@@ -1,4 +1,4 @@
-"""What is said when the program itself is at fault: a file that can be pasted into a report."""
+"""The report of a bug in the program itself: a file that can be pasted into an issue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Writes the report to a temporary file and names it; the traceback itself goes into the file alone."""
+    """Writes the report to a temporary file and prints its path; the traceback goes only into the file."""
     lines = [
         f"builder {version('builder')}, Python {platform.python_version()}, {platform.platform()}",
         f"arguments: {sys.argv[1:]}",

@@ -89,7 +89,7 @@ def build(
     results: list[AlreadyBuilt | Built | PushedImage] = []
     try:
         with build_progress.reporter() as report:
-            # Of several, those that are done are told also where a later one fails.
+            # Those that succeeded are printed even if a later one fails.
             results.extend(command.build(context.workspace(report), request))
     finally:
         for result in results:

@@ -25,18 +25,19 @@ _REGISTRY = "registry"
 
 
 def reporter() -> AbstractContextManager[Report]:
-    """Shows a build as it suits where standard error goes, and how much the user wants to see."""
+    """Returns a reporter that shows a build, as suits standard error and the verbosity."""
     return display.reporter_from(StepTimes, _live, _plain())
 
 
 def _plain() -> Report:
-    """A line for each step that ended, for logs and pipes; with ``--verbose`` what the steps print as well."""
+    """Prints a line for each step that ended, for logs and pipes; with ``--verbose`` the output of the steps as
+    well."""
     ended: set[str] = set()
 
     def report(event: object) -> None:
         if isinstance(event, StepOutput) and verbosity.level() == "verbose":
             click.echo(event.text, err=True, nl=False)
-        elif isinstance(event, StepFinished) and _worth_a_line(event) and event.step not in ended:
+        elif isinstance(event, StepFinished) and _is_shown(event) and event.step not in ended:
             ended.add(event.step)
             click.echo(_ended_line(event), err=True)
 
@@ -45,8 +46,8 @@ def _plain() -> Report:
 
 @contextmanager
 def _live(console: Console) -> Iterator[Report]:
-    """Lines for the steps that ended and, below them, one with a clock for each that runs, and its time before; another
-    for what moves to or from the registry."""
+    """Prints a line for each step that ended and, below, keeps one for each that runs, with a clock and its previous
+    time, and one for a transfer to or from the registry."""
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
@@ -72,7 +73,7 @@ def _live(console: Console) -> Iterator[Report]:
                 progress.update(running[event.step], amount=amount)
             elif isinstance(event, StepFinished) and event.step in running:
                 progress.remove_task(running.pop(event.step))
-                if _worth_a_line(event):
+                if _is_shown(event):
                     console.print(_ended_line(event), markup=False, no_wrap=True, overflow="ellipsis")
             elif isinstance(event, LayerProgress):
                 if _REGISTRY not in running:
@@ -82,7 +83,7 @@ def _live(console: Console) -> Iterator[Report]:
         yield report
 
 
-def _worth_a_line(event: StepFinished) -> bool:
+def _is_shown(event: StepFinished) -> bool:
     return not event.internal and (event.cached or bool(event.error) or event.seconds >= 0.05)
 
 

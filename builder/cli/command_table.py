@@ -1,6 +1,6 @@
 """The table of commands: name, module and one-line help.
 
-A command's module is imported when it is called, or its own help is asked for; never for ``builder --help``.
+A command's module is imported when it is called or its own help is shown; never for ``builder --help``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "doctor": ("doctor", "doctor", "Look for what would keep a build from working."),
 }
 
-# What other programs call it, where the nearest name would mislead.
+# Names that other programs use, where the nearest name of ours would mislead.
 ELSEWHERE = {
     "images": "list",
     "inspect": "show",
@@ -86,11 +86,13 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The commands from the table, and then the options, without importing any command."""
+        """Completes the commands from the table and then the options, without importing any command."""
         from click.shell_completion import CompletionItem
 
-        found = [CompletionItem(name, help=line) for name, (_, _, line) in TABLE.items() if name.startswith(incomplete)]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        commands = [
+            CompletionItem(name, help=line) for name, (_, _, line) in TABLE.items() if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

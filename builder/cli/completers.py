@@ -1,4 +1,4 @@
-"""What a shell offers after TAB: options by click, names from the project's files. Nothing is asked of the engine."""
+"""Completions that a shell offers after TAB: options by click, names from the project's files, without the engine."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ def names(*kinds: str) -> Completer:
 
         try:
             project: Project = _context(ctx).project
-            found = [name for kind in kinds for name in getattr(completion, kind)(project)]
+            candidates = [name for kind in kinds for name in getattr(completion, kind)(project)]
         except BuilderError:  # not in a project, or a file in it is broken: there is nothing to offer
             return []
-        return matching(found, incomplete)
+        return matching(candidates, incomplete)
 
     return complete
 
 
-def matching(found: Iterable[str], incomplete: str) -> list[str]:
-    """Those that begin with what was typed, each once."""
-    return list(dict.fromkeys(name for name in found if name.startswith(incomplete)))
+def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
+    """Filters the candidates by what was typed so far, and drops repetitions."""
+    return list(dict.fromkeys(name for name in candidates if name.startswith(incomplete)))
 
 
 def _context(ctx: click.Context) -> Context:
     """The command's own context; click calls no group on the way to a completion, so it may not be there yet."""
     from pathlib import Path
 
-    found = ctx.find_object(Context)
-    return found or Context(ctx.find_root().params.get("project") or Path())
+    return ctx.find_object(Context) or Context(ctx.find_root().params.get("project") or Path())

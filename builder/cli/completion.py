@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from builder.cli.options import OneOf
+from builder.cli.options import WordChoice
 
 
 @click.command()
-@click.argument("shell", type=OneOf(["bash", "zsh", "fish"]))
+@click.argument("shell", type=WordChoice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print what bash, zsh or fish needs to complete names.

@@ -1,4 +1,4 @@
-"""What every command starts from: the project and the engine, found when first asked for."""
+"""The context of every command: its project, found when it is first needed, and its workspace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """``start`` is where the search for the project begins."""
+    """The context of a command. ``start`` is the folder where the search for the project begins."""
 
     start: Path
 
@@ -32,7 +32,7 @@ class Context:
         return project.find(self.start)
 
     def workspace(self, report: Report = output.print_message) -> Workspace:
-        """The workspace of a command that tells ``report`` what happens: by default its messages, line by line."""
+        """The workspace of a command whose events go to ``report``, which by default prints its messages."""
         from builder import workspace
 
         return workspace.open_workspace(self.project, os.environ, report)

@@ -27,11 +27,11 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     from builder.commands import copy
 
     with image_progress.reporter() as report:
-        done = copy.run(context.workspace(report), image, nodes)
-    failed = {node: outcome.error for node, outcome in done.outcomes.items() if outcome.error}
-    having = ", ".join(node for node in done.outcomes if node not in failed)
-    if having:
-        output.print_result(f"{done.image} is on {having}{', and latest there' if done.latest else ''}")
+        result = copy.run(context.workspace(report), image, nodes)
+    failed = {node: outcome.error for node, outcome in result.outcomes.items() if outcome.error}
+    reached = ", ".join(node for node in result.outcomes if node not in failed)
+    if reached:
+        output.print_result(f"{result.image} is on {reached}{', and latest there' if result.latest else ''}")
     for node, error in failed.items():
-        output.print_error(error, f"{done.image} is not on {node}:")
+        output.print_error(error, f"{result.image} is not on {node}:")
     return 1 if failed else 0

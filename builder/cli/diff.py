@@ -49,19 +49,19 @@ def diff(
     from builder.cli import diff_text
     from builder.sources.git.mirror_reading import CommitFilter
 
-    wanted = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
+    commits = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
     if lock:
         from builder.commands import diff_lock
 
-        between = diff_lock.run(context.project, before, after, wanted, print_message)
-        content, lines = _lock_document(between), diff_text.of_locks(between, full=full)
+        lock_difference = diff_lock.run(context.project, before, after, commits, print_message)
+        content, lines = _lock_document(lock_difference), diff_text.of_locks(lock_difference, full=full)
     else:
         from builder.commands import diff as command
 
         if after is None:
             raise click.UsageError("two images are wanted: `builder diff A B`")
-        found = command.run(context.project, before, after, wanted, print_message)
-        content, lines = _document(found), diff_text.of_images(found, full=full)
+        difference = command.run(context.project, before, after, commits, print_message)
+        content, lines = _document(difference), diff_text.of_images(difference, full=full)
     if as_json:
         print_json(content)
         return
@@ -70,28 +70,29 @@ def diff(
 
 
 def _inside(path: str) -> str:
-    """``path`` within the sources, as git wants it. Raises click's error for one that leads out of them."""
+    """Returns ``path`` relative to the sources, as git expects it. Raises click's error for one that leads out of
+    them."""
     from posixpath import normpath
 
-    found = normpath(path)
-    if found.startswith(("/", "../")) or found in ("..", "."):
+    normalized = normpath(path)
+    if normalized.startswith(("/", "../")) or normalized in ("..", "."):
         raise click.BadParameter(f"`{path}`: a path within the sources is wanted", param_hint="--path")
-    return found
+    return normalized
 
 
-def _document(found: ImageDifference) -> dict[str, Any]:
-    """The difference between two images for programs."""
+def _document(difference: ImageDifference) -> dict[str, Any]:
+    """The difference between two images as JSON."""
     return {
-        "before": _side(found.before),
-        "after": _side(found.after),
-        **_changes(found.changes, found.sources),
+        "before": _side(difference.before),
+        "after": _side(difference.after),
+        **_changes(difference.changes, difference.sources),
         "mods": [
             {"name": change.name, "kind": change.kind, "files": [_file(file) for file in change.files]}
-            for change in found.mods
+            for change in difference.mods
         ],
-        "dockerfiles": [_file(file) for file in found.dockerfiles],
-        "args": [asdict(change) for change in found.args],
-        "unknown": list(found.unknown),
+        "dockerfiles": [_file(file) for file in difference.dockerfiles],
+        "args": [asdict(change) for change in difference.args],
+        "unknown": list(difference.unknown),
     }
 
 
@@ -106,7 +107,9 @@ def _side(side: ComparedImage) -> dict[str, Any]:
         "platform": image.platform,
         "input_hash": image.input_hash,
         "fingerprint": image.fingerprint,
-        "models": [{"model": name, "status": one.status, "note": one.note} for name, one in side.pairings.items()],
+        "models": [
+            {"model": name, "status": pairing.status, "note": pairing.note} for name, pairing in side.pairings.items()
+        ],
     }
 
 
@@ -127,25 +130,25 @@ def _file(file: FileChange) -> dict[str, Any]:
     return {"path": file.path, "kind": file.kind, "said": file.note, "diff": "\n".join(file.lines)}
 
 
-def _lock_document(found: LockDifference) -> dict[str, Any]:
-    """The difference between two revisions of images.lock for programs."""
+def _lock_document(difference: LockDifference) -> dict[str, Any]:
+    """The difference between two revisions of images.lock as JSON."""
     return {
-        "before": found.before,
-        "after": found.after,
+        "before": difference.before,
+        "after": difference.after,
         "pairings": [
             {"model": change.model, "before": _pairing(change.before), "after": _pairing(change.after)}
-            for change in found.pairings
+            for change in difference.pairings
         ],
-        "current": [asdict(change) for change in found.current],
+        "current": [asdict(change) for change in difference.current],
         "pins": [
             {
                 "definition": change.definition,
                 "platform": change.platform,
                 **_changes(change.changes, change.sources),
             }
-            for change in found.pins
+            for change in difference.pins
         ],
-        "numbers": [{**asdict(change), "image": str(change.image)} for change in found.numbers],
+        "numbers": [{**asdict(change), "image": str(change.image)} for change in difference.numbers],
     }
 
 

@@ -1,4 +1,4 @@
-"""Differences as people read them: a section for each kind, the first few lines of what is long."""
+"""Differences as text: a section for each kind, shortened where it is long."""
 
 from __future__ import annotations
 
@@ -23,61 +23,61 @@ SHOWN_PACKAGES = 20
 _PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other files": "other files"}
 
 
-def of_images(found: ImageDifference, *, full: bool) -> Iterator[str]:
-    """What differs between two images."""
-    before, after = found.before, found.after
+def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
+    """The text of the difference between two images."""
+    before, after = difference.before, difference.after
     yield from _folded([f"{before.name} → {after.name}"])
     yield from table.lines(("", "", "", ""), [row for side in (before, after) for row in _rows(side)], table.width())[
         1:
     ]
-    yield from _folded(f"not looked into: {said}" for said in found.unknown)
-    if found.nothing:
+    yield from _folded(f"not looked into: {reason}" for reason in difference.unknown)
+    if difference.nothing:
         same = before.image.input_hash == after.image.input_hash
         yield "both were built from the same inputs" if same else "no difference is known"
-    yield from _sources(found.sources)
-    yield from _listing("pull requests", map(_pull, found.changes.pulls))
-    for change in found.mods:
+    yield from _sources(difference.sources)
+    yield from _listing("pull requests", map(_pull, difference.changes.pulls))
+    for change in difference.mods:
         yield from _section(f"mod {change.name} {change.kind}", _files(change.files, full))
-    yield from _contents(found.changes, full)
-    for file in found.dockerfiles:
+    yield from _contents(difference.changes, full)
+    for file in difference.dockerfiles:
         yield from _section(f"{file.path} {file.kind}", _lines(file, full))
-    yield from _listing("args", map(_value, found.args))
+    yield from _listing("args", map(_value, difference.args))
     if before.image.size != after.image.size:
         yield from _section("size", [_size(before.image.size, after.image.size)])
 
 
-def of_locks(found: LockDifference, *, full: bool) -> Iterator[str]:
-    """What differs between two revisions of images.lock."""
-    yield f"images.lock: {found.before} → {found.after}"
-    if found.nothing:
+def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
+    """The text of the difference between two revisions of images.lock."""
+    yield f"images.lock: {difference.before} → {difference.after}"
+    if difference.nothing:
         yield "no difference"
-    yield from _listing("models", map(_paired, found.pairings))
-    yield from _listing("current", map(_value, found.current))
-    for change in found.pins:
+    yield from _listing("models", map(_paired, difference.pairings))
+    yield from _listing("current", map(_value, difference.current))
+    for change in difference.pins:
         yield from _pins(change, full)
-    yield from _listing("numbered images", (line for change in found.numbers for line in _number(change)))
+    yield from _listing("numbered images", (line for change in difference.numbers for line in _number(change)))
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """The lines below their title, set apart."""
+    """A section: an empty line, the title, the lines indented."""
     yield ""
     yield from _folded([title])
     yield from (f"  {line}" if line else "" for line in lines)
 
 
 def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """A section of prose, where there is any."""
-    if listed := list(_folded(lines, indent=2)):
-        yield from _section(title, listed)
+    """A section of prose; nothing if it has no lines."""
+    if folded := list(_folded(lines, indent=2)):
+        yield from _section(title, folded)
 
 
 def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
-    """Lines of prose; those of files, of which diffs are made, are shown as they are."""
+    """Folds lines of prose to the terminal; the lines of files in diffs are never folded."""
     return (folded for line in lines for folded in folding.fold(line, table.width() - indent))
 
 
 def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
-    """An image, and what is said of it for a model alone."""
+    """The row of an image, and one for each paired model whose status differs from the image's."""
     image = side.image
     yield f"  {side.name.number}", humanize.ago(image.built), humanize.size(image.size), _marked(image)
     for model, pairing in side.pairings.items():
@@ -85,20 +85,20 @@ def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
             yield "", "", "", f"{model}: {_marked(pairing)}"
 
 
-def _marked(what: NumberedImage | Pairing) -> str:
-    return what.status + (f": {what.note}" if what.note else "")
+def _marked(record: NumberedImage | Pairing) -> str:
+    return record.status + (f": {record.note}" if record.note else "")
 
 
-def _sources(moved: Sequence[UpstreamCommits]) -> Iterator[str]:
-    for one in moved:
-        change = one.change
+def _sources(sources: Sequence[UpstreamCommits]) -> Iterator[str]:
+    for source in sources:
+        change = source.change
         title = f"{change.name}  {_version(change.before)} → {_version(change.after)}"
-        said = list(_folded([one.unknown_reason], indent=2)) if one.unknown_reason else []
-        if one.gained and not (one.lost and not one.gained.total):
-            said += _commits(one.gained, "that came")
-        if one.lost:
-            said += _commits(one.lost, "that went")
-        yield from _section(title, said)
+        lines = list(_folded([source.unknown_reason], indent=2)) if source.unknown_reason else []
+        if source.gained and not (source.lost and not source.gained.total):
+            lines += _commits(source.gained, "that came")
+        if source.lost:
+            lines += _commits(source.lost, "that went")
+        yield from _section(title, lines)
 
 
 def _version(version: Version | None) -> str:
@@ -119,8 +119,8 @@ def _commits(between: CommitRange, which: str) -> Iterator[str]:
 
 
 def _pull(change: PullChange) -> str:
-    said = {"added": "added", "removed": "removed", "changed": "vendored again: its patch has changed"}
-    return f"{change.source} {change.number}  {said[change.kind]}"
+    words = {"added": "added", "removed": "removed", "changed": "vendored again: its patch has changed"}
+    return f"{change.source} {change.number}  {words[change.kind]}"
 
 
 def _files(files: Sequence[FileChange], full: bool) -> Iterator[str]:
@@ -172,15 +172,15 @@ def _base(change: ValueChange | None) -> Iterator[str]:
 
 
 def _image(text: str | None) -> str:
-    """A base image with its digest cut to what people compare."""
+    """A base image with its digest shortened."""
     return " ".join(humanize.digest(word) for word in text.split(" ")) if text else "none"
 
 
 def _value(change: ValueChange) -> str:
-    return f"{change.name}: {_said(change.before)} → {_said(change.after)}"
+    return f"{change.name}: {_value_text(change.before)} → {_value_text(change.after)}"
 
 
-def _said(value: str | None) -> str:
+def _value_text(value: str | None) -> str:
     return "nothing" if value is None else humanize.digest(value)
 
 

@@ -1,4 +1,4 @@
-"""Where a verb's events go while it works: nowhere, line by line, or to what moves on a terminal."""
+"""The choice of reporter for a command's events: none, line by line, or a live display on a terminal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from builder.events import Report
 
-    # What moves, on this console, for as long as it is entered.
+    # Starts a live display on a console, for the duration of the context.
     Live = Callable[[Console], AbstractContextManager[Report]]
 
 
 @contextmanager
 def reporter(live: Live, plain: Report) -> Iterator[Report]:
-    """What takes a verb's events: ``live`` on a terminal, ``plain`` elsewhere and where everything is to be seen,
-    nothing where only the result is. A `Message` is shown among them as a line."""
+    """Returns the reporter of a command's events: ``live`` on a terminal, ``plain`` elsewhere and with ``--verbose``,
+    none with ``--quiet``. It prints a `Message` as a line."""
     level = verbosity.level()
     if level == "quiet":
         yield lambda _: None
@@ -39,8 +39,8 @@ def reporter(live: Live, plain: Report) -> Iterator[Report]:
 
 @contextmanager
 def reporter_from(first: type, live: Live, plain: Report) -> Iterator[Report]:
-    """As `reporter`, but what moves begins with the first event of the type ``first``: rich takes 50 ms to import, and
-    much that a command does needs no clock."""
+    """As `reporter`, but the live display starts only with the first event of the type ``first``: rich takes 50 ms to
+    import, and much of a command's work needs no clock."""
     if verbosity.level() != "normal" or not sys.stderr.isatty():
         with reporter(live, plain) as report:
             yield report

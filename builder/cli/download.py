@@ -29,14 +29,14 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     from builder.commands import download as command
 
     with file_progress.reporter() as report:
-        done = command.run(context.workspace(report), command.DownloadRequest(what, revision, nodes))
-    for one in done:
+        downloads = command.run(context.workspace(report), command.DownloadRequest(what, revision, nodes))
+    for model in downloads:
         took = (
-            f"{humanize.size(one.fetched)} in {humanize.duration(one.seconds)}"
-            if one.fetched
+            f"{humanize.size(model.fetched)} in {humanize.duration(model.seconds)}"
+            if model.fetched
             else "it was here already"
         )
-        print_result(f"{one.model} at {one.commit[:7]}: {took}")
-        print_result(f"  {one.folder}")
+        print_result(f"{model.model} at {model.commit[:7]}: {took}")
+        print_result(f"  {model.folder}")
     if nodes:
         print_result(f"copied to {', '.join(nodes)}")

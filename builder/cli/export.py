@@ -10,7 +10,7 @@ import click
 
 from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
-from builder.cli.options import OneOf
+from builder.cli.options import WordChoice
 from builder.cli.output import print_note, print_result
 from builder.cli.serve_options import overrides, serve_options
 
@@ -18,7 +18,7 @@ from builder.cli.serve_options import overrides, serve_options
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
-@click.option("--format", "kind", type=OneOf(["compose", "recipe", "script", "opencode"]), required=True)
+@click.option("--format", "kind", type=WordChoice(["compose", "recipe", "script", "opencode"]), required=True)
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write to FILE.")
 @click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode: the machine that clients ask.")
 @serve_options
@@ -44,11 +44,11 @@ def export(
     from builder.commands import export as command
 
     request = command.ExportRequest(what, kind, overrides(given), extra, address)
-    done = command.run(context.project, request, os.environ)
-    for warning in done.warnings:
+    exported = command.run(context.project, request, os.environ)
+    for warning in exported.warnings:
         print_note(warning)
     if output is None:
-        click.echo(done.text, nl=False)
+        click.echo(exported.text, nl=False)
         return
-    command.write(output, done.text, executable=kind == "script")
-    print_result(f"{output}: {done.image}")
+    command.write(output, exported.text, executable=kind == "script")
+    print_result(f"{output}: {exported.image}")

@@ -1,4 +1,4 @@
-"""How far files are on their way, a model's or that of an image: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of files being transferred, of a model or an image: a bar on a terminal, elsewhere a line every 10 %."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
     from builder.events import Report
 
-# A log has ten lines for a model, however large it is.
+# The percentage between two lines: a log has ten lines for a model, however large it is.
 _STEP = 10
 
 
 def reporter() -> AbstractContextManager[Report]:
-    """What takes a verb's events, as it suits where standard error goes and how much the person wants to see."""
+    """Returns a reporter that shows transfers of files, as suits standard error and the verbosity."""
     return display.reporter(_live, _plain())
 
 
 def _plain() -> Report:
-    said: dict[str, int] = {}
+    reached: dict[str, int] = {}
 
     def report(event: object) -> None:
         if not isinstance(event, TransferProgress):
             return
         step = 100 * event.current // max(event.total, 1) // _STEP * _STEP
-        if step > said.setdefault(event.what, 0):
-            said[event.what] = step
+        if step > reached.setdefault(event.what, 0):
+            reached[event.what] = step
             print_note(f"{event.what}: {step} % of {humanize.size(event.total)}")
 
     return report

@@ -37,16 +37,24 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
     from builder.commands import export_image as command
 
     with file_progress.reporter() as report:
-        done = command.run(context.workspace(report), image, file, since, replace=force)
+        result = command.run(context.workspace(report), image, file, since, replace=force)
     if as_json:
-        needs = str(done.needs) if done.needs else None
+        needs = str(result.needs) if result.needs else None
         print_json(
-            {"image": str(done.image), "file": str(file), "size": done.size, "layers": done.layers, "needs": needs}
+            {
+                "image": str(result.image),
+                "file": str(file),
+                "size": result.size,
+                "layers": result.layers,
+                "needs": needs,
+            }
         )
         return
-    print_result(f"{done.image} is in {file}: {humanize.counted(done.layers, 'layer')}, {humanize.size(done.size)}")
-    if done.needs:
-        print_result(f"to be imported where {done.needs} is")
+    print_result(
+        f"{result.image} is in {file}: {humanize.counted(result.layers, 'layer')}, {humanize.size(result.size)}"
+    )
+    if result.needs:
+        print_result(f"to be imported where {result.needs} is")
 
 
 @click.command("import-image")
@@ -66,26 +74,26 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     from builder.commands import import_image as command
 
     with file_progress.reporter() as report:
-        done = command.run(context.workspace(report), file)
+        result = command.run(context.workspace(report), file)
     if as_json:
         print_json(
             {
-                "image": str(done.image),
-                "already": done.already,
-                "layers": done.layers,
-                "size": done.bytes,
-                "current": done.current,
-                "models": list(done.models),
+                "image": str(result.image),
+                "already": result.already,
+                "layers": result.layers,
+                "size": result.bytes,
+                "current": result.current,
+                "models": list(result.models),
             }
         )
         return
-    came = (
+    outcome = (
         "is here already"
-        if done.already
-        else f"imported, {humanize.counted(done.layers, 'layer')}, {humanize.size(done.bytes)}"
+        if result.already
+        else f"imported, {humanize.counted(result.layers, 'layer')}, {humanize.size(result.bytes)}"
     )
-    print_result(f"{done.image} {came}")
-    if done.models:
-        print_result(f"it serves {', '.join(done.models)}")
-    if not done.current:
-        print_result(f"`builder promote {done.image}` makes it current")
+    print_result(f"{result.image} {outcome}")
+    if result.models:
+        print_result(f"it serves {', '.join(result.models)}")
+    if not result.current:
+        print_result(f"`builder promote {result.image}` makes it current")

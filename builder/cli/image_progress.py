@@ -1,4 +1,4 @@
-"""How far images are on their way: a line for each on a terminal, a line for each that arrived elsewhere."""
+"""The progress of images being transferred: a bar for each on a terminal, elsewhere a line for each that arrived."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 
 def reporter() -> AbstractContextManager[Report]:
-    """The display that suits where standard error goes, and how much the person wants to see."""
+    """Returns a reporter that shows transfers of images, as suits standard error and the verbosity."""
     return display.reporter(_live, _plain)
 
 
 def _plain(event: object) -> None:
-    """A line for each node at its end."""
+    """Prints a line for each node once it is done."""
     if isinstance(event, NodeEvent) and isinstance(event.event, CopyOutcome):
         output.print_note(f"{event.node}: {outcome_words(event.event)}")
 
 
 @contextmanager
 def _live(console: Console) -> Iterator[Report]:
-    """A bar for each transfer, by node; one to or from the registry is called so."""
+    """Shows a bar for each transfer, named after the node, or ``registry``."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[amount]}"), TimeElapsedColumn())
     bars: dict[str, TaskID] = {}
-    lock = threading.Lock()  # nodes tell at once
+    lock = threading.Lock()  # nodes report at the same time
     with Progress(*columns, console=console, transient=True) as progress:
 
         def report(event: object) -> None:
@@ -62,7 +62,7 @@ def _live(console: Console) -> Iterator[Report]:
 
 
 def outcome_words(outcome: CopyOutcome) -> str:
-    """An outcome in a few words."""
+    """Describes the outcome on one node in a few words."""
     if outcome.error:
         return f"failed: {outcome.error.message}"
     if outcome.moved is None:

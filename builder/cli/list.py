@@ -38,8 +38,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     if as_json:
         if lost:
             print_note(lost)
-        held = listing.cached_models(workspace, lock)
-        print_json(_document(lock, overview, held))
+        cached = listing.cached_models(workspace, lock)
+        print_json(_document(lock, overview, cached))
         return
     if overview.engine_error:
         print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
@@ -50,67 +50,71 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     elif not overview.rows:
         print_result("no images yet: `builder build TARGET` makes the first")
     elif models:
-        held = listing.cached_models(workspace, lock)
-        rows = [row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model, held.get(name))]
+        cached = listing.cached_models(workspace, lock)
+        rows = [
+            row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model, cached.get(name))
+        ]
         table.print_table(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
     else:
         rows = [shown for row in overview.rows for shown in _image_rows(row, lock)]
         table.print_table(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
-def _document(lock: Lock, overview: ImageOverview, held: Mapping[str, CachedModel]) -> dict[str, Any]:
-    """The list for programs."""
+def _document(lock: Lock, overview: ImageOverview, cached: Mapping[str, CachedModel]) -> dict[str, Any]:
+    """The list as JSON."""
     return {
         "images": [image_document(row) for row in overview.rows],
-        "models": [_model(name, model, held.get(name)) for name, model in sorted(lock.models.items())],
+        "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
     }
 
 
 def _image_rows(row: ImageRow, lock: Lock) -> list[tuple[str, ...]]:
-    """The image, and its note below. `untested` is said of it where nothing is said of a model that it serves."""
+    """The row of an image, and its note below. Its status is left out where it is `untested` and a model that it serves
+    has another."""
     vllm = row.image.versions.get("vllm")
     models = [(model, lock.models[model].pairing.status) for model in row.models]
-    is_told = row.image.status != "untested" or all(status == "untested" for _, status in models)
-    said = [_where(row), "current" if row.current else "", row.image.status if is_told else ""]
-    said.append("pinned" if row.image.pinned else "")
+    shows_status = row.image.status != "untested" or all(status == "untested" for _, status in models)
+    words = [_where(row), "current" if row.current else "", row.image.status if shows_status else ""]
+    words.append("pinned" if row.image.pinned else "")
     image = (
         str(row.name),
         humanize.ago(row.image.built),
         humanize.size(row.image.size),
         vllm.version if vllm else "-",
-        ", ".join(word for word in said if word),
+        ", ".join(word for word in words if word),
         ", ".join(_serves(model, status, row) for model, status in models) or "-",
     )
     return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
 
 
 def _serves(model: str, status: Status, row: ImageRow) -> str:
-    """A model, with how it does on the image where that was said of it alone."""
+    """A model, with its status on the image where that differs from the image's."""
     return f"{model} ({status})" if status not in {"untested", row.image.status} else model
 
 
 def _where(row: ImageRow) -> str:
-    """Where the image is, in words; nothing is asked of the registry."""
+    """The place of the image in words; the registry is not queried."""
     if row.image.digest is None or row.state not in {"present", "missing"}:
         return row.state if row.state != "present" else ""
     return "pushed" if row.state == "present" else "in registry"
 
 
-def _model_rows(name: str, model: Model, held: CachedModel | None) -> list[tuple[str, ...]]:
-    """The pairing now, below it what the cache has of the model, and those before, the latest first."""
+def _model_rows(name: str, model: Model, cached: CachedModel | None) -> list[tuple[str, ...]]:
+    """The rows of a model: its pairing, the state of its files in the cache, and its previous pairings, the latest
+    first."""
     now, *before = ((str(p.image), p.status, p.note or "-") for p in (model.pairing, *model.previous))
-    return [(name, *now), (_cached(held), "", "", ""), *(("  before", *one) for one in before)]
+    return [(name, *now), (_cached(cached), "", "", ""), *(("  before", *pairing) for pairing in before)]
 
 
-def _cached(held: CachedModel | None) -> str:
-    if held is None:
+def _cached(cached: CachedModel | None) -> str:
+    if cached is None:
         return "  not downloaded"
-    revision = f" at {held.revision[:7]}" if held.revision else ""
-    return f"  {humanize.size(held.size)}{revision}{', incomplete' if held.incomplete else ''}"
+    revision = f" at {cached.revision[:7]}" if cached.revision else ""
+    return f"  {humanize.size(cached.size)}{revision}{', incomplete' if cached.incomplete else ''}"
 
 
 def image_document(row: ImageRow) -> dict[str, Any]:
-    """One numbered image for programs."""
+    """One numbered image as JSON."""
     image = row.image
     return {
         "image": str(row.name),
@@ -136,19 +140,19 @@ def image_document(row: ImageRow) -> dict[str, Any]:
 
 
 def _version(row: ImageRow, source: str) -> dict[str, str | None] | None:
-    found = row.image.versions.get(source)
-    return {"version": found.version, "commit": found.commit} if found else None
+    version = row.image.versions.get(source)
+    return {"version": version.version, "commit": version.commit} if version else None
 
 
-def _model(name: str, model: Model, held: CachedModel | None) -> dict[str, Any]:
+def _model(name: str, model: Model, cached: CachedModel | None) -> dict[str, Any]:
     return {
         "model": name,
         **_pairing(model.pairing),
         "previous": [str(before.image) for before in model.previous],
         "history": [_pairing(before) for before in model.previous],
-        "cached": held is not None and not held.incomplete,
-        "cached_size": held.size if held else None,
-        "cached_revision": held.revision if held else None,
+        "cached": cached is not None and not cached.incomplete,
+        "cached_size": cached.size if cached else None,
+        "cached_revision": cached.revision if cached else None,
     }
 
 

@@ -73,16 +73,16 @@ def _resolve(
 ) -> int:
     from builder.commands import lock_update
 
-    done = lock_update.run(context.workspace(), definitions, update, platform)
+    result = lock_update.run(context.workspace(), definitions, update, platform)
     if as_json:
-        print_json({"moved": [_document(one) for one in done.moved]})
+        print_json({"moved": [_document(moved) for moved in result.moved]})
     else:
-        for one in done.moved:
-            _print(one)
-        if not (done.moved or done.faults):
+        for moved in result.moved:
+            _print(moved)
+        if not (result.moved or result.faults):
             print_result("nothing moved")
-    if done.error:
-        raise done.error
+    if result.error:
+        raise result.error
     return 0
 
 
@@ -101,8 +101,8 @@ def _print(moved: MovedPin) -> None:
     between = moved.between
     if between is None:
         return
-    left = f", {between.dropped} left behind" if between.dropped else ""
-    print_result(f"  {between.total} commits upstream in between{left}")
+    dropped = f", {between.dropped} left behind" if between.dropped else ""
+    print_result(f"  {between.total} commits upstream in between{dropped}")
     for commit in between.commits[:SHOWN_COMMITS]:
         print_result(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
     if between.total > SHOWN_COMMITS:

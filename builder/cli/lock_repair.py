@@ -10,71 +10,71 @@ if TYPE_CHECKING:
     from builder.cli.context import Context
 
 
-# Not all is as it was: two places disagree, or the registry could not be asked.
-LOOK = 1
+# The exit code where something is left to the user: two places disagree, or the registry did not answer.
+NEEDS_ATTENTION = 1
 
 
 def recover(context: Context, as_json: bool) -> int:
-    """Makes a lost images.lock again and tells what could not be known."""
+    """Rebuilds a lost images.lock, and prints what could not be recovered."""
     from builder.commands import lock_recover as command
 
-    done = command.run(context.workspace())
+    result = command.run(context.workspace())
     if as_json:
         print_json(
             {
-                "images": [str(name) for name in done.images],
-                "unknown": list(done.unknown),
-                "findings": list(done.findings),
-                "damaged": done.damaged or None,
+                "images": [str(name) for name in result.images],
+                "unknown": list(result.unknown),
+                "findings": list(result.findings),
+                "damaged": result.damaged or None,
             }
         )
-        return LOOK if done.findings else 0
-    print_result(f"images.lock records {len(done.images)} images again: {', '.join(map(str, done.images))}")
-    if done.damaged:
-        print_result(f"the damaged one is kept as {done.damaged}")
+        return NEEDS_ATTENTION if result.findings else 0
+    print_result(f"images.lock records {len(result.images)} images again: {', '.join(map(str, result.images))}")
+    if result.damaged:
+        print_result(f"the damaged one is kept as {result.damaged}")
     print_result("not known:")
-    for line in done.unknown:
+    for line in result.unknown:
         print_result(f"  {line}")
-    if done.findings:
+    if result.findings:
         print_result("to look at:")
-    for line in done.findings:
+    for line in result.findings:
         print_result(f"  {line}")
-    return LOOK if done.findings else 0
+    return NEEDS_ATTENTION if result.findings else 0
 
 
 def renumber(context: Context, as_json: bool) -> int:
     """Keeps both images where two branches gave one number to different ones."""
     from builder.commands import lock_renumber as command
 
-    done = command.run(context.workspace())
+    result = command.run(context.workspace())
     if as_json:
         print_json(
             {
                 "renumbered": [
                     {
-                        "from": str(one.origin),
-                        "to": str(one.to),
-                        "fingerprint": one.image.fingerprint,
-                        "build_directory": one.directory,
+                        "from": str(renumbered.origin),
+                        "to": str(renumbered.to),
+                        "fingerprint": renumbered.image.fingerprint,
+                        "build_directory": renumbered.directory,
                     }
-                    for one in done.renumbered
+                    for renumbered in result.renumbered
                 ],
-                "chosen": list(done.chosen),
-                "tagged": [str(name) for name in done.tagged],
-                "written": done.written,
+                "chosen": list(result.chosen),
+                "tagged": [str(name) for name in result.tagged],
+                "written": result.written,
             }
         )
         return 0
-    for one in done.renumbered:
-        print_result(f"{one.origin}, built {one.image.built}, is now {one.to}")
-        if not one.directory:
-            print_result(f"  its build directory was found nowhere: take it back with git as builds/{one.to}")
-    for line in done.chosen:
+    for renumbered in result.renumbered:
+        print_result(f"{renumbered.origin}, built {renumbered.image.built}, is now {renumbered.to}")
+        if not renumbered.directory:
+            print_result(f"  its build directory was found nowhere: take it back with git as builds/{renumbered.to}")
+    for line in result.chosen:
         print_result(f"both sides changed {line}: the first one's was kept")
-    for name in done.tagged:
+    for name in result.tagged:
         print_result(f"{name} has its tag in this engine")
-    if done.written:
+    if result.written:
         print_result("images.lock is whole again; to go on: `git add images.lock builds`")
-    elif not done.tagged:
+    elif not result.tagged:
         print_result("nothing to mend")
     return 0

@@ -42,15 +42,15 @@ def run(arguments: list[str]) -> int:
     sys.excepthook = _report_bug
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        if asked := os.environ.get("_BUILDER_COMPLETE"):  # as click: an empty one asks nothing
-            importlib.import_module("builder.cli.bash_completion").require_question(cli, asked)
+        if request := os.environ.get("_BUILDER_COMPLETE"):  # as in click, an empty one means nothing
+            importlib.import_module("builder.cli.bash_completion").require_shell_request(cli, request)
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
     except BuilderError as error:
         output.print_error(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        # What a thread or a temporary folder meets while the process ends is no bug then.
-        sys.excepthook = _say_nothing
+        # An exception in a thread or a temporary folder while the process ends is no bug then.
+        sys.excepthook = _report_nothing
         output.print_note("interrupted")
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
@@ -63,11 +63,11 @@ def run(arguments: list[str]) -> int:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM unwinds like ^C, so that what a build has begun is taken back."""
+    """Makes SIGTERM unwind like ^C, so that what a build has begun is undone."""
     raise KeyboardInterrupt
 
 
-def _say_nothing(_kind: type[BaseException], _error: BaseException, _trace: TracebackType | None) -> None:
+def _report_nothing(_kind: type[BaseException], _error: BaseException, _trace: TracebackType | None) -> None:
     pass
 
 

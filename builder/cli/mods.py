@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from builder.commands.mods_list import ListedMod
 
 
-class _SeveralRefs(click.Command):
-    """Takes all that follows ``--against``, up to the next option, as its values: click knows one value at a time."""
+class _AgainstCommand(click.Command):
+    """A command whose ``--against`` takes all values up to the next option; an option of click takes one value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         spread: list[str] = []
@@ -46,44 +46,44 @@ def list_(context: Context, as_json: bool) -> None:
     """Show every mod: what it changes, what it needs, and who uses it."""
     from builder.commands import mods_list
 
-    found = mods_list.run(context.project)
+    all_mods = mods_list.run(context.project)
     if as_json:
         from builder.cli import mods_json
 
-        print_json(mods_json.listed(found))
+        print_json(mods_json.list_json(all_mods))
         return
-    if not found:
+    if not all_mods:
         print_result("no mods yet: `builder mods new NAME` begins one")
-    for one in found:
-        print_result(click.style(one.name, bold=True))
-        if one.mod and one.mod.description:
-            print_result(f"  {one.mod.description}", hanging=0)
-        headings = ("", "conflicts", "")  # the widest, so that the facts of all mods stand in line
-        for line in table.lines(headings, _facts(one), table.width())[1:]:
+    for listed in all_mods:
+        print_result(click.style(listed.name, bold=True))
+        if listed.mod and listed.mod.description:
+            print_result(f"  {listed.mod.description}", hanging=0)
+        headings = ("", "conflicts", "")  # the widest name, so that the facts of all mods line up
+        for line in table.lines(headings, _facts(listed), table.width())[1:]:
             click.echo(line)
 
 
-def _facts(one: ListedMod) -> list[tuple[str, ...]]:
+def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
     from builder.commands import mods_list
 
     users = (
-        *(f"definition {name}" for name in one.definitions),
-        *(f"recipe {name}" for name in one.recipes),
-        *(f"image {name}" for name in one.images),
+        *(f"definition {name}" for name in listed.definitions),
+        *(f"recipe {name}" for name in listed.recipes),
+        *(f"image {name}" for name in listed.images),
     )
-    facts = [("broken", one.problem)]
-    if one.mod:
-        requires = ", ".join(f"{name} {wanted}" for name, wanted in one.mod.requires.items())
+    facts = [("broken", listed.problem)]
+    if listed.mod:
+        requires = ", ".join(f"{name} {specifier}" for name, specifier in listed.mod.requires.items())
         facts = [
-            ("changes", "; ".join(mods_list.changes(one.mod))),
+            ("changes", "; ".join(mods_list.changes(listed.mod))),
             ("requires", requires),
-            ("conflicts", ", ".join(one.mod.conflicts)),
-            ("after", ", ".join(one.mod.after)),
+            ("conflicts", ", ".join(listed.mod.conflicts)),
+            ("after", ", ".join(listed.mod.after)),
         ]
     return [("", name, value) for name, value in (*facts, ("used by", ", ".join(users) or "nobody")) if value]
 
 
-@mods.command(cls=_SeveralRefs)
+@mods.command(cls=_AgainstCommand)
 @click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
 @click.option(
     "--against", "refs", multiple=True, metavar="REF…", help="Versions, tags or commits to try in place of the pins."
@@ -112,7 +112,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
     if as_json:
         from builder.cli import mods_json
 
-        print_json(mods_json.checked(verdicts))
+        print_json(mods_json.check_json(verdicts))
     else:
         for line in mods_text.lines(verdicts, table.width()):
             click.echo(line)

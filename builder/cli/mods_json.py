@@ -1,4 +1,4 @@
-"""``builder mods`` for programs."""
+"""The results of ``builder mods`` as JSON."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from builder.commands.mods_list import ListedMod
 
 
-def listed(found: Sequence[ListedMod]) -> dict[str, Any]:
-    """The list of mods. What cannot be read has no ``changes`` and says why as its ``problem``."""
-    return {"mods": [_listed(one) for one in found]}
+def list_json(mods: Sequence[ListedMod]) -> dict[str, Any]:
+    """The list of mods. A mod that cannot be read has no ``changes``, and its ``problem`` says why."""
+    return {"mods": [_listed(listed) for listed in mods]}
 
 
-def checked(verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
-    """The check of mods: what each was tried on, and what became of each of its patches there."""
+def check_json(verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
+    """The check of mods: the targets that each was tried on, and the outcome of each of its patches there."""
     return {
         "mods": [
-            {"mod": mod.name, "requires": mod.requires, "checks": [_verdict(one) for one in own]}
+            {"mod": mod.name, "requires": mod.requires, "checks": [_verdict(verdict) for verdict in own]}
             for mod, own in groupby(verdicts, lambda verdict: verdict.mod)
         ],
     }
 
 
-def _listed(one: ListedMod) -> dict[str, Any]:
-    mod = one.mod
+def _listed(listed: ListedMod) -> dict[str, Any]:
+    mod = listed.mod
     return {
-        "mod": one.name,
-        "problem": one.problem,
+        "mod": listed.name,
+        "problem": listed.problem,
         "description": mod.description if mod else "",
         "changes": {
             "packages": list(mod.packages),
@@ -47,20 +47,20 @@ def _listed(one: ListedMod) -> dict[str, Any]:
         "conflicts": list(mod.conflicts) if mod else [],
         "after": list(mod.after) if mod else [],
         "content_hash": mod.content_hash if mod else None,
-        "definitions": list(one.definitions),
-        "recipes": list(one.recipes),
-        "images": list(one.images),
+        "definitions": list(listed.definitions),
+        "recipes": list(listed.recipes),
+        "images": list(listed.images),
     }
 
 
-def _verdict(one: ModVerdict) -> dict[str, Any]:
+def _verdict(verdict: ModVerdict) -> dict[str, Any]:
     return {
-        "target": one.target,
-        "state": one.state,
-        "holds": one.holds,
-        "excluded_by": one.excluded,
-        "missing": one.missing,
-        "patches": [_tried(tried) for tried in one.tried],
+        "target": verdict.target,
+        "state": verdict.state,
+        "holds": verdict.holds,
+        "excluded_by": verdict.excluded,
+        "missing": verdict.missing,
+        "patches": [_tried(tried) for tried in verdict.tried],
     }
 
 

@@ -1,4 +1,4 @@
-"""What ``builder mods check`` says of each mod."""
+"""The text that ``builder mods check`` prints for each mod."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 
 
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
-    """A block a mod, in it a line a version, and where no patch can tell whether the mod still holds, what does."""
+    """A block for each mod with a line for each target; for a mod without patches, a line on what proves it instead."""
     for mod, own in groupby(verdicts, lambda verdict: verdict.mod):
         yield click.style(mod.name, bold=True)
-        requires = ", ".join(f"{name} {wanted}" for name, wanted in mod.requires.items())
+        requires = ", ".join(f"{name} {specifier}" for name, specifier in mod.requires.items())
         rows = [("", "requires", requires)] if requires else []
-        listed = list(own)
+        of_mod = list(own)
         below = [] if mod.patches else [_proof(mod)]
-        if all(verdict.state == "no patches" for verdict in listed):
-            below.insert(0, said(listed[0]))
+        if all(verdict.state == "no patches" for verdict in of_mod):
+            below.insert(0, verdict_text(of_mod[0]))
         else:
-            rows += [("", verdict.target or "-", said(verdict)) for verdict in listed]
+            rows += [("", verdict.target or "-", verdict_text(verdict)) for verdict in of_mod]
         yield from table.lines(("", "", ""), rows, columns)[1:]
         for line in below:
             yield from folding.fold(f"  {line}", columns)
 
 
-def said(verdict: ModVerdict) -> str:
-    """The outcome in words: what holds, and where it does not, file and hunk."""
+def verdict_text(verdict: ModVerdict) -> str:
+    """Describes a verdict: the patches that apply, and file and hunk of those that do not."""
     if verdict.missing:
         return f"not tried: {verdict.missing}"
     several = len(verdict.tried) > 1
-    found = dict.fromkeys(_said(one, verdict.target, several) for one in verdict.tried)
+    texts = dict.fromkeys(_patch_text(tried, verdict.target, several) for tried in verdict.tried)
     if verdict.excluded:
-        found = dict.fromkeys([f"excluded: {verdict.excluded}", *found])
-    return "; ".join(found) or _nothing_tried(verdict.mod)
+        texts = dict.fromkeys([f"excluded: {verdict.excluded}", *texts])
+    return "; ".join(texts) or _nothing_tried(verdict.mod)
 
 
 def _nothing_tried(mod: Mod) -> str:
@@ -54,12 +54,12 @@ def _nothing_tried(mod: Mod) -> str:
 
 
 def _proof(mod: Mod) -> str:
-    """What tells of a mod without patches whether it does its work."""
+    """The line on what proves that a mod without patches does its work."""
     is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"
     return f"{is_proven} in each image that is built"
 
 
-def _said(tried: TriedPatch, target: str, several: bool) -> str:
+def _patch_text(tried: TriedPatch, target: str, several: bool) -> str:
     outcome = tried.outcome
     file = f"{tried.file}: " if several else ""
     on = "" if tried.against == target else f" on {tried.against}"

@@ -26,43 +26,43 @@ def nodes(context: Context, as_json: bool) -> None:
     """
     from builder.commands import nodes as command
 
-    found = command.run(context.project, os.environ)
+    states = command.run(context.project, os.environ)
     if as_json:
-        print_json({"nodes": [_node(state) for state in found]})
-    elif not found:
+        print_json({"nodes": [_node(state) for state in states]})
+    elif not states:
         print_result("no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`")
     else:
-        rows = [row for state in found for row in _rows(state)]
+        rows = [row for state in states for row in _rows(state)]
         table.print_table(("NODE", "IMAGE", "STATE", "SERVES"), rows)
 
 
 def _rows(state: NodeState) -> list[tuple[str, ...]]:
     if state.error:
         return [(state.node, "-", "unknown", state.error)]
-    known = {str(held.image) for held in state.images}
+    recorded = {str(image.image) for image in state.images}
     rows: list[tuple[str, ...]] = [
-        (state.node, str(held.image), _state_words(held), _serving_words(state, str(held.image)))
-        for held in state.images
+        (state.node, str(image.image), _state_words(image), _serving_words(state, str(image.image)))
+        for image in state.images
     ]
-    others = dict.fromkeys(serving.image for serving in state.serving if serving.image not in known)
+    others = dict.fromkeys(server.image for server in state.serving if server.image not in recorded)
     rows += [(state.node, image or "-", "not in images.lock", _serving_words(state, image)) for image in others]
     return rows or [(state.node, "-", "none", "-")]
 
 
-def _state_words(held: NodeImage) -> str:
-    latest = "stale latest" if held.stale else "latest" if held.latest else ""
-    said = (held.state if held.state != "present" else "", latest)
-    return ", ".join(word for word in said if word) or "present"
+def _state_words(image: NodeImage) -> str:
+    latest = "stale latest" if image.stale else "latest" if image.latest else ""
+    words = (image.state if image.state != "present" else "", latest)
+    return ", ".join(word for word in words if word) or "present"
 
 
 def _serving_words(state: NodeState, image: str) -> str:
-    return ", ".join(_one_serving(one) for one in state.serving if one.image == image) or "-"
+    return ", ".join(_server_words(server) for server in state.serving if server.image == image) or "-"
 
 
-def _one_serving(one: NodeServer) -> str:
-    said = [one.state if one.state != "running" else "", "stale" if one.stale else ""]
-    more = ", ".join(word for word in said if word)
-    return one.name + (f" ({more})" if more else "")
+def _server_words(server: NodeServer) -> str:
+    words = [server.state if server.state != "running" else "", "stale" if server.stale else ""]
+    more = ", ".join(word for word in words if word)
+    return server.name + (f" ({more})" if more else "")
 
 
 def _node(state: NodeState) -> dict[str, Any]:
@@ -72,16 +72,22 @@ def _node(state: NodeState) -> dict[str, Any]:
         "error": state.error or None,
         "images": [
             {
-                "image": str(held.image),
-                "state": held.state,
-                "latest": held.latest,
-                "current": held.current,
-                "stale": held.stale,
+                "image": str(image.image),
+                "state": image.state,
+                "latest": image.latest,
+                "current": image.current,
+                "stale": image.stale,
             }
-            for held in state.images
+            for image in state.images
         ],
         "serving": [
-            {"name": one.name, "image": one.image, "model": one.model or None, "state": one.state, "stale": one.stale}
-            for one in state.serving
+            {
+                "name": server.name,
+                "image": server.image,
+                "model": server.model or None,
+                "state": server.state,
+                "stale": server.stale,
+            }
+            for server in state.serving
         ],
     }

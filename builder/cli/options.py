@@ -1,5 +1,4 @@
-"""Options that several commands have, what to resolve anew and what to take in place of what the files say; and the
-kinds of values that options and arguments take."""
+"""Options that several commands share, and the types of the values of options and arguments."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 PLATFORMS = ("linux/arm64", "linux/amd64")
 
 
-class OneOf(click.Choice[str]):
-    """One of a few words; anything else is refused with all of them, and with the nearest."""
+class WordChoice(click.Choice[str]):
+    """A choice of a few words. The error for any other lists all of them and suggests the nearest."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The word as typed. Raises click's error, which calls an argument by its name and not by all the words."""
+        """Returns the word as typed. Raises click's error, which calls an argument by its name, not by its choices."""
         if value in self.choices:
             return value
         suggestion = did_you_mean(value, self.choices, code=True)
@@ -27,7 +26,7 @@ class OneOf(click.Choice[str]):
 
 
 platform_option = click.option(
-    "--platform", type=OneOf(PLATFORMS), help="The platform to build for, in place of the definition's."
+    "--platform", type=WordChoice(PLATFORMS), help="The platform to build for, in place of the definition's."
 )
 set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for the template, in place of the file's."
@@ -38,7 +37,7 @@ update_option = click.option(
 
 
 def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
-    """``30d``, ``12h`` or ``2w`` as typed. Raises click's error for anything else."""
+    """Parses ``30d``, ``12h`` or ``2w``. Raises click's error for anything else."""
     if text is None:
         return None
     number, unit = text[:-1], _UNITS.get(text[-1:])
@@ -48,13 +47,13 @@ def parse_age(_context: click.Context, _parameter: click.Parameter, text: str | 
 
 
 def parse_update(texts: tuple[str, ...]) -> dict[str, str | None]:
-    """``SOURCE[=REF]`` as typed, by source."""
+    """Parses ``SOURCE[=REF]``; returns the refs by source."""
     parts = (text.partition("=") for text in texts)
     return {name: ref or None for name, _, ref in parts}
 
 
 def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
-    """``--set KEY=VALUE`` as typed, by key. Raises click's error for one without a `=`."""
+    """Parses ``--set KEY=VALUE``; returns the values by key. Raises click's error for one without a `=`."""
     parts = [text.partition("=") for text in texts]
     for key, sign, _ in parts:
         if not key or not sign:

@@ -1,4 +1,4 @@
-"""How everything is said: results to standard output, the rest to standard error, each folded to its terminal."""
+"""Printing: results to standard output, everything else to standard error, folded to the width of the terminal."""
 
 from __future__ import annotations
 
@@ -18,56 +18,58 @@ if TYPE_CHECKING:
     from builder.errors import BuilderError
 
 
-_WHAT_TO_DO = click.style("what to do:", bold=True)
+_HINT_LABEL = click.style("what to do:", bold=True)
 
 
 def print_result(text: str, hanging: int = 2) -> None:
-    """Prints a line, or several, of the result; what is folded stands ``hanging`` columns deeper."""
+    """Prints one or several lines of the result; folded lines are indented by ``hanging`` more columns."""
     _print(text, err=False, hanging=hanging)
 
 
 def print_note(text: str) -> None:
-    """Prints what is no result, so that standard output holds the result alone."""
+    """Prints to standard error, so that standard output has nothing but the result."""
     _print(text, err=True)
 
 
 def print_message(event: object) -> None:
-    """Prints a command's warning, unless only the result is wanted."""
+    """Prints the text of a `Message`, unless ``--quiet`` is given; ignores other events."""
     if isinstance(event, Message) and verbosity.level() != "quiet":
         print_note(event.text)
 
 
 def print_on_console(console: Console, text: str) -> None:
-    """Prints above what moves on ``console``."""
+    """Prints above the live display on ``console``."""
     for line in text.split("\n"):
         for folded in folding.fold(line, console.width):
             console.print(folded, markup=False, no_wrap=True, overflow="ignore", crop=False)
 
 
-def print_error(failure: BuilderError, what: str = "error:") -> None:
-    """Prints an error and what to do; ``what`` stands before its message."""
-    _message(what, failure.message)
+def print_error(failure: BuilderError, label: str = "error:") -> None:
+    """Prints an error with its hint; ``label`` stands before its message."""
+    _print_error_lines(label, failure.message)
     if log := getattr(failure, "log", ""):
         print_note(f"the whole log: {log}")
     if failure.hint:
-        print_note(f"{_WHAT_TO_DO} {failure.hint}")
+        print_note(f"{_HINT_LABEL} {failure.hint}")
 
 
 def print_usage_error(failure: click.ClickException) -> None:
-    """Prints what was wrong with the command as it was typed."""
-    _message("error:", failure.format_message().replace("\n\t", " "))  # click puts each choice on a line of its own
+    """Prints a mistake in the command as typed."""
+    _print_error_lines(
+        "error:", failure.format_message().replace("\n\t", " ")
+    )  # click puts each choice on a line of its own
     if isinstance(failure, click.UsageError) and failure.ctx:
-        print_note(f"{_WHAT_TO_DO} `{failure.ctx.command_path} --help` shows how it is used")
+        print_note(f"{_HINT_LABEL} `{failure.ctx.command_path} --help` shows how it is used")
 
 
-def _message(what: str, message: str) -> None:
+def _print_error_lines(label: str, message: str) -> None:
     first, *rest = message.splitlines() or ["no message"]
-    for line in (f"{click.style(what, fg='red', bold=True)} {first}", *(f"  {line}" for line in rest)):
+    for line in (f"{click.style(label, fg='red', bold=True)} {first}", *(f"  {line}" for line in rest)):
         _print(line, err=True, hanging=4)
 
 
 def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
-    """Prints what a command has to say to programs, on one line where ``indent`` is None."""
+    """Prints a command's result as JSON, on one line if ``indent`` is None."""
     click.echo(json.dumps({"schema_version": 1, **content}, indent=indent, ensure_ascii=False))
 
 
@@ -79,5 +81,6 @@ def _print(text: str, *, err: bool, hanging: int = 2) -> None:
 
 
 def colour() -> bool | None:
-    """No colour where the person wants none (https://no-color.org), and otherwise on a terminal only."""
+    """Returns the ``color`` of click: False if the user wants none (https://no-color.org), else None: on a terminal
+    only."""
     return False if os.environ.get("NO_COLOR") else None

@@ -9,7 +9,7 @@ import click
 from builder.cli import pointer_moves
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.options import OneOf
+from builder.cli.options import WordChoice
 from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
@@ -31,28 +31,28 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
     """
     from builder.commands import pairing as command
 
-    done = command.pair(context.workspace(), model, image, force=force)
-    moved = (done.move,) if done.move else ()
+    result = command.pair(context.workspace(), model, image, force=force)
+    moved = (result.move,) if result.move else ()
     if as_json:
         print_json(
             {
-                "model": done.model,
-                "image": str(done.image),
-                "recipe": done.recipe,
+                "model": result.model,
+                "image": str(result.image),
+                "recipe": result.recipe,
                 "moves": pointer_moves.moves_json(moved),
-                "differences": list(done.differences),
+                "differences": list(result.differences),
             }
         )
     elif moved:
-        pointer_moves.print_moves(moved, done.differences, ())
-        print_result(f"  by {done.recipe}" if done.recipe else "  no recipe: `builder build RECIPE` gives it one")
+        pointer_moves.print_moves(moved, result.differences, ())
+        print_result(f"  by {result.recipe}" if result.recipe else "  no recipe: `builder build RECIPE` gives it one")
     else:
-        print_result(f"{done.model} was paired with {done.image} already")
+        print_result(f"{result.model} was paired with {result.image} already")
 
 
 @click.command()
 @click.argument("what", metavar="MODEL|IMAGE:N", shell_complete=names("models", "numbered"))
-@click.argument("status", type=OneOf(STATUSES))
+@click.argument("status", type=WordChoice(STATUSES))
 @click.option("--note", metavar="TEXT", help="What was seen. Without it the note of the same status stays.")
 @json_option
 @pass_context
@@ -63,21 +63,21 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
     """
     from builder.commands import pairing as command
 
-    done = command.mark(context.workspace(), what, status, note)
+    result = command.mark(context.workspace(), what, status, note)
     if as_json:
         print_json(
             {
-                "what": done.what,
-                "image": str(done.image),
-                "status": done.status,
-                "note": done.note,
-                "changed": done.changed,
-                "pointed_at_by": list(done.pointed_at_by),
+                "what": result.what,
+                "image": str(result.image),
+                "status": result.status,
+                "note": result.note,
+                "changed": result.changed,
+                "pointed_at_by": list(result.pointed_at_by),
             }
         )
         return
-    on = "" if done.what == str(done.image) else f" on {done.image}"
-    said = f"{done.what}{on} {'is' if done.changed else 'was'} marked {done.status}"
-    print_result(said + ("" if done.changed else " already") + (f": {done.note}" if done.note else ""))
-    for pointer in done.pointed_at_by:
+    on = "" if result.what == str(result.image) else f" on {result.image}"
+    sentence = f"{result.what}{on} {'is' if result.changed else 'was'} marked {result.status}"
+    print_result(sentence + ("" if result.changed else " already") + (f": {result.note}" if result.note else ""))
+    for pointer in result.pointed_at_by:
         print_result(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")

@@ -1,4 +1,4 @@
-"""Pointers that moved, for people and for programs."""
+"""Pointers that moved, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ if TYPE_CHECKING:
 
     from builder.numbered.pointers import PointerMove
 
-SHOWN = 8
+SHOWN_DIFFERENCES = 8
 
 
 def print_moves(
     moves: Sequence[PointerMove], differences: tuple[str, ...], staying: tuple[str, ...], would: str = ""
 ) -> None:
-    """One line a pointer, from → to; then what differs between the images, and the models that stay."""
+    """Prints one line for each pointer, from → to; then the differences between the images, and the models that
+    stay."""
     for move in moves:
         what = move.what if move.is_model else f"{move.what}:latest"
         print_result(f"{would}{what}: {move.origin or 'nothing'} → {move.to}")
-    for line in differences[:SHOWN]:
+    for line in differences[:SHOWN_DIFFERENCES]:
         print_result(f"  {line}")
-    if len(differences) > SHOWN:
-        print_result(f"  … and {len(differences) - SHOWN} more; `builder diff` shows all")
+    if len(differences) > SHOWN_DIFFERENCES:
+        print_result(f"  … and {len(differences) - SHOWN_DIFFERENCES} more; `builder diff` shows all")
     to = next((move.to for move in moves if not move.is_model), None)
     for model in staying:
         print_result(f"  {model} stays; to move it too: `builder pair {model} {to}`")
 
 
 def moves_json(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
-    """The same for programs."""
+    """The moves as JSON."""
     return [
         {
             "what": move.what,

@@ -22,17 +22,17 @@ def promote(context: Context, image: str, force: bool, as_json: bool) -> None:
     """
     from builder.commands import promote as command
 
-    done = command.run(context.workspace(), image, force=force)
+    result = command.run(context.workspace(), image, force=force)
     if as_json:
         print_json(
             {
-                "image": str(done.image),
-                "moves": pointer_moves.moves_json(done.moves),
-                "differences": list(done.differences),
-                "staying": list(done.staying),
+                "image": str(result.image),
+                "moves": pointer_moves.moves_json(result.moves),
+                "differences": list(result.differences),
+                "staying": list(result.staying),
             }
         )
-    elif done.moves:
-        pointer_moves.print_moves(done.moves, done.differences, done.staying)
+    elif result.moves:
+        pointer_moves.print_moves(result.moves, result.differences, result.staying)
     else:
-        print_result(f"{done.image} was current already")
+        print_result(f"{result.image} was current already")

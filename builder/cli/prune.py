@@ -43,17 +43,17 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     pruning = command.plan(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
     if not as_json:
         _print_plan(pruning)
-    done = None
+    result = None
     if (
         not pruning.is_empty
         and not dry_run
         and (yes or (not as_json and sys.stdin.isatty() and click.confirm("remove these?")))
     ):
-        done = command.run(context.workspace(), pruning)
+        result = command.run(context.workspace(), pruning)
     if as_json:
-        _print_document(pruning, done)
-    elif done:
-        _print_done(done)
+        _print_document(pruning, result)
+    elif result:
+        _print_removed(result)
     elif not pruning.is_empty:
         print_result("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
 
@@ -66,47 +66,48 @@ def _print_plan(pruning: PrunePlan) -> None:
         print_result("nothing to remove")
         return
     click.echo()
-    going = [(str(one.name), humanize.ago(one.built), humanize.size(one.frees)) for one in pruning.going]
+    going = [(str(image.name), humanize.ago(image.built), humanize.size(image.frees)) for image in pruning.going]
     if going:
         table.print_table(("GOES", "BUILT", "FREES"), going)
     if pruning.nameless:
         print_result(f"and {len(pruning.nameless)} images without a name that builds of this project left")
-    for one in pruning.compiled:
-        print_result(f"and what {one.name} compiled when it served: {humanize.size(one.size)} in {one.folder}")
+    for cache in pruning.compiled:
+        print_result(f"and what {cache.name} compiled when it served: {humanize.size(cache.size)} in {cache.folder}")
     if pruning.wheels:
         print_result(f"and what was read of wheels that are pinned no longer: {humanize.size(pruning.wheels_size)}")
     layers = "unpacked layers, each counted once; their packed copies come on top"
     print_result(f"frees {humanize.size(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
 
 
-def _print_done(done: Pruned) -> None:
-    for line in done.refused:
+def _print_removed(result: Pruned) -> None:
+    for line in result.refused:
         print_result(line)
-    print_result(f"removed {len(done.gone)} images" + (f": {', '.join(map(str, done.gone))}" if done.gone else ""))
-    if done.compiled:
-        print_result(f"removed what was compiled by {', '.join(map(str, done.compiled))}")
-    if done.cache:
-        print_result(f"BuildKit let go of {humanize.size(done.cache)}: its own copies, packed and unpacked")
+    print_result(
+        f"removed {len(result.gone)} images" + (f": {', '.join(map(str, result.gone))}" if result.gone else "")
+    )
+    if result.compiled:
+        print_result(f"removed what was compiled by {', '.join(map(str, result.compiled))}")
+    if result.cache:
+        print_result(f"BuildKit let go of {humanize.size(result.cache)}: its own copies, packed and unpacked")
 
 
-def _print_document(pruning: PrunePlan, done: Pruned | None) -> None:
-
+def _print_document(pruning: PrunePlan, result: Pruned | None) -> None:
     content: dict[str, Any] = {
-        "going": [{"image": str(one.name), "built": one.built, "frees": one.frees} for one in pruning.going],
-        "kept": [{"image": str(one.name), "reasons": list(one.reasons)} for one in pruning.kept],
+        "going": [{"image": str(image.name), "built": image.built, "frees": image.frees} for image in pruning.going],
+        "kept": [{"image": str(image.name), "reasons": list(image.reasons)} for image in pruning.kept],
         "nameless": list(pruning.nameless),
         "compiled": [
-            {"image": str(one.name), "folder": str(one.folder), "frees": one.size} for one in pruning.compiled
+            {"image": str(cache.name), "folder": str(cache.folder), "frees": cache.size} for cache in pruning.compiled
         ],
         "wheels": pruning.wheels_size,
         "frees": pruning.frees,
         "removed": None,
     }
-    if done:
+    if result:
         content["removed"] = {
-            "images": [str(name) for name in done.gone],
-            "compiled": [str(name) for name in done.compiled],
-            "refused": list(done.refused),
-            "build_cache": done.cache,
+            "images": [str(name) for name in result.gone],
+            "compiled": [str(name) for name in result.compiled],
+            "refused": list(result.refused),
+            "build_cache": result.cache,
         }
     print_json(content)

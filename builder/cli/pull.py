@@ -25,6 +25,6 @@ def pull(context: Context, image: str) -> None:
     from builder.commands import pull as command
 
     with image_progress.reporter() as report:
-        done = command.run(context.workspace(report), image)
-    said = f"pulled, {transfer_text.layers(done.moved)}" if done.moved else "is here already"
-    print_result(f"{done.image} {said}")
+        result = command.run(context.workspace(report), image)
+    outcome = f"pulled, {transfer_text.layers(result.moved)}" if result.moved else "is here already"
+    print_result(f"{result.image} {outcome}")

@@ -42,19 +42,21 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
         from builder.cli import build_progress
 
         with build_progress.reporter() as build_report:
-            done = command.run_attested(context.workspace(build_report), images, kinds)
+            pushed_images = command.run_attested(context.workspace(build_report), images, kinds)
     else:
         from builder.cli import image_progress
 
         with image_progress.reporter() as report:
-            done = command.run(context.workspace(report), images)
-    for one in done:
-        print_pushed(one)
+            pushed_images = command.run(context.workspace(report), images)
+    for image in pushed_images:
+        print_pushed(image)
 
 
-def print_pushed(one: PushedImage) -> None:
-    """Says what came of one push."""
-    said = "is there already" if one.already else "pushed"
-    print_result(f"{one.image} {said}{', now latest' if one.latest else ''}: {one.reference}@{one.digest}")
-    if not one.already:
-        print_result(f"  sign it with: `cosign sign {one.reference.rpartition(':')[0]}@{one.digest}`")
+def print_pushed(pushed: PushedImage) -> None:
+    """Prints the result of one push."""
+    outcome = "is there already" if pushed.already else "pushed"
+    print_result(
+        f"{pushed.image} {outcome}{', now latest' if pushed.latest else ''}: {pushed.reference}@{pushed.digest}"
+    )
+    if not pushed.already:
+        print_result(f"  sign it with: `cosign sign {pushed.reference.rpartition(':')[0]}@{pushed.digest}`")

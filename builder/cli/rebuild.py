@@ -25,11 +25,13 @@ def rebuild(context: Context, image: str) -> int:
     from builder.commands import rebuild as command
 
     with build_progress.reporter() as report:
-        done = command.run(context.workspace(report), image)
-    took = f"in {humanize.duration(done.seconds)}"
-    if done.same:
-        print_result(f"{done.image} built again {took}: the same content" + (", tagged again" if done.restored else ""))
+        result = command.run(context.workspace(report), image)
+    took = f"in {humanize.duration(result.seconds)}"
+    if result.same:
+        print_result(
+            f"{result.image} built again {took}: the same content" + (", tagged again" if result.restored else "")
+        )
         return 0
-    print_result(f"{done.image} built again {took}: other content, which was not kept")
-    print_result(f"  recorded  {done.recorded}\n  built     {done.fingerprint}\n  log: {done.log}")
+    print_result(f"{result.image} built again {took}: other content, which was not kept")
+    print_result(f"  recorded  {result.recorded}\n  built     {result.fingerprint}\n  log: {result.log}")
     return 1

@@ -35,16 +35,16 @@ def list_(context: Context, as_json: bool) -> None:
     """Show the project's recipes, and the image that serves each."""
     from builder.commands import recipes as command
 
-    seen = command.overview(context.workspace())
+    overview = command.overview(context.workspace())
     if as_json:
-        print_json({"recipes": [_row_document(row) for row in seen.rows]})
+        print_json({"recipes": [_row_document(row) for row in overview.rows]})
         return
-    if seen.engine_error:
-        print_note(f"no engine answers, so states are unknown: {seen.engine_error}")
-    if not seen.rows:
+    if overview.engine_error:
+        print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
+    if not overview.rows:
         print_result("no recipes in recipes/")
         return
-    rows = [_row(row) for row in seen.rows]
+    rows = [_row(row) for row in overview.rows]
     table.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), rows)
 
 
@@ -59,16 +59,16 @@ def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool
     from builder.commands import recipes as command
 
     shown, engine_error = command.show(context.workspace(), recipe, overrides(given), extra)
-    found = shown.row.checked.recipe
+    parsed = shown.row.checked.recipe
     if as_json:
         print_json({**_row_document(shown.row), "command": _command_document(shown.command)})
         return
     if engine_error:
         print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
-    if found is not None:
-        table.print_facts(_facts(found, shown.row, shown.command))
+    if parsed is not None:
+        table.print_facts(_facts(parsed, shown.row, shown.command))
     click.echo()
-    click.echo(shown.command.argv[2] if shown.command.is_script else _folded(shown.command.argv))
+    click.echo(shown.command.argv[2] if shown.command.is_script else _shell_lines(shown.command.argv))
 
 
 @recipes.command()
@@ -83,16 +83,16 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     from builder.commands import recipes_check
 
     checked = recipes_check.check(context.project, paths)
-    broken = [one for one in checked if one.problems]
+    broken = [recipe for recipe in checked if recipe.problems]
     if as_json:
-        print_json({"recipes": [_checked_document(one) for one in checked]})
+        print_json({"recipes": [_checked_document(recipe) for recipe in checked]})
         return BROKEN if broken else 0
-    for one in checked:
-        for problem in one.problems:
+    for recipe in checked:
+        for problem in recipe.problems:
             print_result(str(problem))
-        for warning in one.warnings:
-            print_result(f"{one.file}: note: {warning}")
-    problems = sum(len(one.problems) for one in broken)
+        for warning in recipe.warnings:
+            print_result(f"{recipe.file}: note: {warning}")
+    problems = sum(len(recipe.problems) for recipe in broken)
     count = f"{humanize.counted(len(checked), 'recipe')} checked: "
     print_result(
         count + (f"{humanize.counted(problems, 'problem')} in {len(broken)} of them" if broken else "all is well")
@@ -101,12 +101,12 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
 
 
 def _row(row: RecipeRow) -> tuple[str, ...]:
-    found = row.checked.recipe
+    recipe = row.checked.recipe
     name = row.checked.file.removeprefix("recipes/").removesuffix(".yaml")
-    if found is None or row.checked.problems:
+    if recipe is None or row.checked.problems:
         return (name, "-", "broken", "`builder recipes check` says what is wrong")
-    image = str(row.image) if row.image else found.container
-    return (name, image, _state(row), found.model or "-")
+    image = str(row.image) if row.image else recipe.container
+    return (name, image, _state(row), recipe.model or "-")
 
 
 def _state(row: RecipeRow) -> str:
@@ -116,7 +116,7 @@ def _state(row: RecipeRow) -> str:
 
 
 def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[str, str]]:
-    where = "one machine only" if recipe.solo_only else "several machines only" if recipe.cluster_only else "any"
+    machines = "one machine only" if recipe.solo_only else "several machines only" if recipe.cluster_only else "any"
     facts = [
         ("recipe", recipe.file),
         ("name", recipe.name),
@@ -128,15 +128,15 @@ def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[
         ("listens on", f"{command.host or 'any address'}, port {command.port or 'unknown'}"),
         ("image", f"{row.image or recipe.container} ({_state(row)})"),
         ("mods", ", ".join(recipe.mods) or "none"),
-        ("machines", where),
+        ("machines", machines),
         ("environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())),
         ("note", "; ".join(row.checked.warnings)),
     ]
     return [(name, value) for name, value in facts if value]
 
 
-def _folded(argv: tuple[str, ...]) -> str:
-    """The command as a shell takes it, an option a line."""
+def _shell_lines(argv: tuple[str, ...]) -> str:
+    """Quotes the command for a shell, one option on each line."""
     lines: list[list[str]] = [[]]
     for word in argv:
         if word.startswith("-"):
@@ -156,24 +156,24 @@ def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
 
 
 def _row_document(row: RecipeRow) -> dict[str, Any]:
-    found = row.checked.recipe
-    said = (
+    recipe = row.checked.recipe
+    facts = (
         {}
-        if found is None
+        if recipe is None
         else {
-            "name": found.name,
-            "description": found.description,
-            "model": found.model,
-            "revision": found.revision,
-            "draft_model": found.draft_model,
-            "container": found.container,
-            "mods": list(found.mods),
-            "solo_only": found.solo_only,
-            "cluster_only": found.cluster_only,
+            "name": recipe.name,
+            "description": recipe.description,
+            "model": recipe.model,
+            "revision": recipe.revision,
+            "draft_model": recipe.draft_model,
+            "container": recipe.container,
+            "mods": list(recipe.mods),
+            "solo_only": recipe.solo_only,
+            "cluster_only": recipe.cluster_only,
         }
     )
     serving = {"image": str(row.image) if row.image else None, "paired": row.paired, "state": row.state}
-    return {**_checked_document(row.checked), **said, **serving}
+    return {**_checked_document(row.checked), **facts, **serving}
 
 
 def _command_document(command: ServeCommand) -> dict[str, Any]:

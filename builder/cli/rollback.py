@@ -30,18 +30,18 @@ def rollback(context: Context, target: str, to: int | None, force: bool, dry_run
     from builder.commands import rollback as command
 
     roll_back = command.preview if dry_run else command.run
-    done = roll_back(context.workspace(), target, to, force=force)
+    result = roll_back(context.workspace(), target, to, force=force)
     if as_json:
         print_json(
             {
                 "moved": not dry_run,
-                "moves": pointer_moves.moves_json(done.moves),
-                "passed_over": [str(name) for name in done.passed],
-                "differences": list(done.differences),
-                "staying": list(done.staying),
+                "moves": pointer_moves.moves_json(result.moves),
+                "passed_over": [str(name) for name in result.passed],
+                "differences": list(result.differences),
+                "staying": list(result.staying),
             }
         )
         return
-    pointer_moves.print_moves(done.moves, done.differences, done.staying, "would move " if dry_run else "")
-    if done.passed:
-        print_result(f"  passed over, as bad or pruned: {', '.join(map(str, done.passed))}")
+    pointer_moves.print_moves(result.moves, result.differences, result.staying, "would move " if dry_run else "")
+    if result.passed:
+        print_result(f"  passed over, as bad or pruned: {', '.join(map(str, result.passed))}")

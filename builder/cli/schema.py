@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from builder.cli.options import OneOf
+from builder.cli.options import WordChoice
 
 NAMES = ("image", "mod", "recipe", "builder", "lock")
 
 
 @click.command()
-@click.argument("name", required=False, type=OneOf(NAMES), metavar=f"[{'|'.join(NAMES)}]")
+@click.argument("name", required=False, type=WordChoice(NAMES), metavar=f"[{'|'.join(NAMES)}]")
 def schema(name: str | None) -> None:
     """Print the JSON Schema of a file, for editors.
 
@@ -26,7 +26,7 @@ def schema(name: str | None) -> None:
     if name is not None:
         click.echo(schemas.text(name), nl=False)
         return
-    rows = [(known, schemas.title(known), str(schemas.FILES[known])) for known in NAMES]
-    for known, title, path in rows:
-        for line in table.lines(("builder", ""), [(known, title), ("", path)], table.width())[1:]:
+    rows = [(each, schemas.title(each), str(schemas.FILES[each])) for each in NAMES]
+    for each, title, path in rows:
+        for line in table.lines(("builder", ""), [(each, title), ("", path)], table.width())[1:]:
             click.echo(line)

@@ -1,4 +1,4 @@
-"""The options that change a recipe's serve command, for every command that renders one."""
+"""The options that change a recipe's serve command, shared by the commands that render one."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def serve_options(command: _Command) -> _Command:
 
 
 def serving_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """All that `run` and `restart` take: what to serve, how, where, and how much to say."""
+    """Adds all arguments and options of `run` and `restart`."""
     command = serve_options(_node_option(_detach_option(verbosity_options(command))))
     return _what_argument(_extra_argument(command))
 
 
 def overrides(given: dict[str, Any]) -> dict[str, str]:
-    """What was typed, by key of the recipe. Raises click's error for a ``--set`` without a `=`."""
-    found = {key: str(given[key]) for key in _KEYS if given[key] is not None}
+    """Returns the values that were typed, by key of the recipe. Raises click's error for a ``--set`` without a `=`."""
+    values = {key: str(given[key]) for key in _KEYS if given[key] is not None}
     for text in given["settings"]:
         key, sign, value = text.partition("=")
         if not key or not sign:
             raise click.BadParameter(f"`{text}`: KEY=VALUE is wanted", param_hint="--set")
-        found[key] = value
-    return found
+        values[key] = value
+    return values

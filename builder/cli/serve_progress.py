@@ -1,4 +1,4 @@
-"""What is shown while a server starts, and when it answers."""
+"""The progress of a server that starts, and the line once it answers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def reporter() -> AbstractContextManager[Report]:
-    """Shows how a server starts: its phase and a clock on a terminal, a line for each phase elsewhere."""
+    """Returns a reporter of a server's start: its phase and a clock on a terminal, elsewhere a line for each phase."""
     return display.reporter_from(WaitingStarted, _live, _plain())
 
 
 def print_served(result: ServeResult) -> None:
-    """Prints where it serves."""
+    """Prints the server's address, or its state if it does not answer yet."""
     server = result.server
     where = f"{click.style(server.name, bold=True)} serves from {server.image}"
     if result.seconds is None:
@@ -42,7 +42,7 @@ def print_served(result: ServeResult) -> None:
 
 
 def _plain() -> Report:
-    """A line for each phase, with when it began."""
+    """Prints a line for each phase, with the time until it began."""
     began, last = time.monotonic(), ""
 
     def report(event: object) -> None:
@@ -58,7 +58,7 @@ def _plain() -> Report:
 
 @contextmanager
 def _live(console: Console) -> Iterator[Report]:
-    """One line with a clock, and the phase of now."""
+    """Shows one line with a clock and the current phase."""
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -81,4 +81,4 @@ def _document(shown: ShownImage, project: Project) -> dict[str, Any]:
 
 
 def _takes(shown: ShownImage, step: str) -> dict[str, str]:
-    return next((found.takes for found in shown.steps if found.name == step), {})
+    return next((each.takes for each in shown.steps if each.name == step), {})

@@ -36,13 +36,13 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     from builder.commands import status
 
     while True:
-        seen = status.look(context.workspace(), what)
+        overview = status.look(context.workspace(), what)
         if as_json:
-            print_json(_document(seen), indent=None if watch else 1)
+            print_json(_document(overview), indent=None if watch else 1)
         else:
             if watch and sys.stdout.isatty():
                 click.clear()
-            _print(seen)
+            _print(overview)
         if not watch:
             return
         if not as_json and not sys.stdout.isatty():
@@ -50,37 +50,37 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
         time.sleep(_PAUSE_SECONDS)
 
 
-def _document(seen: ServingOverview) -> dict[str, Any]:
-    """What is being served, for programs."""
+def _document(overview: ServingOverview) -> dict[str, Any]:
+    """The state of the servers as JSON."""
     return {
-        "services": [_service(state) for state in seen.states],
-        "silent_nodes": list(seen.silent),
+        "services": [_service(state) for state in overview.states],
+        "silent_nodes": list(overview.silent),
     }
 
 
-def _print(seen: ServingOverview) -> None:
-    for node in seen.silent:
+def _print(overview: ServingOverview) -> None:
+    for node in overview.silent:
         print_note(f"no answer from node {node}")
-    if not seen.states:
+    if not overview.states:
         print_result("nothing is being served: `builder run RECIPE` serves a model")
-    for number, state in enumerate(seen.states):
+    for number, state in enumerate(overview.states):
         if number:
             click.echo()
-        said = f"{state.state}, {state.phase}" if state.phase else state.state
-        word = click.style(said, fg=_COLOURS.get(state.state, "red"))
+        text = f"{state.state}, {state.phase}" if state.phase else state.state
+        word = click.style(text, fg=_COLOURS.get(state.state, "red"))
         print_result(f"{click.style(state.running.name, bold=True)}: {word}")
         table.print_facts(list(_facts(state)), "  ")
 
 
 def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
-    one = state.running
-    if one.model:
-        yield "model", one.model
-    yield "image", one.image
-    if one.address:
-        yield "address", one.address
-    if one.missing:
-        yield "missing", ", ".join(one.missing)
+    server = state.running
+    if server.model:
+        yield "model", server.model
+    yield "image", server.image
+    if server.address:
+        yield "address", server.address
+    if server.missing:
+        yield "missing", ", ".join(server.missing)
     restarts = humanize.counted(state.restarts, "restart")
     yield "up", f"{humanize.duration(state.up)}, {restarts}" if state.up is not None else restarts
     if state.numbers:

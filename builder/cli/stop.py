@@ -23,9 +23,9 @@ def stop(context: Context, what: str | None, seconds: int) -> None:
     """
     from builder.commands import stop as command
 
-    done = command.run(context.workspace(), what, seconds)
-    for name in done.killed:
+    result = command.run(context.workspace(), what, seconds)
+    for name in result.killed:
         print_note(f"{name} was killed: it had not ended in {seconds} seconds")
     print_result(
-        f"{done.server.name} stopped after {humanize.duration(done.seconds)}; it served from {done.server.image}"
+        f"{result.server.name} stopped after {humanize.duration(result.seconds)}; it served from {result.server.image}"
     )

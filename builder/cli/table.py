@@ -12,29 +12,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GAP = "  "
-# A last column that is narrower, though it has more to say, is no help.
-_NARROW = 16
+# The last column is not made narrower than this unless its text is.
+_NARROWEST = 16
 _NOTHING = "-"
 
 
 def width() -> int:
-    """The columns to fill: the terminal's, and no limit where the output is read by a program."""
+    """Returns the columns of the terminal; no limit where a program reads the output."""
     return folding.width()
 
 
 def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
-    """The table's lines, the headings first.
+    """Returns the lines of a table, the headings first.
 
-    The last column is folded between words where it does not fit, and stands below its row where one of its words does
-    not fit or that is much shorter; where the others leave it no room, below every row. Where even they do not fit,
-    what is long in the first column stands on a line of its own.
+    A last column that does not fit is folded between words. It is put below its row if one of its words does not fit or
+    if it gets much shorter that way; below every row if the other columns leave it no room. If even those do not fit,
+    long cells of the first column get a line of their own.
     """
     everything = (headings, *rows)
     widths = [max(len(row[n]) for row in everything) for n in range(len(headings) - 1)]
-    wanted = min(_NARROW, max(len(row[-1]) for row in everything))
+    least = min(_NARROWEST, max(len(row[-1]) for row in everything))
     if widths and _indent(widths) - len(GAP) > columns:
-        widths[0] = max(len(headings[0]), columns - _indent(widths[1:]) - len(GAP) - wanted)
-    is_below = bool(widths) and columns - _indent(widths) < wanted
+        widths[0] = max(len(headings[0]), columns - _indent(widths[1:]) - len(GAP) - least)
+    is_below = bool(widths) and columns - _indent(widths) < least
     shown = []
     for row in everything:
         *cells, last = row
@@ -56,7 +56,7 @@ def _indent(widths: Sequence[int]) -> int:
 
 
 def _row(start: str, last: str, columns: int) -> list[str]:
-    """A row whose last column is ``last``; ``start`` is all before it."""
+    """The lines of a row; ``start`` is the text before its ``last`` column."""
     room = columns - len(start)
     beside, below = _folded(last, room), _folded(last, columns - len(GAP))
     if any(len(line) > room for line in beside) or len(beside) > 2 * len(below):
@@ -80,6 +80,6 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_facts(facts: Sequence[tuple[str, str]], indent: str = "") -> None:
-    """Prints names and values, for reading across."""
+    """Prints names and values in two columns."""
     for line in lines(("", ""), facts, width() - len(indent))[1:]:
         click.echo(indent + line)

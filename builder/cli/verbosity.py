@@ -1,4 +1,4 @@
-"""``--quiet`` and ``--verbose``: how much is said beside the result."""
+"""``--quiet`` and ``--verbose``: the amount of output beside the result."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Level = Literal["quiet", "normal", "verbose"]
+Verbosity = Literal["quiet", "normal", "verbose"]
 _KEY = "builder.verbosity"
 
 
-def level() -> Level:
-    """What the person asked for."""
+def level() -> Verbosity:
+    """The verbosity that the user chose."""
     context = click.get_current_context(silent=True)
-    found: Level = context.meta.get(_KEY, "normal") if context else "normal"
-    return found
+    chosen: Verbosity = context.meta.get(_KEY, "normal") if context else "normal"
+    return chosen
 
 
 def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The two options of a command that says something while it works."""
+    """Adds the two options, for commands that print something while they work."""
     quiet = _option("--quiet", "-q", "quiet", "Say nothing but the result and errors.")
     verbose = _option("--verbose", "-v", "verbose", "Show what each step prints, too.")
     return quiet(verbose(command))
 
 
-def _option(name: str, short: str, value: Level, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _option(name: str, short: str, value: Verbosity, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def keep(ctx: click.Context, _parameter: click.Parameter, given: bool) -> None:
         if given:
             ctx.meta[_KEY] = value
