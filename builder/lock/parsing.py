@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.errors import NewerLockError, Problem
-from builder.lock import blocks
+from builder.lock import file_data
 from builder.lock.file_problems import CORRECT, RENUMBER, lock_error, refuse_cut_off
 from builder.lock.lines import read_layout
 from builder.lock.model import VERSION, Lock
@@ -22,7 +22,7 @@ def parse(content: str, file: str) -> Lock:
     data = read_layout(content)
     if data is not None:
         try:
-            return blocks.read(data)
+            return file_data.lock_of(data)
         except WrongError:
             pass  # parsed again below, with the place of each problem
     return _parse_yaml(content, file)
@@ -34,7 +34,7 @@ def _parse_yaml(content: str, file: str) -> Lock:
     tree = read_tree(content, file)
     _refuse_other_version(tree)
     try:
-        lock = blocks.read(tree.data)
+        lock = file_data.lock_of(tree.data)
     except WrongError as error:
         wrong = [Problem(tree.place(path), message) for path, message in error.problems]
         raise lock_error([*tree.problems, *wrong], CORRECT) from None

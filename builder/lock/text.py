@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from builder.lock import blocks
+from builder.lock import file_data
 from builder.lock.file_problems import END
 from builder.lock.lines import LONGEST_KEY, quote
 
@@ -42,7 +42,7 @@ class _Numbers(dict[int, Any]):
 
 def dump(lock: Lock) -> str:
     """``lock`` as the text of images.lock. Raises UsageError for a string that is not Unicode text."""
-    data: dict[str, Any] = blocks.write(lock)
+    data: dict[str, Any] = file_data.data_of(lock)
     definitions = {name: _Apart(platforms) for name, platforms in data.get("definitions", {}).items()}
     images = {name: {**block, "numbers": _Numbers(block["numbers"])} for name, block in data.get("images", {}).items()}
     out = [f"{HEADER}version: {data['version']}"]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from builder.commands import schemas
-from builder.lock import blocks, model, pins, records, schema
+from builder.lock import file_data, model, pins, records, schema
 from builder.lock.model import Lock
 from builder.lock.text import dump
 from builder.lock.value_kinds import WrongError
@@ -59,7 +59,7 @@ def as_read(data: Any) -> Any:
 
 def is_read(data: Any) -> bool:
     try:
-        blocks.read(as_read(data))
+        file_data.lock_of(as_read(data))
     except WrongError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Converting a lock to the blocks of its file, and back.
+"""Converting a lock to the data of its file, and back.
 
 In the file, the block of a number holds its pairings and its sequence among the current numbers; in a lock, a model has
 its pairings and a repository the order of its numbers.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Numbers = dict[int, NumberBlock]
 
 
-def read(data: Data) -> Lock:
+def lock_of(data: Data) -> Lock:
     """Converts the data of a file to the lock. Raises WrongError with the path to all that is wrong."""
     sections = FILE.read(data)
     blocks = sections.get("images", {})
@@ -27,7 +27,7 @@ def read(data: Data) -> Lock:
     return Lock(sections.get("definitions", {}), images, _models(numbers))
 
 
-def write(lock: Lock) -> dict[str, Any]:
+def data_of(lock: Lock) -> dict[str, Any]:
     """Converts a lock to the data of its file: dicts and lists in its order, numbers and truth values as they are."""
     pairings = _pairings(lock)
     images = {name: _block(name, repository, pairings) for name, repository in lock.images.items()}
@@ -35,11 +35,11 @@ def write(lock: Lock) -> dict[str, Any]:
     return data
 
 
-def _repository(given: int, numbers: Numbers) -> Repository:
+def _repository(next_number: int, numbers: Numbers) -> Repository:
     order = sequences.latest_first({number: block.sequence for number, block in numbers.items() if block.sequence})
     images = {number: block.image for number, block in numbers.items()}
     above = max(images, default=0) + 1
-    return Repository(max(given, above), order[0] if order else None, order[1:], images)
+    return Repository(max(next_number, above), order[0] if order else None, order[1:], images)
 
 
 def _models(repositories: dict[str, Numbers]) -> dict[str, Model]:
