@@ -1,1 +1,1 @@
-"""What the everyday commands take, side by side with what a person would do instead."""
+"""Benchmarks: the time that commands take, beside the time of what a user would do instead."""

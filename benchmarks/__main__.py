@@ -1,9 +1,9 @@
-"""Measures everything, or the parts named, and writes these into docs/benchmarks.md where asked to.
+"""Runs all benchmarks, or the parts named, and with ``--write`` puts the results into docs/benchmarks.md.
 
     python -m benchmarks [--runs N] [--write] [everyday] [growth] [second_node] [serving]
 
-Needs root for the further engines of `second_node`, 25 GB of disk, and a quiet machine for about an hour. Everything
-that it makes in the engine is gone afterwards, but for what BuildKit keeps in its cache.
+Needs root for the additional engines of `second_node`, 25 GB of disk, and an idle machine for about an hour. Everything
+that it makes in the engine is removed afterwards, except for BuildKit's cache.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from pathlib import Path
 
 from benchmarks import everyday, growth, second_node, serving
 from benchmarks.measuring import Grid, Table, markdown
-from benchmarks.stage import Stage, stage
+from benchmarks.sandbox import Sandbox, sandbox
 from builder.engine.client import endpoint as endpoints
 from builder.engine.client import versions
 from builder.engine.client.endpoint import Endpoint
 
-Part = Callable[[Stage, int], Iterator[Table | Grid]]
+Part = Callable[[Sandbox, int], Iterator[Table | Grid]]
 PARTS: dict[str, Part] = {
     "everyday": everyday.tables,
     "serving": serving.tables,
     "growth": growth.tables,
     "second_node": second_node.tables,
 }
-# A part of the page: its name, and all up to the next one.
+# A part of the page: its name, and everything up to the next part.
 _PART = re.compile(r"<!-- (\w+) -->\n(.*?)(?=\n<!-- \w+ -->\n|\Z)", re.DOTALL)
 PAGE = Path(__file__).resolve().parent.parent / "docs/benchmarks.md"
 
 
 def main() -> None:
-    """Measures what the command line asks for."""
+    """Runs the parts that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures side by side.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all where none is named")
     parser.add_argument("--runs", type=int, default=5, help="how often each thing is done")
     parser.add_argument("--write", action="store_true", help="write these parts into docs/benchmarks.md")
-    asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was made goes then, too
-    if unknown := [part for part in asked.parts if part not in PARTS]:
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything is removed then, too
+    if unknown := [part for part in arguments.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]}; there are: {', '.join(PARTS)}")
     endpoint = endpoints.find(os.environ)
-    head = _head(endpoint, asked.runs)
+    head = _head(endpoint, arguments.runs)
     print(head, flush=True)
-    for part in asked.parts or PARTS:
-        found = []
-        with stage(endpoint) as here:
-            for table in PARTS[part](here, asked.runs):
-                found.append(markdown(table))
-                print(found[-1], flush=True)
-        if asked.write:
-            _write(head, part, f"Measured on {datetime.now(UTC):%Y-%m-%d}.\n\n" + "\n".join(found))
+    for part in arguments.parts or PARTS:
+        sections = []
+        with sandbox(endpoint) as own:
+            for table in PARTS[part](own, arguments.runs):
+                sections.append(markdown(table))
+                print(sections[-1], flush=True)
+        if arguments.write:
+            _write(head, part, f"Measured on {datetime.now(UTC):%Y-%m-%d}.\n\n" + "\n".join(sections))
 
 
 def _write(head: str, part: str, text: str) -> None:
-    """Puts one part into the page, the others as they are."""
+    """Replaces one part of the page."""
     before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     parts = dict(_PART.findall(before)) | {part: text}
     page = "".join(f"\n<!-- {name} -->\n{parts[name].strip()}\n" for name in PARTS if name in parts)
@@ -69,8 +69,8 @@ def _write(head: str, part: str, text: str) -> None:
 
 
 def _head(endpoint: Endpoint, runs: int) -> str:
-    found = versions.require_supported(endpoint)
-    engine = f"engine {found.engine} ({found.store} store), buildx {found.buildx}"
+    supported = versions.require_supported(endpoint)
+    engine = f"engine {supported.engine} ({supported.store} store), buildx {supported.buildx}"
     version = importlib.metadata.version("builder")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     machine = f"{os.cpu_count()} processors ({platform.machine()}), {memory:.0f} GiB of memory"

@@ -1,10 +1,10 @@
-"""A project that has grown: numbered images with their build directories, and models that they serve."""
+"""A large project: numbered images with their build directories, and the models that they serve."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.stage import Stage
+from benchmarks.sandbox import Sandbox
 from builder.definitions import image
 from builder.engine import images
 from builder.lock import reading, text
@@ -20,37 +20,37 @@ from tests.commands import kept
 SHIPPED = shipped_files.project()
 
 
-def make(stage: Stage, name: str, numbers: int, models: int) -> Project:
-    """A project with ``numbers`` tiny images, no two of the same content, whose records and build directories are those
-    of the shipped cpu definition; the latest of them serve ``models``."""
-    project = stage.project(name)
-    repository = f"{stage.prefix}-{name}"
-    recorded = {number: _numbered(stage, project, repository, number) for number in range(1, numbers + 1)}
-    images.tag(stage.endpoint, f"{repository}:{numbers}", f"{repository}:latest")
-    held = Repository(numbers + 1, numbers, tuple(range(numbers - 1, 0, -1)), recorded)
+def make(sandbox: Sandbox, name: str, numbers: int, models: int) -> Project:
+    """Makes a project with ``numbers`` tiny images, each of other content, whose records and build directories are
+    those of the shipped cpu definition; the latest of them serve ``models``."""
+    project = sandbox.project(name)
+    repository = f"{sandbox.prefix}-{name}"
+    recorded = {number: _numbered(sandbox, project, repository, number) for number in range(1, numbers + 1)}
+    images.tag(sandbox.endpoint, f"{repository}:{numbers}", f"{repository}:latest")
+    lock_entry = Repository(numbers + 1, numbers, tuple(range(numbers - 1, 0, -1)), recorded)
     served = {
         f"Org/Model-{n}": Model(
             Pairing(ImageName(repository, numbers - n)), (Pairing(ImageName(repository, numbers - n - 1)),)
         )
         for n in range(models)
     }
-    lock = Lock(images={repository: held}, models=served)
+    lock = Lock(images={repository: lock_entry}, models=served)
     project.lock.write_text(text.dump(lock), encoding="utf-8")
     return project
 
 
-def _numbered(stage: Stage, project: Project, repository: str, number: int) -> NumberedImage:
+def _numbered(sandbox: Sandbox, project: Project, repository: str, number: int) -> NumberedImage:
     name = f"{repository}:{number}"
-    stage.tiny_image(name)
-    found = images.inspect(stage.endpoint, name)
-    assert found is not None
+    sandbox.tiny_image(name)
+    details = images.inspect(sandbox.endpoint, name)
+    assert details is not None
     plan = _plan(repository, number)
     kept.write(project.builds / repository / str(number), plan)
-    return kept.image(plan, fingerprint=images.fingerprint(found), platform=found.platform, size=found.size)
+    return kept.image(plan, fingerprint=images.fingerprint(details), platform=details.platform, size=details.size)
 
 
 def _plan(repository: str, number: int) -> Plan:
-    """A plan of the cpu definition with the packages that are locked for it and a mod of this number's own."""
+    """Plans the cpu definition with the packages that are locked for it and a mod that only this number has."""
     definition = replace(image.load(SHIPPED, "cpu", "linux/amd64"), repository=repository)
     locked = reading.read(SHIPPED.lock).pins_of("cpu", "linux/amd64")
     pins = Pins(BasePin("debian:bookworm-slim", f"sha256:{'b' * 64}"), locked.sources, locked.python)

@@ -1,4 +1,4 @@
-"""Timing things in turn, and showing what they took as Markdown."""
+"""Timing of actions in turn, and tables of the times in Markdown."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RATIO = "times"
 
 @dataclass(frozen=True)
 class Row:
-    """One thing measured. ``ours`` and ``theirs`` are the seconds of each run; ``instead`` is what ``theirs`` did.
-    ``reach`` is the most that is wanted: seconds, or with RATIO as its ``unit`` times the median of ``theirs``."""
+    """One comparison. ``ours`` and ``theirs`` are the seconds of each run; ``instead`` names what ``theirs`` did.
+    ``reach`` is the target: seconds, or with RATIO as its ``unit`` a multiple of the median of ``theirs``."""
 
     what: str
     ours: Sequence[float]
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that belong together, with a sentence on how they were measured."""
+    """Rows that belong together; ``how`` tells how they were measured."""
 
     title: str
     how: str
@@ -41,7 +41,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Grid:
-    """The same things at several sizes: for each the seconds of each run at each size."""
+    """The same actions at several sizes: for each action the seconds of each run at each size."""
 
     title: str
     how: str
@@ -50,33 +50,35 @@ class Grid:
 
 
 def run(argv: Sequence[str], cwd: Path, environ: Mapping[str, str] | None = None) -> None:
-    """Runs a command that must succeed; what it prints is shown only where it does not."""
+    """Runs a command that must succeed; its output is shown only if it fails."""
     env = {**os.environ, **(environ or {})}
-    done = subprocess.run(argv, check=False, cwd=cwd, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
+    process = subprocess.run(
+        argv, check=False, cwd=cwd, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    if process.returncode:
+        raise SystemExit(f"{' '.join(argv)} ended with {process.returncode}\n{process.stdout}\n{process.stderr}")
 
 
 def once(action: Action) -> float:
-    """The seconds of one run."""
+    """Runs an action once; returns the seconds."""
     began = time.perf_counter()
     action()
     return time.perf_counter() - began
 
 
 def in_turn(runs: int, *actions: Action) -> list[list[float]]:
-    """The seconds of each run of each action, after one of each that does not count. They take turns, so that a busy
-    minute of the machine is shared by all."""
+    """Runs actions in turn, after a first run of each that does not count; returns the seconds of each run of each.
+    Taking turns spreads a busy minute of the machine over all of them."""
     for action in actions:
         action()
     rounds = [[once(action) for action in actions] for _ in range(runs)]
     return [list(taken) for taken in zip(*rounds, strict=True)]
 
 
-def markdown(found: Table | Grid) -> str:
-    """The table with its title and how it was measured."""
-    lines = _grid(found) if isinstance(found, Grid) else _table(found)
-    return "\n".join([f"## {found.title}", "", found.how, "", *lines, ""])
+def markdown(table: Table | Grid) -> str:
+    """Formats a table with its title and how it was measured."""
+    lines = _grid(table) if isinstance(table, Grid) else _table(table)
+    return "\n".join([f"## {table.title}", "", table.how, "", *lines, ""])
 
 
 def _table(table: Table) -> list[str]:
@@ -97,18 +99,20 @@ def _grid(grid: Grid) -> list[str]:
 
 
 def _spread(taken: Sequence[float]) -> str:
-    """The median, and the range where there were several runs."""
+    """The median, and the range if there were several runs."""
     if not taken:
         return ""
     unit, scale, digits = ("s", 1, 1) if statistics.median(taken) >= 2 else ("ms", 1000, 0)
-    low, middle, high = (f"{scale * one:.{digits}f}" for one in (min(taken), statistics.median(taken), max(taken)))
+    low, middle, high = (
+        f"{scale * seconds:.{digits}f}" for seconds in (min(taken), statistics.median(taken), max(taken))
+    )
     return f"{middle} {unit}" + (f" ({low} to {high})" if len(taken) > 1 else "")
 
 
 def _reached(row: Row, ratio: float | None) -> str:
     if row.reach is None:
         return ""
-    got = ratio if row.unit == RATIO else statistics.median(row.ours)
-    assert got is not None
-    wanted = f"{row.reach:g} times" if row.unit == RATIO else f"{row.reach * 1000:.0f} ms"
-    return f"≤ {wanted}: {'reached' if got <= row.reach else '**missed**'}"
+    measured = ratio if row.unit == RATIO else statistics.median(row.ours)
+    assert measured is not None
+    target = f"{row.reach:g} times" if row.unit == RATIO else f"{row.reach * 1000:.0f} ms"
+    return f"≤ {target}: {'reached' if measured <= row.reach else '**missed**'}"

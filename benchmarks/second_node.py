@@ -1,6 +1,6 @@
-"""How a large image gets to other machines, beside `docker save | docker load`. Two further engines here are the nodes.
+"""Copying a large image to other machines, beside `docker save | docker load`. Two more engines here are the nodes.
 
-The cpu image is measured, once whole and then after changes of one mod file.
+The cpu image is copied whole, and then again after changes of one mod file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import everyday
 from benchmarks.measuring import RATIO, Row, Table, once
-from benchmarks.stage import Stage
+from benchmarks.sandbox import Sandbox
 from builder.engine import images
 from builder.project import Project
 from tests import registries
@@ -26,10 +26,10 @@ WHOLE_RUNS = 2
 
 
 @dataclass
-class Numbers:
-    """A project, the nodes that its images go to, and how many numbers it has."""
+class NumberedProject:
+    """A project, the nodes that its images are copied to, and the count of its numbers."""
 
-    stage: Stage
+    sandbox: Sandbox
     project: Project
     ours: Node
     theirs: Node
@@ -39,22 +39,22 @@ class Numbers:
 
     @property
     def latest(self) -> str:
-        """The image of the last number."""
-        return f"{self.stage.prefix}-moved:{self.made}"
+        """The name of the latest number."""
+        return f"{self.sandbox.prefix}-moved:{self.made}"
 
     def renew(self) -> None:
-        """Builds the next number, with one mod file changed."""
+        """Changes one mod file, and builds the next number."""
         self.change()
         self.made += 1
 
     def copy(self) -> None:
-        """Gives our node the last number."""
-        self.stage.builder(self.project, "copy", self.latest, "ours")
+        """Copies the latest number to our node."""
+        self.sandbox.builder(self.project, "copy", self.latest, "ours")
 
     def save_and_load(self) -> None:
-        """Gives their node the last number, and notes how many bytes went through the pipe."""
-        docker = self.stage.docker
-        save = [docker, "-H", self.stage.endpoint.host, "save", self.latest]
+        """Pipes the latest number to their node, and records the bytes that went through the pipe."""
+        docker = self.sandbox.docker
+        save = [docker, "-H", self.sandbox.endpoint.host, "save", self.latest]
         load = [docker, "-H", self.theirs.host, "load", "--quiet"]
         with (
             subprocess.Popen(save, stdout=subprocess.PIPE) as saving,
@@ -70,20 +70,20 @@ class Numbers:
         self.saved.append(moved)
 
 
-def tables(stage: Stage, runs: int) -> Iterator[Table]:
-    """The first copy of a whole image, and copies after one mod file has changed."""
+def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
+    """Measures the first copy of a whole image, and copies after one mod file has changed."""
     with ExitStack() as stack:
-        registry_image = stack.enter_context(registries.image(stage.endpoint))
+        registry_image = stack.enter_context(registries.image(sandbox.endpoint))
         os.environ["BUILDER_REGISTRY_IMAGE"] = registry_image
         stack.callback(os.environ.pop, "BUILDER_REGISTRY_IMAGE")
         ours = stack.enter_context(registries.node("builder-bench1", "10.216.0.1/24"))
         theirs = stack.enter_context(registries.node("builder-bench2", "10.217.0.1/24"))
-        project = stage.project("moved", stage.cpu())
+        project = sandbox.project("moved", sandbox.cpu())
         registries.configure(project, nodes={"ours": ours.host, "theirs": theirs.host})
-        stage.builder(project, "build", "chat")
-        numbers = Numbers(stage, project, ours, theirs, everyday.changing(stage, project))
+        sandbox.builder(project, "build", "chat")
+        numbers = NumberedProject(sandbox, project, ours, theirs, everyday.changing(sandbox, project))
         rows = [_whole(numbers), _again(numbers, runs), _changed(numbers, runs)]
-        registry = stack.enter_context(registries.registry(stage.root / "registry"))
+        registry = stack.enter_context(registries.registry(sandbox.root / "registry"))
         rows.append(_pushed(numbers, stack.enter_context(registries.before(registry)), runs))
         mebibytes = sum(numbers.saved) / len(numbers.saved) / 2**20
         yield Table(
@@ -95,8 +95,8 @@ def tables(stage: Stage, runs: int) -> Iterator[Table]:
         )
 
 
-def _whole(numbers: Numbers) -> Row:
-    """The image as no node has it. Each run begins with empty nodes."""
+def _whole(numbers: NumberedProject) -> Row:
+    """Measures copies to nodes that have nothing of the image: each run begins with empty nodes."""
     copied, loaded = [], []
     for _ in range(WHOLE_RUNS):
         for node in (numbers.ours, numbers.theirs):
@@ -107,12 +107,12 @@ def _whole(numbers: Numbers) -> Row:
     return Row("the whole image, `builder copy`", copied, "`docker save \\| docker load`", loaded, 1, RATIO)
 
 
-def _again(numbers: Numbers, runs: int) -> Row:
+def _again(numbers: NumberedProject, runs: int) -> Row:
     copied = [once(numbers.copy) for _ in range(runs)]
     return Row("the same again: there already", copied)
 
 
-def _changed(numbers: Numbers, runs: int) -> Row:
+def _changed(numbers: NumberedProject, runs: int) -> Row:
     copied, loaded = [], []
     for _ in range(runs):
         numbers.renew()
@@ -121,14 +121,14 @@ def _changed(numbers: Numbers, runs: int) -> Row:
     return Row("one mod file changed, `builder copy`", copied, "`docker save \\| docker load`", loaded, 0.05, RATIO)
 
 
-def _pushed(numbers: Numbers, front: Front, runs: int) -> Row:
-    """Through a registry of the person's, whose bytes to the node are counted."""
+def _pushed(numbers: NumberedProject, front: Front, runs: int) -> Row:
+    """Measures copies through the user's registry, with a count of the bytes that it sends to the node."""
     registries.configure(numbers.project, registry=front.address, nodes={"ours": numbers.ours.host})
-    numbers.stage.builder(numbers.project, "push", numbers.latest)
+    numbers.sandbox.builder(numbers.project, "push", numbers.latest)
     copied, loaded, moved = [], [], []
     for _ in range(runs):
         numbers.renew()
-        numbers.stage.builder(numbers.project, "push", numbers.latest)
+        numbers.sandbox.builder(numbers.project, "push", numbers.latest)
         before = front.sent
         copied.append(once(numbers.copy))
         moved.append(front.sent - before)

@@ -1,4 +1,4 @@
-"""What `builder run` adds to the `docker run` that it stands for, with a stand-in for the server."""
+"""The time that `builder run` takes beside the plain `docker run`, with a stand-in for the server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import Row, Table, in_turn, run
-from benchmarks.stage import BUILDER, Stage
+from benchmarks.sandbox import BUILDER, Sandbox
 from builder.engine import containers, services
 from builder.engine.client.endpoint import environment
 from tests.commands import serving
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def tables(stage: Stage, runs: int) -> Iterator[Table]:
-    """Starting a container of a recipe."""
-    built = serving.make(stage.root / "served", f"{stage.prefix}-served")
-    stage.builder(built, "build", "chat")
-    kitchen = serving.kitchen(built, Path(stage.root, "kitchen"), f"{stage.prefix}-served")
-    environ = {**os.environ, **kitchen.environ, **environment(stage.endpoint)}
+def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
+    """Measures the start of a recipe's container."""
+    built = serving.make(sandbox.root / "served", f"{sandbox.prefix}-served")
+    sandbox.builder(built, "build", "chat")
+    kitchen = serving.kitchen(built, Path(sandbox.root, "kitchen"), f"{sandbox.prefix}-served")
+    environ = {**os.environ, **kitchen.environ, **environment(sandbox.endpoint)}
     script = str(kitchen.project.root / "serve.sh")
 
     def starting(*argv: str) -> Callable[[], None]:
         def start() -> None:
             run(argv, kitchen.project.root, environ)
-            service = services.find(stage.endpoint, kitchen.name)
+            service = services.find(sandbox.endpoint, kitchen.name)
             if service:
-                containers.remove(stage.endpoint, service.id)
+                containers.remove(sandbox.endpoint, service.id)
 
         return start
 

@@ -24,7 +24,7 @@ class TransferProgress:
 
 
 def delayed_progress(report: Report, what: str) -> Callable[[int, int], None]:
-    """Returns a callback that takes the bytes done and the bytes in all, and reports them once a second has passed."""
+    """Returns a callback that takes the bytes done and the total bytes, and reports them once a second has passed."""
     began = time.monotonic()
 
     def report_progress(current: int, total: int) -> None:

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def did_you_mean(word: str, choices: Iterable[str], *, most: int = 1, code: bool = False) -> str:
-    """Asks ``did you mean X?`` after the choices that ``word`` resembles, at most ``most`` of them; empty where it
-    resembles none. With ``code`` they stand in backquotes."""
-    # Imported only once something is wrong: commands that must start fast never need it.
+    """Returns ``did you mean X?`` with the choices that ``word`` resembles, at most ``most`` of them; empty if it
+    resembles none. With ``code`` they are put in backquotes."""
+    # Imported here, since only an error needs it and commands must start fast.
     import difflib
 
     matches = difflib.get_close_matches(word, list(choices), n=most)

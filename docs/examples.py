@@ -1,6 +1,6 @@
-"""The examples in a page of these docs: what stands after ``$ `` in its ``console`` blocks, and what that printed.
+"""The examples in a page of these docs: the commands after ``$ `` in its ``console`` blocks, and their output.
 
-``normal`` takes out what differs from one run to the next: times, sizes, hashes, and the progress of a build.
+``normal`` replaces everything that differs between runs: times, sizes, hashes, and the progress of a build.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COMMAND = re.compile(r"^\$ (.*(?:\n> .*)*)\n?", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Example:
-    """A command and what it prints; ``start`` and ``end`` are where that stands in the page."""
+    """A command and its output; ``start`` and ``end`` are the output's position in the page."""
 
     command: str
     output: str
@@ -28,16 +28,17 @@ class Example:
 
 
 def examples(page: str) -> list[Example]:
-    """All of ``page``, in order. A line that begins with ``> `` goes on with the command."""
-    found = []
+    """Returns all examples of ``page``, in order. A line that begins with ``> `` continues the command."""
+    page_examples = []
     for block in _BLOCK.finditer(page):
         commands = list(_COMMAND.finditer(block[1]))
         ends = [*(command.start() for command in commands[1:]), len(block[1])]
         for command, end in zip(commands, ends, strict=True):
             line = command[1].replace("\n> ", "\n")
             start = block.start(1)
-            found.append(Example(line, block[1][command.end() : end].rstrip(), start + command.end(), start + end))
-    return found
+            output = block[1][command.end() : end].rstrip()
+            page_examples.append(Example(line, output, start + command.end(), start + end))
+    return page_examples
 
 
 _PROGRESS = re.compile(r"^ *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  .*\n?", re.MULTILINE)
@@ -52,12 +53,12 @@ _VARYING = [
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,64}\b"), "HASH"),
     (re.compile(r"\b\d+ of \d+ steps cached"), "N steps cached"),
     (re.compile(r"\b(linux/)(amd64|arm64)\b"), "PLATFORM"),
-    (re.compile(r"\s+"), " "),  # where a line is folded depends on the rest
+    (re.compile(r"\s+"), " "),  # the folding of a line depends on the rest
 ]
 
 
 def normal(output: str) -> str:
-    """``output`` as it is in every run."""
+    """Returns ``output`` without anything that differs between runs."""
     output = _PROGRESS.sub("", output + "\n").rstrip()
     for varying, word in _VARYING:
         output = varying.sub(word, output)
@@ -65,21 +66,21 @@ def normal(output: str) -> str:
 
 
 def filled(page: str, outputs: list[str]) -> str:
-    """``page`` with another output for each of its examples, in order."""
+    """Returns ``page`` with the output of each example replaced, in order."""
     for example, output in reversed(list(zip(examples(page), outputs, strict=True))):
         page = page[: example.start] + (f"{output}\n" if output else "") + page[example.end :]
     return page
 
 
-def hold(file: Path, run: Callable[[str], str], *, write: bool) -> None:
-    """Runs every example of the page in ``file`` by ``run``. Raises AssertionError for the first that prints something
-    else than what stands there; where ``write``, it is put there instead."""
+def check(file: Path, run: Callable[[str], str], *, write: bool) -> None:
+    """Runs every example of the page in ``file`` by ``run``. Raises AssertionError for the first whose output differs
+    from the page; with ``write`` the page gets the new output instead."""
     page = file.read_text(encoding="utf-8")
-    told = examples(page)
-    seen = [run(example.command) for example in told]
+    page_examples = examples(page)
+    outputs = [run(example.command) for example in page_examples]
     if write:
-        file.write_text(filled(page, seen), encoding="utf-8")
+        file.write_text(filled(page, outputs), encoding="utf-8")
         return
-    for example, said in zip(told, seen, strict=True):
-        if normal(said) != normal(example.output):
-            raise AssertionError(f"$ {example.command}\n{said}\n--- {file.name} says\n{example.output}")
+    for example, output in zip(page_examples, outputs, strict=True):
+        if normal(output) != normal(example.output):
+            raise AssertionError(f"$ {example.command}\n{output}\n--- {file.name} says\n{example.output}")

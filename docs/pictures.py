@@ -1,4 +1,5 @@
-"""Screens as pictures for these pages: SVG, a light and a dark one, each line where the terminal had it."""
+"""Pictures of terminal screens for these pages: SVG, in a light and a dark theme, each line where the terminal had
+it."""
 
 from __future__ import annotations
 
@@ -53,15 +54,17 @@ THEMES = {
         ],
     ),
 }
-# rich's own frame asks the network for a font; a browser has one of fixed width.
-_ITS_OWN: str = inspect.signature(Console.export_svg).parameters["code_format"].default
-_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\n", "", _ITS_OWN, flags=re.DOTALL).replace("Fira Code, ", "ui-monospace, ")
+# rich's own frame loads a font from the network; every browser has one of fixed width.
+_RICH_FORMAT: str = inspect.signature(Console.export_svg).parameters["code_format"].default
+_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\n", "", _RICH_FORMAT, flags=re.DOTALL).replace(
+    "Fira Code, ", "ui-monospace, "
+)
 _TEXT = re.compile(r'<text class="[^"]*-r\d+" .*? y="([\d.]+)"[^>]*>(.*?)</text>', re.DOTALL)
 
 
 def save(name: str, session: list[tuple[str, terminal.Screen]], replaced: tuple[str, str]) -> None:
-    """Writes ``NAME-light.svg`` and ``NAME-dark.svg`` of these commands and what each showed. ``replaced`` are two
-    names of one length, of which the second is to be seen for the first."""
+    """Writes ``NAME-light.svg`` and ``NAME-dark.svg`` of commands, each with the screen that it left. ``replaced`` are
+    two names of equal length: the second is shown in place of the first."""
     lines = [line for command, screen in session for line in (_prompt(command), *_lines(screen, replaced))]
     for theme, colours in THEMES.items():
         console = Console(
@@ -75,10 +78,10 @@ def save(name: str, session: list[tuple[str, terminal.Screen]], replaced: tuple[
 
 
 def words(svg: str) -> str:
-    """The text in a picture, line for line."""
+    """Returns the text in a picture, line by line."""
     lines: dict[float, str] = {}
-    for y, said in _TEXT.findall(svg):
-        lines[float(y)] = lines.get(float(y), "") + html.unescape(said).replace("\xa0", " ")
+    for y, text in _TEXT.findall(svg):
+        lines[float(y)] = lines.get(float(y), "") + html.unescape(text).replace("\xa0", " ")
     return "\n".join(lines[y] for y in sorted(lines))
 
 
@@ -87,7 +90,7 @@ def _prompt(command: str) -> Text:
 
 
 def _lines(screen: terminal.Screen, replaced: tuple[str, str]) -> list[Text]:
-    """What is on the screen, in its colours, without the empty lines at its end."""
+    """The lines of the screen in colour, without the empty ones at its end."""
     last = max((y for y, line in enumerate(screen.display) if line.strip()), default=-1)
     return [_line(screen, y, replaced) for y in range(last + 1)]
 

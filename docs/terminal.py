@@ -1,4 +1,4 @@
-"""Runs commands as a person at a terminal would, and gives back what they would then see: for examples and pictures."""
+"""Runs commands in a pseudo-terminal and returns the screen that a user would see: for examples and pictures."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import pyte
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-COLUMNS, LINES = 80, 400  # wide as a plain terminal, and long enough that nothing scrolls away
+COLUMNS, LINES = 80, 400  # as wide as a plain terminal, and so long that nothing scrolls away
 
 
 class Screen(pyte.Screen):
-    """A screen that knows which of its lines go on in the next one, as they were too long for it."""
+    """A screen that remembers which of its lines were too long and continue in the next one."""
 
     def __init__(self) -> None:
         super().__init__(COLUMNS, LINES)
@@ -39,12 +39,12 @@ class Screen(pyte.Screen):
 
 
 def with_builder(environ: Mapping[str, str]) -> dict[str, str]:
-    """``environ`` with the ``builder`` of this Python on PATH."""
+    """Returns ``environ`` with the ``builder`` of this Python on PATH."""
     return {**environ, "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}"}
 
 
 def run(command: str, cwd: Path, environ: Mapping[str, str], watch: Callable[[Screen], None] | None = None) -> Screen:
-    """The screen when ``command``, a line of bash, has ended. ``watch`` sees it after every piece of output."""
+    """Runs ``command``, a line of bash; returns the final screen. ``watch`` is called after every piece of output."""
     screen = Screen()
     stream = pyte.ByteStream(screen)
     ours, theirs = pty.openpty()
@@ -64,7 +64,7 @@ def run(command: str, cwd: Path, environ: Mapping[str, str], watch: Callable[[Sc
 
 
 def text(screen: Screen) -> str:
-    """What is on the screen, without the empty lines at its end, and each line as long as the program wrote it."""
+    """Returns the text on the screen, without the empty lines at its end, each line as long as the program wrote it."""
     lines = (line if y in screen.wrapped else line.rstrip() + "\n" for y, line in enumerate(screen.display))
     return "".join(lines).rstrip()
 
@@ -72,5 +72,5 @@ def text(screen: Screen) -> str:
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # how Linux says that the last process has closed the other end
+    except OSError:  # on Linux: the last process has closed the other end
         return b""

@@ -69,10 +69,10 @@ def _prose(text: str) -> Iterator[str]:
 def _options(command: click.Command) -> Iterator[str]:
     ctx = click.Context(command, help_option_names=[])
     options = [param for param in command.params if isinstance(param, click.Option)]
-    records = [found for option in options if (found := option.get_help_record(ctx))]
+    records = [record for option in options if (record := option.get_help_record(ctx))]
     if records:
         yield "| option | |\n|---|---|"
-        yield from (f"| `{_cell(option)}` | {_cell(said)} |" for option, said in records)
+        yield from (f"| `{_cell(option)}` | {_cell(text)} |" for option, text in records)
         yield ""
 
 
@@ -86,7 +86,7 @@ def files() -> str:
         whole = json.loads(schemas.text(name))
         first, _, about = whole["title"].partition(": ")
         parts += [f"\n## {first}\n", f"{about[0].upper()}{about[1:]}.\n", "| key | holds | |", "|---|---|---|"]
-        parts += [f"| `{key}` | {kind} | {_cell(said)} |" for key, kind, said in _keys(whole, whole, "", {})]
+        parts += [f"| `{key}` | {kind} | {_cell(text)} |" for key, kind, text in _keys(whole, whole, "", {})]
         parts.append("")
     return "\n".join(parts)
 
@@ -94,8 +94,8 @@ def files() -> str:
 def _keys(
     node: dict[str, Any], whole: dict[str, Any], prefix: str, seen: dict[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Every key below ``node``, depth first: its path, the kind of its value, and what it is for. ``seen`` has the path
-    at which each part that several keys share was told."""
+    """Every key below ``node``, depth first: its path, the kind of its value, and what it is for. ``seen`` maps each
+    part that several keys share to the path under which it was listed first."""
     for form in _forms(node, whole):
         for key, value in form.get("properties", {}).items():
             target = _followed(value, whole)
@@ -121,8 +121,8 @@ def _forms(node: dict[str, Any], whole: dict[str, Any]) -> Iterator[dict[str, An
 
 def _followed(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
     reference = node.get("$ref", "").removeprefix("#/$defs/")
-    found: dict[str, Any] = whole["$defs"][reference] if reference else node
-    return found
+    target: dict[str, Any] = whole["$defs"][reference] if reference else node
+    return target
 
 
 def _kind(node: dict[str, Any], whole: dict[str, Any]) -> str:
@@ -139,11 +139,13 @@ def _kind(node: dict[str, Any], whole: dict[str, Any]) -> str:
 
 
 def exit_codes() -> str:
-    said: dict[int, list[str]] = defaultdict(list, {code: [text] for code, text in FIXED_CODES.items()})
+    meanings: dict[int, list[str]] = defaultdict(list, {code: [text] for code, text in FIXED_CODES.items()})
     for kind in errors.BuilderError.__subclasses__():
         first = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-        said[kind.exit_code].append(re.split(r"[;.](?: |$)", first)[0])
-    rows = [f"| {code} | {_cell('; '.join(_lower(text) for text in texts))} |" for code, texts in sorted(said.items())]
+        meanings[kind.exit_code].append(re.split(r"[;.](?: |$)", first)[0])
+    rows = [
+        f"| {code} | {_cell('; '.join(_lower(text) for text in texts))} |" for code, texts in sorted(meanings.items())
+    ]
     return "\n".join(["# Exit codes\n", "| code | what it means |", "|---|---|", *rows])
 
 
@@ -153,7 +155,7 @@ def _lower(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text in which Markdown finds no markup that was not meant."""
+    """Escapes characters that Markdown would take for markup."""
     return text.replace("<", "&lt;").replace("*", "\\*")
 
 

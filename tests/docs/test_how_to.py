@@ -128,7 +128,7 @@ def _pull_request(upstream: Upstream) -> None:
 
 @pytest.mark.parametrize("name", ["find-what-broke", "pin-a-pull-request"])
 def test_every_example_prints_what_the_page_says(name: str, person: Person, request: pytest.FixtureRequest) -> None:
-    examples.hold(PAGES / f"{name}.md", person.run, write=request.config.getoption("--write-golden"))
+    examples.check(PAGES / f"{name}.md", person.run, write=request.config.getoption("--write-golden"))
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_the_examples_of_a_machine_without_a_network(
                 monkeypatch.setenv("DOCKER_HOST", node.host)
             return at.run(line.replace(STICK, str(stick))).replace(str(stick), STICK)
 
-        examples.hold(PAGES / "without-a-network.md", run, write=request.config.getoption("--write-golden"))
+        examples.check(PAGES / "without-a-network.md", run, write=request.config.getoption("--write-golden"))
 
 
 def test_the_examples_of_writing_a_mod(tmp_path: Path, endpoint: Endpoint, request: pytest.FixtureRequest) -> None:
@@ -168,4 +168,4 @@ def test_the_examples_of_writing_a_mod(tmp_path: Path, endpoint: Endpoint, reque
     def run(line: str) -> str:
         return terminal.text(terminal.run(line, project.root, terminal.with_builder(os.environ)))
 
-    examples.hold(PAGES / "write-a-mod.md", run, write=request.config.getoption("--write-golden"))
+    examples.check(PAGES / "write-a-mod.md", run, write=request.config.getoption("--write-golden"))

@@ -1,4 +1,4 @@
-"""What the measurements stand on: projects and images of their own in the engine, gone when they end."""
+"""A sandbox for measurements: projects and images of its own, removed at the end."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ DEBIAN = "debian:bookworm-slim"
 
 
 @dataclass(frozen=True)
-class Stage:
-    """An engine, a folder of our own, and how images are called that go when it ends."""
+class Sandbox:
+    """An engine, a temporary folder, and the prefix of the names of images that are removed at the end."""
 
     endpoint: Endpoint
     root: Path
@@ -41,30 +41,30 @@ class Stage:
         beside = Path(self.endpoint.buildx[0]).with_name("docker")
         return str(beside) if beside.exists() else "docker"
 
-    def do(self, argv: list[str], cwd: Path | None = None) -> None:
-        """Runs a command against the engine, one that must succeed."""
+    def run(self, argv: list[str], cwd: Path | None = None) -> None:
+        """Runs a command that must succeed against the engine."""
         run(argv, cwd or self.root, environment(self.endpoint))
 
     def builder(self, project: Project, *arguments: str) -> None:
-        """Runs ``builder`` on a project as a person would."""
+        """Runs ``builder`` on a project as a user would."""
         run([BUILDER, *arguments], project.root)
 
     def project(self, name: str, base: str = DEBIAN) -> Project:
-        """A small project on ``base`` with one mod, whose repository is called ``prefix-name``."""
+        """Makes a small project on ``base`` with one mod and the repository ``PREFIX-NAME``."""
         project = projects.make(self.root / name, f"{self.prefix}-{name}")
         definition = project.dockerfiles / "small/image.yaml"
         projects.write(definition, definition.read_text(encoding="utf-8").replace(DEBIAN, base))
         return project
 
     def cpu(self) -> str:
-        """The shipped cpu image with vLLM in it, built here where it is not in the cache: some 5 GB."""
+        """Builds the shipped cpu image with vLLM, unless it is in the cache; about 5 GB."""
         repository = f"{self.prefix}-cpu"
         project = cpu_image.project(self.root / "cpu", repository)
         self.builder(project, "build", "cpu")
         return f"{repository}:1"
 
     def tiny_image(self, name: str) -> None:
-        """An image of one small layer, different from every other."""
+        """Makes an image of one small layer, different from every other."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             content = name.encode()
@@ -76,13 +76,13 @@ class Stage:
 
 
 @contextmanager
-def stage(endpoint: Endpoint) -> Iterator[Stage]:
-    """A stage while the block runs."""
+def sandbox(endpoint: Endpoint) -> Iterator[Sandbox]:
+    """Makes a sandbox for the duration of the block."""
     with tempfile.TemporaryDirectory(prefix="builder-bench-") as folder:
-        found = Stage(endpoint, Path(folder), f"builder-bench-{secrets.token_hex(4)}")
+        own = Sandbox(endpoint, Path(folder), f"builder-bench-{secrets.token_hex(4)}")
         try:
-            yield found
+            yield own
         finally:
-            repositories = {reference.split_tag(tag)[0] for tag in images.tags(endpoint, [f"{found.prefix}*"])}
+            repositories = {reference.split_tag(tag)[0] for tag in images.tags(endpoint, [f"{own.prefix}*"])}
             for repository in sorted(repositories):
                 remove_all(endpoint, repository)
