@@ -66,9 +66,8 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     selection = image_selection.select(workspace.project, reading.of(workspace.project), request.text)
     nodes = _nodes(workspace.project, selection, request.nodes)
     all_settings = _settings(workspace.project, selection, nodes, request, workspace.environment)
-    engines = tuple(lookup.engine_of_node(workspace.environment, node) for node in nodes) or (
-        ServingEngine(workspace.engine),
-    )
+    engines = tuple(lookup.engine_of_node(workspace.environment, node) for node in nodes)
+    engines = engines or (ServingEngine(workspace.engine),)
     image_ids = _require_recorded_image(selection, engines)
     containers = tuple(map(PlannedContainer, engines, all_settings, image_ids))
     return PreparedServer(selection, containers)

@@ -24,6 +24,7 @@ Notify = Callable[[str], None]
 
 PAUSES = (1.0, 3.0, 9.0)  # seconds before the second, third and fourth try
 STALLED_SECONDS = 60  # at less than one byte a second; a server that counts objects sends five bytes every five seconds
+_TIMED_OUT = 124  # the exit status of timeout(1)
 ANSWER_SECONDS = 90  # for a request with a short answer; a connection alone may take two minutes to fail
 
 
@@ -102,10 +103,8 @@ def run_remote(
         result = _run_once(repository, command, stdin, environ)
         if result.status == 0:
             return result
-        stderr = (
-            f"{result.stderr}\nthe connection timed out" if result.status == 124 else result.stderr
-        )  # by timeout(1)
-        failure = errors.classify(stderr, repository.address.url, tries=tries)
+        timed_out = "\nthe connection timed out" if result.status == _TIMED_OUT else ""
+        failure = errors.classify(result.stderr + timed_out, repository.address.url, tries=tries)
         if failure.kind == "other" and not is_readable(repository):
             raise _damaged(repository, result)
         if failure.kind != errors.TRANSIENT or tries > len(PAUSES):

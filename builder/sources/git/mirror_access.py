@@ -34,10 +34,9 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
                 mirror_creation.rebuild(repository)
                 return action(repository)
     except OSError as error:
-        problem = (
-            f"the mirror of {repository.address.url} in {repository.path} cannot be used: {error.strerror or error}"
-        )
-        raise SourceError(problem, hint="the folder has to be yours to write, on a disk with room") from None
+        mirror = f"the mirror of {repository.address.url} in {repository.path}"
+        message = f"{mirror} cannot be used: {error.strerror or error}"
+        raise SourceError(message, hint="the folder has to be yours to write, on a disk with room") from None
 
 
 def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
