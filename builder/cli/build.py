@@ -90,7 +90,7 @@ def build(
     try:
         with build_progress.reporter() as report:
             # Those that succeeded are printed even if a later one fails.
-            results.extend(command.build(context.workspace(report), request))
+            results.extend(command.run(context.workspace(report), request))
     finally:
         for result in results:
             _print_outcome(result)

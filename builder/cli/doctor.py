@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -27,15 +26,25 @@ def doctor(context: Context, as_json: bool) -> int:
 
     findings = command.run(context.project, os.environ)
     if as_json:
-        print_json({"findings": [asdict(finding) for finding in findings]})
+        print_json({"findings": [_document(finding) for finding in findings]})
     else:
         for finding in findings:
             _print(finding)
     return 1 if any(finding.verdict == "error" for finding in findings) else 0
 
 
+def _document(finding: Diagnosis) -> dict[str, str]:
+    """A finding for programs."""
+    return {
+        "subject": finding.subject,
+        "verdict": finding.verdict,
+        "said": finding.message,
+        "remedy": finding.remedy,
+    }
+
+
 def _print(finding: Diagnosis) -> None:
-    first, *rest = finding.said.splitlines()
+    first, *rest = finding.message.splitlines()
     rows = [(finding.verdict, f"{finding.subject}:", first), *(("", "", line) for line in rest)]
     if finding.remedy:
         rows.append(("", "", f"→ {finding.remedy}"))

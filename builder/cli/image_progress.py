@@ -65,6 +65,6 @@ def outcome_words(outcome: CopyOutcome) -> str:
     """Describes the outcome on one node in a few words."""
     if outcome.error:
         return f"failed: {outcome.error.message}"
-    if outcome.moved is None:
+    if outcome.layers is None:
         return "has it already"
-    return f"has it now, {transfer_text.layers(outcome.moved)} moved in {humanize.duration(outcome.seconds)}"
+    return f"has it now, {transfer_text.layers(outcome.layers)} moved in {humanize.duration(outcome.seconds)}"

@@ -18,6 +18,6 @@ def logs(context: Context, what: str | None, follow: bool, tail: int | None, nod
     """Show what a server prints. Without a name: the only one there is."""
     from builder.commands import logs as command
 
-    lines = command.following if follow else command.last
+    lines = command.follow if follow else command.run
     for line in lines(context.workspace(), what, node, tail):
         click.echo(line)

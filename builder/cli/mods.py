@@ -126,7 +126,7 @@ def new(context: Context, name: str) -> None:
     """Begin a mod that works as it is, with every key explained and a test."""
     from builder.commands import mods_new
 
-    files = mods_new.new(context.project, name)
+    files = mods_new.run(context.project, name)
     for file in files:
         print_result(context.project.relative(file))
     begun = files[0].parent.name

@@ -29,9 +29,9 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
 
     Other models stay where they are. `builder rollback MODEL` returns.
     """
-    from builder.commands import pairing as command
+    from builder.commands import pair as command
 
-    result = command.pair(context.workspace(), model, image, force=force)
+    result = command.run(context.workspace(), model, image, force=force)
     moved = (result.move,) if result.move else ()
     if as_json:
         print_json(
@@ -61,9 +61,9 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
 
     An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
     """
-    from builder.commands import pairing as command
+    from builder.commands import mark as command
 
-    result = command.mark(context.workspace(), what, status, note)
+    result = command.run(context.workspace(), what, status, note)
     if as_json:
         print_json(
             {

@@ -28,9 +28,9 @@ def unpin(context: Context, image: str, as_json: bool) -> None:
 
 
 def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
-    from builder.commands import pinning
+    from builder.commands import pin as command
 
-    name, changed = pinning.run(context.workspace(), image, pinned=pinned)
+    name, changed = command.run(context.workspace(), image, pinned=pinned)
     if as_json:
         print_json({"image": str(name), "pinned": pinned, "changed": changed})
         return

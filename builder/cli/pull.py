@@ -26,5 +26,5 @@ def pull(context: Context, image: str) -> None:
 
     with image_progress.reporter() as report:
         result = command.run(context.workspace(report), image)
-    outcome = f"pulled, {transfer_text.layers(result.moved)}" if result.moved else "is here already"
+    outcome = f"pulled, {transfer_text.layers(result.layers)}" if result.layers else "is here already"
     print_result(f"{result.image} {outcome}")

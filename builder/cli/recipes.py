@@ -15,8 +15,8 @@ from builder.cli.output import print_json, print_note, print_result
 from builder.cli.serve_options import overrides, serve_options
 
 if TYPE_CHECKING:
-    from builder.commands.recipes import RecipeRow
     from builder.commands.recipes_check import CheckedRecipe
+    from builder.commands.recipes_list import RecipeRow
     from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.recipe import Recipe
 
@@ -33,9 +33,9 @@ def recipes() -> None:
 @pass_context
 def list_(context: Context, as_json: bool) -> None:
     """Show the project's recipes, and the image that serves each."""
-    from builder.commands import recipes as command
+    from builder.commands import recipes_list
 
-    overview = command.overview(context.workspace())
+    overview = recipes_list.run(context.workspace())
     if as_json:
         print_json({"recipes": [_row_document(row) for row in overview.rows]})
         return
@@ -56,9 +56,9 @@ def list_(context: Context, as_json: bool) -> None:
 @pass_context
 def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Show what a recipe starts, and the image that serves it."""
-    from builder.commands import recipes as command
+    from builder.commands import recipes_show
 
-    shown, engine_error = command.show(context.workspace(), recipe, overrides(given), extra)
+    shown, engine_error = recipes_show.run(context.workspace(), recipe, overrides(given), extra)
     parsed = shown.row.checked.recipe
     if as_json:
         print_json({**_row_document(shown.row), "command": _command_document(shown.command)})
@@ -82,7 +82,7 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     """
     from builder.commands import recipes_check
 
-    checked = recipes_check.check(context.project, paths)
+    checked = recipes_check.run(context.project, paths)
     broken = [recipe for recipe in checked if recipe.problems]
     if as_json:
         print_json({"recipes": [_checked_document(recipe) for recipe in checked]})

@@ -27,5 +27,5 @@ def restart(
 
     request = ServeRequest(what, overrides(given), extra, nodes)
     with serve_progress.reporter() as report:
-        result = command.restart(context.workspace(report), request, detach=detach)
+        result = command.run(context.workspace(report), request, detach=detach)
     serve_progress.print_served(result)

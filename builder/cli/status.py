@@ -36,7 +36,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     from builder.commands import status
 
     while True:
-        overview = status.look(context.workspace(), what)
+        overview = status.run(context.workspace(), what)
         if as_json:
             print_json(_document(overview), indent=None if watch else 1)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -44,9 +43,9 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
 
     findings = command.run(context.workspace())
     if registry:
-        findings = (*findings, *command.pushed(context.workspace()))
+        findings = (*findings, *command.compare_registry(context.workspace()))
     if as_json:
-        print_json({"findings": [asdict(finding) for finding in findings]})
+        print_json({"findings": [_document(finding) for finding in findings]})
     else:
         rows = [(finding.kind, _line(finding)) for finding in findings]
         for line in table.lines(("missing", ""), rows, table.width())[1:]:
@@ -57,5 +56,10 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     return next((code for kind, code in _CODES.items() if any(f.kind == kind for f in findings)), 0)
 
 
+def _document(finding: Discrepancy) -> dict[str, str]:
+    """A finding for programs."""
+    return {"subject": finding.subject, "kind": finding.kind, "said": finding.message, "remedy": finding.remedy}
+
+
 def _line(finding: Discrepancy) -> str:
-    return f"{finding.subject}: {finding.said}" + (f" → {finding.remedy}" if finding.remedy else "")
+    return f"{finding.subject}: {finding.message}" + (f" → {finding.remedy}" if finding.remedy else "")

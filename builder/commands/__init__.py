@@ -1,1 +1,5 @@
-"""What the command line calls: a module a verb, free of printing."""
+"""The commands, free of printing: one module each, with the function ``run`` that the command line calls.
+
+A variant of a command is a function beside it (``preview``, ``follow``). ``completion`` and ``schemas`` only look
+things up.
+"""

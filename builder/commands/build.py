@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 
-def build(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | Built | PushedImage]:
-    """Builds what is asked for, and yields what came of each target, first of those with nothing to build.
+def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | Built | PushedImage]:
+    """Builds the targets of a request, and yields the result of each, first of those with nothing to build.
 
     Raises what `resolution.resolve`, `planning.plan_all` and `baked_image.baked_images` do, and BuildFailedError where
     a check fails; lock, tags and numbers are then as they were, but for the images yielded before.
@@ -64,7 +64,7 @@ def build(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt 
 
 
 def preview(workspace: Workspace, request: BuildRequest) -> tuple[PlannedImage, ...]:
-    """Plans as `build` does; nothing is written. Raises what `resolution.resolve` and `planning.plan_all` do."""
+    """Plans as `run` does; nothing is written. Raises what `resolution.resolve` and `planning.plan_all` do."""
     from builder.building import planning, resolution
 
     if request.push:

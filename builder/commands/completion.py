@@ -1,4 +1,4 @@
-"""Everything that can be named on the command line, read from the project's files alone: what a shell completes."""
+"""The names that a shell completes on the command line, read from the project's files alone."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def mods(project: Project) -> tuple[str, ...]:
 
 
 def models(project: Project) -> tuple[str, ...]:
-    """The models that an image serves."""
+    """The models that are paired with an image."""
     return tuple(sorted(reading.read(project.lock).models))
 
 
 def numbered(project: Project) -> tuple[str, ...]:
     """The numbered images, the newest of each repository first."""
-    held = reading.read(project.lock).images
-    return tuple(f"{name}:{number}" for name in sorted(held) for number in sorted(held[name].numbers, reverse=True))
+    images = reading.read(project.lock).images
+    return tuple(f"{name}:{number}" for name in sorted(images) for number in sorted(images[name].numbers, reverse=True))
 
 
 def nodes(project: Project) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The copy verb: a numbered image to other machines, of which each gets the layers that it lacks."""
+"""The copy command: sends a numbered image to other machines, each of which gets the layers that it lacks."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopyOutcome:
-    """How it ended on one node: what moved to it, None where it had the image; ``error`` where it does not have the
+    """The result on one node: the layers that it got, None where it had the image; ``error`` where it does not have the
     image now."""
 
-    moved: PulledLayers | None
+    layers: PulledLayers | None
     seconds: float
     error: BuilderError | None = None
 
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """Something that happens on a node: an amount that moved, or in the end its CopyOutcome."""
+    """An event on a node: the progress of its transfer, or in the end its CopyOutcome."""
 
     node: str
     event: object
@@ -46,7 +46,7 @@ class NodeEvent:
 
 @dataclass(frozen=True)
 class Copied:
-    """The image, and how it ended on each node. ``latest`` where it is current, so that the nodes' tag follows it."""
+    """The image, and the result on each node. ``latest`` where it is current, so that the nodes' tag follows it."""
 
     image: ImageName
     latest: bool
@@ -69,30 +69,30 @@ class _CopyJob:
 
 
 def run(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
-    """Copies the image called ``text`` to nodes of builder.yaml, side by side; one that fails stops no other.
+    """Copies the image called ``text`` to nodes of builder.yaml in parallel; one that fails stops no other.
 
-    It goes through the registry of builder.yaml, or through one that is started on this machine for as long. Raises
+    It goes through the registry of builder.yaml, or through a temporary one that is started on this machine. Raises
     UsageError for an unknown image or node, and what keeps the image from getting into the registry.
     """
     lock = reading.of(workspace.project)
     job = _CopyJob(lock, names.numbered(workspace.project, lock, text)[0], workspace.report)
     engines = machines.engines(workspace.project, workspace.environment, nodes)
-    through = configuration.load(workspace.project).registry
-    compared = machines.in_parallel(engines, lambda node, engine: _compare(job, through, node, engine))
-    outcomes = {node: outcome for node, outcome in compared.items() if outcome}
+    address = configuration.load(workspace.project).registry
+    early = machines.in_parallel(engines, lambda node, engine: _early_outcome(job, address, node, engine))
+    outcomes = {node: outcome for node, outcome in early.items() if outcome}
     if lacking := {node: engine for node, engine in engines.items() if node not in outcomes}:
-        with _source(workspace, job, through) as (place, digest):
-            outcomes |= machines.in_parallel(lacking, lambda node, engine: _fetch(job, place, digest, node, engine))
+        with _source_registry(workspace, job, address) as (source, digest):
+            outcomes |= machines.in_parallel(lacking, lambda node, engine: _pull(job, source, digest, node, engine))
     return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
 
 
-def _compare(job: _CopyJob, through: str | None, node: str, engine: Endpoint) -> CopyOutcome | None:
-    """The outcome where it is known without moving anything: the node has the image, does not answer, or has no way to
-    what would be started where no registry is set to go ``through``."""
+def _early_outcome(job: _CopyJob, address: str | None, node: str, engine: Endpoint) -> CopyOutcome | None:
+    """The outcome where it is known without a transfer: the node has the image, does not answer, or cannot reach the
+    registry that would be started where none has an ``address``."""
     began = time.monotonic()
     try:
         if not retrieval.is_present(engine, job.lock, job.name):
-            if not through:
+            if not address:
                 tunnel.require_route(engine)
             return None
         _point_latest(job, engine)
@@ -104,43 +104,45 @@ def _compare(job: _CopyJob, through: str | None, node: str, engine: Endpoint) ->
 
 
 @contextmanager
-def _source(workspace: Workspace, job: _CopyJob, through: str | None) -> Iterator[tuple[registry.Registry, str]]:
+def _source_registry(
+    workspace: Workspace, job: _CopyJob, address: str | None
+) -> Iterator[tuple[registry.Registry, str]]:
     """A registry that has the image, and the digest it has there."""
-    if through:
-        place = registry.Registry(through)
-        yield place, push.one(workspace, place, job.lock, job.name).digest
+    if address:
+        source = registry.Registry(address)
+        yield source, push.push_image(workspace, source, job.lock, job.name).digest
         return
     registry.require_present(workspace.engine, job.name, job.recorded)
     with loopback.serving(workspace.engine, workspace.environment, job.report) as port:
-        place = registry.Registry(f"127.0.0.1:{port}", private=True)
+        source = registry.Registry(f"127.0.0.1:{port}", private=True)
         job.report(Message(f"{job.name}: through a registry on this machine, started for this copy"))
-        yield place, registry.push(workspace.engine, place, job.name, job.recorded, job.report).digest
+        yield source, registry.push(workspace.engine, source, job.name, job.recorded, job.report).digest
 
 
-def _fetch(job: _CopyJob, place: registry.Registry, digest: str, node: str, engine: Endpoint) -> CopyOutcome:
+def _pull(job: _CopyJob, source: registry.Registry, digest: str, node: str, engine: Endpoint) -> CopyOutcome:
     began = time.monotonic()
-    moved: PulledLayers | None = None
-    failed: BuilderError | None = None
+    layers: PulledLayers | None = None
+    failure: BuilderError | None = None
     try:
-        with _reached(engine, place) as reachable:
-            moved = registry.pull(
+        with _as_reached_from(engine, source) as reachable:
+            layers = registry.pull(
                 engine, reachable, job.name, job.recorded, digest, lambda amount: job.report(NodeEvent(node, amount))
             )
         _point_latest(job, engine)
     except BuilderError as error:
-        failed = error
-    outcome = CopyOutcome(moved, time.monotonic() - began, error=failed)
+        failure = error
+    outcome = CopyOutcome(layers, time.monotonic() - began, error=failure)
     job.report(NodeEvent(node, outcome))
     return outcome
 
 
 @contextmanager
-def _reached(engine: Endpoint, place: registry.Registry) -> Iterator[registry.Registry]:
-    """The registry as the node sees it."""
-    if not place.private:
-        yield place
+def _as_reached_from(engine: Endpoint, source: registry.Registry) -> Iterator[registry.Registry]:
+    """The registry under the address that it has for a node."""
+    if not source.private:
+        yield source
         return
-    with tunnel.to_loopback(engine, int(place.address.rpartition(":")[2])) as port:
+    with tunnel.to_loopback(engine, int(source.address.rpartition(":")[2])) as port:
         yield registry.Registry(f"127.0.0.1:{port}", private=True)
 
 

@@ -1,4 +1,4 @@
-"""The diff verb: what changed between two numbered images, the most probable culprits first."""
+"""The diff command: the changes between two numbered images, the most probable causes of a difference first."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedImage:
-    """One of the two images. ``directory`` is None where its build directory is gone or damaged; ``pairings`` are those
-    of each model that is, or was, paired with it."""
+    """One of the two images. ``directory`` is None where its build directory is gone or damaged; ``pairings`` holds the
+    pairing of each model that is, or was, paired with it."""
 
     name: ImageName
     image: NumberedImage
@@ -37,7 +37,7 @@ class ComparedImage:
 
 @dataclass(frozen=True)
 class ModChange:
-    """A mod that came, went or changed, and its files that differ where both build directories have them."""
+    """A mod that was added, removed or changed, and its files that differ where both build directories have them."""
 
     name: str
     kind: Kind
@@ -46,8 +46,8 @@ class ModChange:
 
 @dataclass(frozen=True)
 class ImageDifference:
-    """All that differs between two images; ``sources`` are those of ``changes``, followed upstream. ``unknown`` says
-    what could not be looked at, and why."""
+    """All that differs between two images; ``sources`` has the upstream commits of the sources in ``changes``.
+    ``unknown`` says what could not be compared, and why."""
 
     before: ComparedImage
     after: ComparedImage
@@ -60,24 +60,24 @@ class ImageDifference:
 
     @property
     def nothing(self) -> bool:
-        """Whether no difference was found."""
+        """True if no difference was found."""
         return not (self.changes or self.mods or self.dockerfiles or self.args)
 
 
-def run(project: Project, before: str, after: str, wanted: CommitFilter, report: Report) -> ImageDifference:
-    """What changed from the image called ``before`` to the one called ``after``; ``wanted`` are the commits to list.
+def run(project: Project, before: str, after: str, commits: CommitFilter, report: Report) -> ImageDifference:
+    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list.
 
     Raises UsageError where images.lock has no such image. The engine is not asked.
     """
     lock = reading.of(project)
-    old, old_fault = _side(project, lock, before)
-    new, new_fault = _side(project, lock, after)
-    found = changes.between(*_contents(lock, old, new))
+    old, old_fault = _compared_image(project, lock, before)
+    new, new_fault = _compared_image(project, lock, after)
+    differing = changes.between(*_contents(lock, old, new))
     return ImageDifference(
         before=old,
         after=new,
-        changes=found,
-        sources=upstream.commits_of(project, found, wanted, report),
+        changes=differing,
+        sources=upstream.commits_of(project, differing, commits, report),
         mods=tuple(_mods(old, new)),
         dockerfiles=tuple(_dockerfiles(old, new)),
         args=tuple(_args(old, new)),
@@ -85,13 +85,13 @@ def run(project: Project, before: str, after: str, wanted: CommitFilter, report:
     )
 
 
-def _side(project: Project, lock: Lock, text: str) -> tuple[ComparedImage, str]:
-    """An image, and what keeps its build directory from being read."""
+def _compared_image(project: Project, lock: Lock, text: str) -> tuple[ComparedImage, str]:
+    """An image, and the error where its build directory cannot be read."""
     name, image = names.numbered(project, lock, text)
     pairings = {
-        model: pairing
-        for model, held in sorted(lock.models.items())
-        for pairing in (held.pairing, *held.previous)
+        name_of_model: pairing
+        for name_of_model, model in sorted(lock.models.items())
+        for pairing in (model.pairing, *model.previous)
         if pairing.image == name
     }
     try:
@@ -103,13 +103,13 @@ def _side(project: Project, lock: Lock, text: str) -> tuple[ComparedImage, str]:
 def _contents(
     lock: Lock, before: ComparedImage, after: ComparedImage
 ) -> tuple[contents.ImageContents, contents.ImageContents]:
-    """What is in each; only what is known of both."""
+    """The contents of each image, limited to what is known of both."""
     both = [
         contents.of_image(side.image, side.directory, lock.pins_of(side.image.definition, side.image.platform))
         for side in (before, after)
     ]
     if before.directory is None or after.directory is None:
-        both = [one.versions_only() for one in both]
+        both = [image_contents.versions_only() for image_contents in both]
     return both[0], both[1]
 
 
@@ -120,16 +120,16 @@ def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
             continue
         files: tuple[FileChange, ...] = ()
         if name in old and name in new and before.directory and after.directory:
-            here, there = before.directory.mods.get(name), after.directory.mods.get(name)
-            files = tuple(texts.of_folders(here, there)) if here and there else ()
+            old_folder, new_folder = before.directory.mods.get(name), after.directory.mods.get(name)
+            files = tuple(texts.of_folders(old_folder, new_folder)) if old_folder and new_folder else ()
         yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
 
 
 def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileChange]:
     if before.directory is None or after.directory is None:
         return
-    own = [part.definition for side in (before, after) if side.directory for part in side.directory.parts]
-    for definition in dict.fromkeys(own):
+    definitions = [part.definition for side in (before, after) if side.directory for part in side.directory.parts]
+    for definition in dict.fromkeys(definitions):
         name = f"{definition}/Dockerfile" if definition else "Dockerfile"
         if change := texts.of_files(before.directory.path / name, after.directory.path / name, name):
             yield change
@@ -141,11 +141,11 @@ def _args(before: ComparedImage, after: ComparedImage) -> Iterator[ValueChange]:
 
 
 def _args_of(directory: BuildDirectory) -> dict[str, str]:
-    """The values that the templates got; those of a definition below by its name: ``dflash build_jobs``."""
-    found = {}
+    """The values of the templates' settings; those of a parent are prefixed by its name: ``dflash build_jobs``."""
+    values = {}
     for part in directory.parts:
         args = build_directory.metadata(part).get("build_args")
         for name, value in args.items() if isinstance(args, dict) else ():
             text = value if isinstance(value, str) else json.dumps(value)
-            found[f"{part.definition} {name}".strip()] = text
-    return found
+            values[f"{part.definition} {name}".strip()] = text
+    return values

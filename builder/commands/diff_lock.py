@@ -1,4 +1,4 @@
-"""The diff verb for two revisions of images.lock: what pins, numbers, ``latest`` and pairings became."""
+"""The diff command for two revisions of images.lock: changes of pins, numbers, ``latest`` and pairings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PinChange:
 
 @dataclass(frozen=True)
 class NumberChange:
-    """A numbered image whose record came, went, or says other things."""
+    """A numbered image whose record was added, removed or changed."""
 
     image: ImageName
     kind: Kind
@@ -67,12 +67,13 @@ class LockDifference:
 
     @property
     def nothing(self) -> bool:
-        """Whether no difference was found."""
+        """True if no difference was found."""
         return not (self.pairings or self.current or self.pins or self.numbers)
 
 
-def run(project: Project, before: str, after: str | None, wanted: CommitFilter, report: Report) -> LockDifference:
-    """What images.lock says in the git revision ``after``, or as a file now, that it did not say in ``before``.
+def run(project: Project, before: str, after: str | None, commits: CommitFilter, report: Report) -> LockDifference:
+    """Compares images.lock in the git revision ``before`` with that in ``after``, or with the file as it is now;
+    ``commits`` selects those to list.
 
     Raises UsageError where there is no such revision, LockError where images.lock cannot be read in one.
     """
@@ -83,7 +84,7 @@ def run(project: Project, before: str, after: str | None, wanted: CommitFilter, 
         after=after or NOW,
         pairings=tuple(_pairings(old, new)),
         current=tuple(changes.values(_current(old), _current(new))),
-        pins=tuple(_pins(project, old, new, wanted, report)),
+        pins=tuple(_pins(project, old, new, commits, report)),
         numbers=tuple(_numbers(old, new)),
     )
 
@@ -106,20 +107,27 @@ def _pairings(old: Lock, new: Lock) -> Iterator[PairingChange]:
 
 def _current(lock: Lock) -> dict[str, str]:
     return {
-        f"{name}:latest": f"{name}:{held.current}" for name, held in lock.images.items() if held.current is not None
+        f"{name}:latest": f"{name}:{repository.current}"
+        for name, repository in lock.images.items()
+        if repository.current is not None
     }
 
 
-def _pins(project: Project, old: Lock, new: Lock, wanted: CommitFilter, report: Report) -> Iterator[PinChange]:
+def _pins(project: Project, old: Lock, new: Lock, commits: CommitFilter, report: Report) -> Iterator[PinChange]:
     pinned = {(name, platform) for lock in (old, new) for name, by in lock.pins.items() for platform in by}
     for definition, platform in sorted(pinned):
         before, after = (contents.of_pins(lock.pins_of(definition, platform)) for lock in (old, new))
-        if found := changes.between(before, after):
-            yield PinChange(definition, platform, found, upstream.commits_of(project, found, wanted, report))
+        if differing := changes.between(before, after):
+            yield PinChange(definition, platform, differing, upstream.commits_of(project, differing, commits, report))
 
 
 def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:
-    names = (ImageName(name, n) for lock in (old, new) for name, held in lock.images.items() for n in held.numbers)
+    names = (
+        ImageName(name, number)
+        for lock in (old, new)
+        for name, repository in lock.images.items()
+        for number in repository.numbers
+    )
     for name in sorted(set(names)):
         before, after = old.image(name), new.image(name)
         if before != after:
@@ -128,6 +136,6 @@ def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:
 
 
 def _values(image: NumberedImage) -> Mapping[str, str]:
-    """All that a record says, as text."""
+    """All values of a record, as text."""
     values = ((field.name, getattr(image, field.name)) for field in fields(image))
     return {name: value if isinstance(value, str) else json.dumps(value, default=vars) for name, value in values}

@@ -1,4 +1,4 @@
-"""The doctor verb: what would keep a build from working, found before it is tried."""
+"""The doctor command: finds what would make a build fail, before one is tried."""
 
 from __future__ import annotations
 
@@ -32,43 +32,45 @@ GB = 1000**3
 ROOM_FOR_A_GPU_IMAGE = 80 * GB
 ROOM_FOR_ANY_IMAGE = 12 * GB
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
-# What BuildKit writes where it leaves the rest of a step's output out.
+# BuildKit writes this where it leaves out the rest of a step's output.
 _CLIPPED = "[output clipped, log limit"
 _LOGS_READ = 20
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One thing looked at. ``remedy`` is what to do, empty where all is well."""
+    """The result of one check. ``remedy`` is what to do, empty where all is well."""
 
     subject: str
     verdict: Literal["ok", "warning", "error"]
-    said: str
+    message: str
     remedy: str = ""
 
 
 def run(project: Project, environ: Mapping[str, str], driver: Path = NVIDIA_DRIVER) -> tuple[Diagnosis, ...]:
-    """Every finding, the good ones too. ``driver`` is a file that is there where the machine has an NVIDIA GPU."""
-    findings: list[Diagnosis] = []
+    """Runs every check. ``driver`` is a file that exists where the machine has an NVIDIA GPU."""
+    results: list[Diagnosis] = []
     try:
         endpoint = endpoints.find(environ)
-        findings += _engine(endpoint, driver)
+        results += _engine(endpoint, driver)
     except BuilderError as error:
         endpoint = None
-        findings.append(Diagnosis("engine", "error", error.message, error.hint))
-    findings += _files(project)
-    findings += _lock(project, endpoint, environ)
-    findings += _logs(project)
-    findings += _settings(environ)
-    findings += _proxies(environ)
-    return tuple(findings)
+        results.append(Diagnosis("engine", "error", error.message, error.hint))
+    results += _files(project)
+    results += _lock(project, endpoint, environ)
+    results += _logs(project)
+    results += _settings(environ)
+    results += _proxies(environ)
+    return tuple(results)
 
 
 def _engine(endpoint: Endpoint, driver: Path) -> Iterator[Diagnosis]:
-    found = versions.require_supported(endpoint)
-    yield Diagnosis("engine", "ok", f"Docker {found.engine} on {found.platform} at {endpoint.host} ({endpoint.origin})")
-    yield Diagnosis("buildx", "ok", f"buildx {found.buildx}")
-    if found.store == "containerd":
+    engine = versions.require_supported(endpoint)
+    yield Diagnosis(
+        "engine", "ok", f"Docker {engine.engine} on {engine.platform} at {endpoint.host} ({endpoint.origin})"
+    )
+    yield Diagnosis("buildx", "ok", f"buildx {engine.buildx}")
+    if engine.store == "containerd":
         yield Diagnosis("image store", "ok", "containerd")
     else:
         yield Diagnosis(
@@ -78,13 +80,13 @@ def _engine(endpoint: Endpoint, driver: Path) -> Iterator[Diagnosis]:
             'set {"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json and restart Docker',
         )
     if driver.exists():
-        yield _gpu(found)
-    if found.data_root:
-        yield from _disk(found.data_root)
+        yield _gpu(engine)
+    if engine.data_root:
+        yield from _disk(engine.data_root)
 
 
-def _gpu(found: versions.Versions) -> Diagnosis:
-    if found.nvidia:
+def _gpu(engine: versions.Versions) -> Diagnosis:
+    if engine.nvidia:
         return Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")
     return Diagnosis(
         "GPU",
@@ -99,31 +101,33 @@ def _disk(folder: str) -> Iterator[Diagnosis]:
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
-        return  # the engine is another machine, or its folder is closed to us
-    said = f"{free / GB:.0f} GB free in {folder}"
+        return  # the engine is on another machine, or its folder is not readable
+    message = f"{free / GB:.0f} GB free in {folder}"
     if free < ROOM_FOR_ANY_IMAGE:
-        yield Diagnosis("disk", "error", said, "free some space: even the cpu image needs 12 GB while it is built")
+        yield Diagnosis("disk", "error", message, "free some space: even the cpu image needs 12 GB while it is built")
     elif free < ROOM_FOR_A_GPU_IMAGE:
-        yield Diagnosis("disk", "warning", said, "a GPU image needs up to 35 GB, and as much again while it is built")
+        yield Diagnosis(
+            "disk", "warning", message, "a GPU image needs up to 35 GB, and as much again while it is built"
+        )
     else:
-        yield Diagnosis("disk", "ok", said)
+        yield Diagnosis("disk", "ok", message)
 
 
 def _files(project: Project) -> Iterator[Diagnosis]:
-    checked: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
+    checks: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
         ("definitions", image.names(project), lambda name: _check_definition(project, name)),
         ("mods", mod_reading.names(project), lambda name: mod_reading.load(project, name)),
         ("recipes", recipe.names(project), lambda name: _check_recipe(project, name)),
     ]
-    for subject, names, load in checked:
-        wrong = []
+    for subject, names, load in checks:
+        errors = []
         for name in names:
             try:
                 load(name)
             except BuilderError as error:
-                wrong.append(error.message)
-        if wrong:
-            yield Diagnosis(subject, "error", "\n".join(dict.fromkeys(wrong)), "correct the files named")
+                errors.append(error.message)
+        if errors:
+            yield Diagnosis(subject, "error", "\n".join(dict.fromkeys(errors)), "correct the files named")
         else:
             yield Diagnosis(subject, "ok", ", ".join(names) or "none")
 
@@ -145,7 +149,7 @@ def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str
     if lost.is_lost(project):
         yield Diagnosis("images.lock", "error", lost.MESSAGE, TAKE_BACK)
         return
-    count = sum(len(held.numbers) for held in lock.images.values())
+    count = sum(len(repository.numbers) for repository in lock.images.values())
     yield Diagnosis("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")
     if endpoint is None:
         return
@@ -159,7 +163,7 @@ def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str
 
 
 def _logs(project: Project) -> Iterator[Diagnosis]:
-    """BuildKit cuts a step's output at 2 MiB, and a compiler's error stands at its end."""
+    """Warns of cut logs: BuildKit keeps 2 MiB of a step's output, and a compiler's error stands at its end."""
     latest = sorted((project.state / "logs").glob("*.log"))[-_LOGS_READ:]
     clipped = [path for path in latest if _CLIPPED in path.read_text(encoding="utf-8", errors="replace")]
     if clipped:
@@ -172,7 +176,7 @@ def _logs(project: Project) -> Iterator[Diagnosis]:
 
 
 def _proxies(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """A proxy on this machine's own address is another machine's address in a container."""
+    """Reports a proxy on a loopback address, which means the container itself to a build step."""
     from urllib.parse import urlsplit
 
     for name, value in environment.read(environ).proxies:

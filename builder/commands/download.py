@@ -1,4 +1,4 @@
-"""The download verb: a model and its draft model, from the hub into the cache, and on to nodes."""
+"""The download command: gets a model and its draft model from the hub into the cache, and copies them to nodes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _SPARE = 1_000_000_000
 
 @dataclass(frozen=True)
 class DownloadRequest:
-    """``text`` names a recipe or a model; ``revision`` is a branch, tag or commit in place of what is recorded; the
-    ``nodes`` get the models as well."""
+    """A request to download. ``text`` names a recipe or a model; ``revision`` is a branch, tag or commit in place of
+    the recorded one; the ``nodes`` get the models as well."""
 
     text: str
     revision: str | None = None
@@ -54,8 +54,8 @@ class RequestedModel:
 
 @dataclass(frozen=True)
 class Downloaded:
-    """A model that is here now: its commit, its folder, its size and what of that was fetched, in bytes, and the whole
-    time in seconds. ``size`` is 0 where only the cache was asked."""
+    """A model in the cache: its commit, its folder, its size and the part of it that was fetched, in bytes, and the
+    whole time in seconds. ``size`` is 0 where only the cache was asked."""
 
     model: str
     commit: str
@@ -68,39 +68,39 @@ class Downloaded:
 def run(workspace: Workspace, request: DownloadRequest) -> tuple[Downloaded, ...]:
     """Downloads what ``request`` names, fills in the revision of a pairing that has none, and copies to the nodes.
 
-    Raises UsageError for what names no model, SourceError where the hub, the disk or a node says no; all that can be
-    known before is looked at before anything moves.
+    Raises UsageError where it names no model, SourceError where the hub, the disk or a node refuses. All that can be
+    checked beforehand is checked before anything is transferred.
     """
-    known = configuration.load(workspace.project)
-    places = [model_copy.destination(workspace.environment, known.node(name)) for name in request.nodes]
-    if places:
+    config = configuration.load(workspace.project)
+    destinations = [model_copy.destination(workspace.environment, config.node(name)) for name in request.nodes]
+    if destinations:
         model_copy.require_rsync()
-    wanted = _wanted(workspace.project, reading.of(workspace.project), request)
-    snapshots = [hub_models.find_snapshot(workspace.environment, one.model, one.revision) for one in wanted]
+    models = _requested_models(workspace.project, reading.of(workspace.project), request)
+    snapshots = [hub_models.find_snapshot(workspace.environment, model.model, model.revision) for model in models]
     _require_room(workspace.environment, snapshots)
-    done = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
-    for one in done:
-        if recorded := model_revision.record(workspace, one.model):
-            workspace.report(Message(f"images.lock: {one.model} is paired at revision {recorded[:7]}"))
-        for place in places:
-            workspace.report(Message(f"copying {one.model} to {place.node}"))
-            model_copy.copy(workspace.environment, one.model, place, workspace.report)
-    return done
+    downloads = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
+    for download in downloads:
+        if recorded := model_revision.record(workspace, download.model):
+            workspace.report(Message(f"images.lock: {download.model} is paired at revision {recorded[:7]}"))
+        for destination in destinations:
+            workspace.report(Message(f"copying {download.model} to {destination.node}"))
+            model_copy.copy(workspace.environment, download.model, destination, workspace.report)
+    return downloads
 
 
-def _wanted(project: Project, lock: Lock, request: DownloadRequest) -> tuple[RequestedModel, ...]:
-    """The model and its draft model. The person's word goes before the recipe's, and that before what the pairing
-    recorded."""
+def _requested_models(project: Project, lock: Lock, request: DownloadRequest) -> tuple[RequestedModel, ...]:
+    """The model and its draft model. A revision that the user gives wins over the recipe's, and that over the one which
+    the pairing recorded."""
     recipe = _recipe(project, lock, request.text)
     model = _model(recipe, request.text)
     if not huggingface_cache.is_id(model):
         raise UsageError(f"{model} is no model of the hub, but a folder: there is nothing to download")
     paired = lock.models[model].pairing.revision if model in lock.models else None
-    asked = recipe.revision if recipe else None
-    found = [RequestedModel(model, request.revision or asked or paired or huggingface_cache.MAIN)]
+    in_recipe = recipe.revision if recipe else None
+    models = [RequestedModel(model, request.revision or in_recipe or paired or huggingface_cache.MAIN)]
     if recipe and recipe.draft_model and huggingface_cache.is_id(recipe.draft_model):
-        found.append(RequestedModel(recipe.draft_model, huggingface_cache.MAIN))
-    return tuple(found)
+        models.append(RequestedModel(recipe.draft_model, huggingface_cache.MAIN))
+    return tuple(models)
 
 
 def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
@@ -110,14 +110,14 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
         path = project.root / file if file else None
         return recipes.load(project, path) if path and path.is_file() else None
     try:
-        meant = target.find(project, text)
+        named = target.find(project, text)
     except UsageError:
         if "/" in text and huggingface_cache.is_id(text):
             return None
         raise
-    if meant.recipe is None:
+    if named.recipe is None:
         raise UsageError(f"`{text}` is an image definition; a recipe or a model can be downloaded")
-    return meant.recipe
+    return named.recipe
 
 
 def _model(recipe: Recipe | None, text: str) -> str:
@@ -147,17 +147,17 @@ def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Do
     needed = hub_models.missing_bytes(environ, snapshot)
     current = snapshot.size - needed
     if needed:
-        what = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"
+        revision = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"
         here = f", {humanize.size(current)} of it are here" if current else ""
-        report(Message(f"downloading {what}: {len(snapshot.files)} files, {humanize.size(snapshot.size)}{here}"))
+        report(Message(f"downloading {revision}: {len(snapshot.files)} files, {humanize.size(snapshot.size)}{here}"))
     lock = threading.Lock()
 
-    def moved(more: int) -> None:
+    def on_progress(size: int) -> None:
         nonlocal current
         with lock:
-            current += more
+            current += size
             report(TransferProgress(snapshot.model, current, snapshot.size))
 
-    folder = hub_models.fetch(environ, snapshot, moved)
+    folder = hub_models.fetch(environ, snapshot, on_progress)
     seconds = time.monotonic() - started
     return Downloaded(snapshot.model, snapshot.commit, folder, snapshot.size, needed, seconds)

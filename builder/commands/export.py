@@ -1,4 +1,4 @@
-"""The export verb: what serves a recipe or a model, written down for other tools."""
+"""The export command: writes how a recipe or a model is served in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """``text`` names a recipe or a model. ``overrides`` and ``extra`` change its command; ``address`` is where clients
-    reach the server."""
+    """A request to export. ``text`` names a recipe or a model; ``overrides`` and ``extra`` change its command;
+    ``address`` is the host under which clients reach the server."""
 
     text: str
     format: str
@@ -37,7 +37,7 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ExportedRecipe:
-    """The text, the image that it names, and what is worth saying beside it."""
+    """The text, the image that it names, and warnings for the user."""
 
     text: str
     image: ImageName
@@ -45,39 +45,45 @@ class ExportedRecipe:
 
 
 def run(project: Project, request: ExportRequest, environ: Mapping[str, str]) -> ExportedRecipe:
-    """Writes down what serves the recipe or model. No engine is asked, and nothing is started.
+    """Writes how the recipe or model is served, as text. No engine is asked, and nothing is started.
 
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet.
     """
-    found = image_selection.select(project, reading.of(project), request.text)
-    rendered = command.render(found.recipe, request.overrides, request.extra)
-    warnings = [warning] if (warning := image_selection.warning(found)) else []
+    selected = image_selection.select(project, reading.of(project), request.text)
+    rendered = command.render(selected.recipe, request.overrides, request.extra)
+    warnings = [warning] if (warning := image_selection.warning(selected)) else []
     if request.format == "recipe":
-        warnings += [f"{asked} is not in {found.image}: left for the launcher to apply" for asked in _not_baked(found)]
-    return ExportedRecipe(_text(project, request, environ, found, rendered), found.image, tuple(warnings))
+        warnings += [
+            f"{mod} is not in {selected.image}: left for the launcher to apply" for mod in _not_baked(selected)
+        ]
+    return ExportedRecipe(_text(project, request, environ, selected, rendered), selected.image, tuple(warnings))
 
 
 def _text(
-    project: Project, request: ExportRequest, environ: Mapping[str, str], found: SelectedImage, rendered: ServeCommand
+    project: Project,
+    request: ExportRequest,
+    environ: Mapping[str, str],
+    selected: SelectedImage,
+    rendered: ServeCommand,
 ) -> str:
     if request.format == "opencode":
         if rendered.port is None or not rendered.served:
-            raise UsageError(f"{found.recipe.file}: its command does not say on which port it serves which model")
-        return opencode.render(found.recipe, rendered, request.address)
+            raise UsageError(f"{selected.recipe.file}: its command does not say on which port it serves which model")
+        return opencode.render(selected.recipe, rendered, request.address)
     if request.format == "recipe":
         if request.overrides or request.extra:
             raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
-        return recipe.render(found.recipe, rendered, str(found.image), _not_baked(found))
-    image = (found.image.repository, found.image.number)
-    of_image = serving.of(project, found.record.definition)
-    settings = container.settings(found.recipe, rendered, of_image, image, environ)
+        return recipe.render(selected.recipe, rendered, str(selected.image), _not_baked(selected))
+    image = (selected.image.repository, selected.image.number)
+    of_image = serving.of(project, selected.record.definition)
+    settings = container.settings(selected.recipe, rendered, of_image, image, environ)
     render = compose.render if request.format == "compose" else script.render
     return render(settings, environ.get("HOME", "").rstrip("/"))
 
 
-def _not_baked(found: SelectedImage) -> list[str]:
+def _not_baked(selected: SelectedImage) -> list[str]:
     """The recipe's mods that its image does not carry."""
-    return [asked for asked in found.recipe.mods if mod_reading.name_of(asked) not in found.record.mods]
+    return [mod for mod in selected.recipe.mods if mod_reading.name_of(mod) not in selected.record.mods]
 
 
 def write(path: Path, text: str, *, executable: bool) -> None:

@@ -1,4 +1,4 @@
-"""The export-image verb: a numbered image as a file, for machines that no network joins."""
+"""The export-image command: writes a numbered image to a file, for machines without a common network."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportedArchive:
-    """The image that was written, ``size`` bytes of file with ``layers`` layers in it, and the image that the other
+    """The image that was written, into a file of ``size`` bytes with ``layers`` layers, and the image that the other
     machine has to have."""
 
     image: ImageName
@@ -48,7 +48,7 @@ class ExportedArchive:
 
 @dataclass(frozen=True)
 class _WrittenContent:
-    """What of the image was written: the layers among ``blobs`` are in the file, the others left out."""
+    """The part of the image that was written: the layers among ``blobs`` are in the file, the others are left out."""
 
     top: Descriptor
     image: Manifest
@@ -74,7 +74,7 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
             )
         registry.require_present(workspace.engine, other, before)
         needs = RequiredImage(other, before.fingerprint)
-    build = _build(workspace.project, name, workspace.report)
+    build = _build_files(workspace.project, name, workspace.report)
     work_folder.remove_stale(workspace)
     with large_file.written(path, replace=replace) as file:
         writer = tar_stream.Writer(file)
@@ -90,15 +90,15 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
     return ExportedArchive(name, size, layers, needs.image if needs else None)
 
 
-def _build(project: Project, name: ImageName, report: Report) -> dict[str, StagedFile]:
+def _build_files(project: Project, name: ImageName, report: Report) -> dict[str, StagedFile]:
     folder = build_directory.path_of(project, name)
-    found = {
+    files = {
         file.relative_to(folder).as_posix(): StagedFile(file.read_bytes(), bool(file.stat().st_mode & 0o100))
         for file in build_directory.files(folder)
     }
-    if not found:
+    if not files:
         report(Message(f"the build directory of {name} is gone: it goes without"))
-    return found
+    return files
 
 
 def _write(
@@ -133,26 +133,26 @@ def _write(
 
 
 def _require_all(
-    begun: AbstractSet[str], written: AbstractSet[str], wanted: AbstractSet[str], may_lack: AbstractSet[str]
+    begun: AbstractSet[str], written: AbstractSet[str], referenced: AbstractSet[str], may_lack: AbstractSet[str]
 ) -> None:
-    """Raises ValueError where other blobs were written than those of the image, or not all of each."""
-    if wrong := sorted((begun - written) | (begun - wanted)):
+    """Raises ValueError unless exactly the blobs of the image were written, each as a whole."""
+    if wrong := sorted((begun - written) | (begun - referenced)):
         raise ValueError(f"the engine handed over {wrong[0]} in part, or without need")
-    if lacking := sorted(wanted - written - may_lack):
+    if lacking := sorted(referenced - written - may_lack):
         raise ValueError(f"the engine did not hand over {lacking[0]}")
 
 
 def _saved(
     endpoint: Endpoint, name: ImageName, before: ImageName | None, take: push_receiver.ReceiveBlob, report: Report
 ) -> tuple[Descriptor, dict[str, bytes]]:
-    """From the classic store, where a layer is called by its unpacked content."""
+    """Reads the image from the classic store, which names a layer by its uncompressed content."""
     details = images.inspect(endpoint, str(name))
     other = images.inspect(endpoint, str(before)) if before else None
     total = details.size if details else 0
-    tell = delayed_progress(report, str(name))
+    on_progress = delayed_progress(report, str(name))
     left_out = set(other.layers) if other else set()
     return image_archive.save(
-        endpoint, str(name), left_out.__contains__, take, lambda came: tell(came, max(came, total))
+        endpoint, str(name), left_out.__contains__, take, lambda size: on_progress(size, max(size, total))
     )
 
 
@@ -164,15 +164,16 @@ def _pushed(
     take: push_receiver.ReceiveBlob,
     report: Report,
 ) -> tuple[Descriptor, dict[str, bytes]]:
-    """From the containerd store, whose packed layers only a manifest names: that of ``before`` is asked for first."""
+    """Reads the image from the containerd store. Only a manifest names its compressed layers: that of ``before`` is
+    read first."""
     left_out: set[str] = set()
     if before:
         with push_receiver.serving(lambda _: True, take) as receiver:
             top = _push(endpoint, job, before, receiver, lambda _: None)
         left_out = {layer.digest for layer in oci_layout.only_image(top, receiver.get).layers}
-    tell = delayed_progress(report, str(name))
+    on_progress = delayed_progress(report, str(name))
     with push_receiver.serving(left_out.__contains__, take) as receiver:
-        top = _push(endpoint, job, name, receiver, lambda amount: tell(amount.current, amount.total))
+        top = _push(endpoint, job, name, receiver, lambda amount: on_progress(amount.current, amount.total))
     return top, receiver.manifests
 
 
@@ -185,11 +186,11 @@ def _push(
 ) -> Descriptor:
     details = images.inspect(endpoint, str(name))
     with tunnel.to_loopback(endpoint, receiver.port) as port:
-        place = registry.Registry(f"127.0.0.1:{port}", private=True)
-        reference = f"{place.repository(name)}:{name.number}"
+        target = registry.Registry(f"127.0.0.1:{port}", private=True)
+        reference = f"{target.repository(name)}:{name.number}"
         job.extra_tag_file.write_text(reference, encoding="utf-8")
         try:
-            registry.push_under_name(endpoint, place, name, str(name), reference, on_progress)
+            registry.push_under_name(endpoint, target, name, str(name), reference, on_progress)
         except TransferError:
             if receiver.errors:
                 raise receiver.errors[0] from None

@@ -1,4 +1,4 @@
-"""The import-image verb: a numbered image from a file that `export-image` wrote on another machine."""
+"""The import-image command: adds a numbered image from a file that `export-image` wrote on another machine."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImportedImage:
-    """The image; ``layers`` came from the file with ``bytes`` in all, none where all of it was here ``already``.
-    ``current`` says whether it is the current number, ``models`` which ones were paired with it by the import."""
+    """The imported image. ``layers`` were read from the file, ``bytes`` in all; none where all of it was here
+    ``already``. ``current`` is true if it is the current number; ``models`` are those that the import paired with
+    it."""
 
     image: ImageName
     already: bool
@@ -40,141 +41,143 @@ class ImportedImage:
 
 
 def run(workspace: Workspace, path: Path) -> ImportedImage:
-    """Takes up the number that the file holds: image, build directory, record. What is current or paired here stays so.
+    """Adds the number that the file holds: image, build directory, record. What is current or paired here stays so.
 
     Raises UsageError and TransferError for a file that cannot be read or is not whole; ImageStateError where the number
     has other content here, or the image is missing that the file was made for. Nothing is changed then.
     """
-    with archive_reading.opened(path) as (held, file):
+    with archive_reading.opened(path) as (contents, file):
         work_folder.recover(workspace)
         lock = reading.of(workspace.project)
-        _refuse_other(workspace, lock, held)
-        here = images.inspect(workspace.engine, str(held.name)) is not None
-        if here and lock.image(held.name) and build_directory.path_of(workspace.project, held.name).exists():
-            return _imported(held, lock, lock, already=True)
-        with work_folder.create(workspace, held.name.repository, held.build) as job:
-            if here:
-                images.tag(workspace.engine, str(held.name), job.tag)
+        _refuse_conflict(workspace, lock, contents)
+        is_present = images.inspect(workspace.engine, str(contents.name)) is not None
+        directory = build_directory.path_of(workspace.project, contents.name)
+        if is_present and lock.image(contents.name) and directory.exists():
+            return _imported(contents, lock, lock, already=True)
+        with work_folder.create(workspace, contents.name.repository, contents.build) as job:
+            if is_present:
+                images.tag(workspace.engine, str(contents.name), job.tag)
             else:
-                _require_needed(workspace.engine, path, held)
-                _load(workspace.engine, path, held, file, job, workspace.report)
-            after = _adopt(workspace, held, job)
-    return _imported(held, lock, after, already=here)
+                _require_needed(workspace.engine, path, contents)
+                _load(workspace.engine, path, contents, file, job, workspace.report)
+            after = _adopt(workspace, contents, job)
+    return _imported(contents, lock, after, already=is_present)
 
 
-def _imported(held: Archive, before: Lock, after: Lock, *, already: bool) -> ImportedImage:
-    current = after.images[held.name.repository].current == held.name.number
-    models = tuple(model for model in after.models_on(held.name) if model not in before.models)
-    size = 0 if already else sum(layer.size for layer in held.layers)
-    return ImportedImage(held.name, already, 0 if already else len(held.layers), size, current, models)
+def _imported(contents: Archive, before: Lock, after: Lock, *, already: bool) -> ImportedImage:
+    current = after.images[contents.name.repository].current == contents.name.number
+    models = tuple(model for model in after.models_on(contents.name) if model not in before.models)
+    size = 0 if already else sum(layer.size for layer in contents.layers)
+    return ImportedImage(contents.name, already, 0 if already else len(contents.layers), size, current, models)
 
 
-def _refuse_other(workspace: Workspace, lock: Lock, held: Archive) -> None:
-    """Raises ImageStateError where this number means something else: in images.lock, in the engine or in builds/."""
-    _refuse_recorded(lock, held)
-    details = images.inspect(workspace.engine, str(held.name))
-    if details is not None and images.fingerprint(details) != held.fingerprint:
+def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:
+    """Raises ImageStateError where the number is another image in images.lock, in the engine or in builds/."""
+    _refuse_recorded(lock, contents)
+    details = images.inspect(workspace.engine, str(contents.name))
+    if details is not None and images.fingerprint(details) != contents.fingerprint:
         raise ImageStateError(
-            f"{held.name} in this engine has other content than the one in the file: not overwritten",
-            hint=f"`builder verify` says whose it is; `docker image rm {held.name}` lets it go",
+            f"{contents.name} in this engine has other content than the one in the file: not overwritten",
+            hint=f"`builder verify` says whose it is; `docker image rm {contents.name}` lets it go",
         )
-    folder = build_directory.path_of(workspace.project, held.name)
-    if folder.exists() and held.build and not _same(folder, held):
+    folder = build_directory.path_of(workspace.project, contents.name)
+    if folder.exists() and contents.build and not _same(folder, contents):
         raise ImageStateError(
             f"{workspace.project.relative(folder)} is another build than the one in the file: not overwritten",
             hint="it belongs to an image of this project, or was changed: `git status` shows that",
         )
 
 
-def _refuse_recorded(lock: Lock, held: Archive) -> None:
-    recorded = lock.image(held.name)
-    if recorded is not None and recorded.fingerprint != held.fingerprint:
+def _refuse_recorded(lock: Lock, contents: Archive) -> None:
+    recorded = lock.image(contents.name)
+    if recorded is not None and recorded.fingerprint != contents.fingerprint:
         raise ImageStateError(
-            f"{held.name} is another image here, built {recorded.built}: a number is never given to other content",
+            f"{contents.name} is another image here, built {recorded.built}: a number is never given to other content",
             hint="two machines that build need a repository each, or one images.lock: build it there anew as"
             " another number, and export that",
         )
 
 
-def _same(folder: Path, held: Archive) -> bool:
-    """Whether the build directory is that of the file. Its record of the build may differ: it is not built from."""
-    there = {file.relative_to(folder).as_posix(): file.read_bytes() for file in build_directory.files(folder)}
-    wanted = {path: file.content for path, file in held.build.items()}
-    return {**there, RECORD: b""} == {**wanted, RECORD: b""}
+def _same(folder: Path, contents: Archive) -> bool:
+    """True if the build directory is that of the file. The part of images.lock in it may differ: it is no input."""
+    existing = {file.relative_to(folder).as_posix(): file.read_bytes() for file in build_directory.files(folder)}
+    archived = {path: file.content for path, file in contents.build.items()}
+    return {**existing, RECORD: b""} == {**archived, RECORD: b""}
 
 
-def _require_needed(endpoint: Endpoint, path: Path, held: Archive) -> None:
-    if held.needs is None:
+def _require_needed(endpoint: Endpoint, path: Path, contents: Archive) -> None:
+    if contents.needs is None:
         return
-    details = images.inspect(endpoint, str(held.needs.image))
-    why = f"{path} holds only what {held.name} has beyond {held.needs.image}"
+    details = images.inspect(endpoint, str(contents.needs.image))
+    why = f"{path} holds only what {contents.name} has beyond {contents.needs.image}"
     if details is None:
-        raise ImageStateError(f"{why}, which this engine lacks", hint=_whole(held))
-    if images.fingerprint(details) != held.needs.fingerprint:
-        raise ImageStateError(f"{why}, which has other content in this engine", hint=_whole(held))
+        raise ImageStateError(f"{why}, which this engine lacks", hint=_whole(contents))
+    if images.fingerprint(details) != contents.needs.fingerprint:
+        raise ImageStateError(f"{why}, which has other content in this engine", hint=_whole(contents))
 
 
-def _whole(held: Archive) -> str:
-    needs = held.needs.image if held.needs else ""
-    return f"import {needs} first, or export all of it, without --since: `builder export-image {held.name} FILE`"
+def _whole(contents: Archive) -> str:
+    needs = contents.needs.image if contents.needs else ""
+    return f"import {needs} first, or export all of it, without --since: `builder export-image {contents.name} FILE`"
 
 
-def _load(endpoint: Endpoint, path: Path, held: Archive, file: IO[bytes], job: WorkFolder, report: Report) -> None:
-    """Brings the image into the engine under the name of the work. Raises TransferError where it is not the one that
-    the file's record tells of."""
-    size, pieces = archive.load_stream(held, file, path, job.tag)
-    image_archive.load(endpoint, size, _told(pieces, size, f"{held.name}", report))
+def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], job: WorkFolder, report: Report) -> None:
+    """Loads the image into the engine under the temporary tag of the work folder. Raises TransferError where it is not
+    the image that the file's record describes."""
+    size, pieces = archive.load_stream(contents, file, path, job.tag)
+    image_archive.load(endpoint, size, _with_progress(pieces, size, f"{contents.name}", report))
     details = images.inspect(endpoint, job.tag)
-    if details is not None and images.fingerprint(details) == held.fingerprint:
+    if details is not None and images.fingerprint(details) == contents.fingerprint:
         return
-    if held.needs and (details is None or not details.layers):
+    if contents.needs and (details is None or not details.layers):
         raise TransferError(
-            f"this engine keeps the layers of {held.needs.image} packed in another way: {path} does not add up to"
-            f" {held.name} with them",
-            hint=f"export all of it, without --since: `builder export-image {held.name} FILE`",
+            f"this engine keeps the layers of {contents.needs.image} packed in another way: {path} does not add up to"
+            f" {contents.name} with them",
+            hint=f"export all of it, without --since: `builder export-image {contents.name} FILE`",
         )
     raise TransferError(f"{path} is damaged: its image is not the one that its record tells of")
 
 
-def _told(pieces: Iterator[bytes], size: int, what: str, report: Report) -> Iterator[bytes]:
-    tell, came = delayed_progress(report, what), 0
+def _with_progress(pieces: Iterator[bytes], size: int, what: str, report: Report) -> Iterator[bytes]:
+    on_progress, done = delayed_progress(report, what), 0
     for piece in pieces:
         yield piece
-        came += len(piece)
-        tell(came, size)
+        done += len(piece)
+        on_progress(done, size)
 
 
-def _adopt(workspace: Workspace, held: Archive, job: WorkFolder) -> Lock:
+def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
     """Gives the loaded image the number that it has on the other machine; returns images.lock after it."""
     details = images.inspect(workspace.engine, job.tag)
     if details is None:
-        raise ImageStateError(f"{held.name} was removed from the engine meanwhile", hint="run it again")
+        raise ImageStateError(f"{contents.name} was removed from the engine meanwhile", hint="run it again")
     with images_lock.transaction(workspace) as transaction:
-        _refuse_other(workspace, transaction.lock, held)
-        after = images_lock.with_reserved_slots(workspace.project, adopted(transaction.lock, held))
-        transaction.place(held.name, Candidate(job.tag, job.directory, details.id))
+        _refuse_conflict(workspace, transaction.lock, contents)
+        after = images_lock.with_reserved_slots(workspace.project, with_archive(transaction.lock, contents))
+        transaction.place(contents.name, Candidate(job.tag, job.directory, details.id))
         transaction.commit(after)
         return transaction.lock
 
 
-def adopted(lock: Lock, held: Archive) -> Lock:
-    """``lock`` with the number of the archive. Where nothing is current in its repository, the number is; the models
-    that nothing serves are paired with it, and the pins of its build are taken where there are none."""
-    after = merging.adopt(lock, replace(held.part, pins=_pins(held)))
-    image = after.images[held.name.repository].numbers[held.name.number]
+def with_archive(lock: Lock, contents: Archive) -> Lock:
+    """Returns ``lock`` with the number of the archive. The number becomes current where its repository has no current
+    one; its models are paired with it where they have no pairing, and the pins of its build count where there are
+    none."""
+    after = merging.adopt(lock, replace(contents.part, pins=_pins(contents)))
+    image = after.images[contents.name.repository].numbers[contents.name.number]
     if image.pruned:
-        after = after.with_image(held.name, replace(image, pruned=None))
-    if after.images[held.name.repository].current is None:
+        after = after.with_image(contents.name, replace(image, pruned=None))
+    if after.images[contents.name.repository].current is None:
         after = after.with_repository(
-            held.name.repository, after.images[held.name.repository].with_current(held.name.number)
+            contents.name.repository, after.images[contents.name.repository].with_current(contents.name.number)
         )
     return after
 
 
-def _pins(held: Archive) -> dict[str, dict[str, Pins]]:
-    """What the build directory keeps of the pins that the image was built with."""
-    kept = held.build.get(RECORD)
+def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:
+    """The pins that the image was built with, from its build directory."""
+    record = contents.build.get(RECORD)
     try:
-        return reading.parse_bytes(kept.content, RECORD).pins if kept else {}
+        return reading.parse_bytes(record.content, RECORD).pins if record else {}
     except LockError:
         return {}

@@ -1,4 +1,4 @@
-"""The list verb: the numbered images and models of images.lock, or those of one target."""
+"""The list command: the numbered images and models of images.lock, or those of one target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOverview]:
-    """The lock, cut down to what ``target`` names, and how its images stand in the engine.
+    """Reads the lock, reduced to what ``target`` names, and the state of its images in the engine.
 
     Raises UsageError where ``target`` names nothing, LockError where images.lock is lost and so cannot tell.
     """
@@ -57,17 +57,18 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
     return replace(
         lock,
-        images={name: held for name, held in lock.images.items() if name == repository},
-        models={name: held for name, held in lock.models.items() if held.pairing.image.repository == repository},
+        images={name: record for name, record in lock.images.items() if name == repository},
+        models={name: model for name, model in lock.models.items() if model.pairing.image.repository == repository},
     )
 
 
 def _of_model(lock: Lock, name: str) -> Lock:
-    """The images that a model is or was paired with."""
+    """The lock with one model and the images that it is or was paired with."""
     model = lock.models[name]
-    wanted = {model.pairing.image, *(pairing.image for pairing in model.previous)}
-    kept = {
-        repository: replace(held, numbers={n: i for n, i in held.numbers.items() if ImageName(repository, n) in wanted})
-        for repository, held in lock.images.items()
-    }
-    return replace(lock, images={n: held for n, held in kept.items() if held.numbers}, models={name: model})
+    paired = {model.pairing.image, *(pairing.image for pairing in model.previous)}
+    images = {}
+    for repository, record in lock.images.items():
+        numbers = {n: image for n, image in record.numbers.items() if ImageName(repository, n) in paired}
+        if numbers:
+            images[repository] = replace(record, numbers=numbers)
+    return replace(lock, images=images, models={name: model})

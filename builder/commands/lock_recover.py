@@ -1,6 +1,6 @@
-"""Makes images.lock again after it was lost: from the build directories, the images in the engine, and the registry.
+"""The ``lock recover`` command: rebuilds a lost images.lock from build directories, the engine and the registry.
 
-What people and verbs recorded after a build (marks, notes, pins, pairings that moved) stands nowhere else.
+What was recorded after a build (marks, notes, pins of images, pairings that moved) is kept nowhere else.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from builder.distribution import registry, registry_recovery
 from builder.engine import images
 from builder.errors import LockError, NothingToDoError
 from builder.events import Message
-from builder.lock import lost, reading, sides
+from builder.lock import lost, merging, reading, sides
 from builder.lock.model import ImageName, Lock
-from builder.numbered import images_lock, reassembly, recovery_sources
+from builder.numbered import images_lock, recovery_sources
 from builder.storage import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from builder.numbered.recovery_sources import RecoverableImage
     from builder.project import Project
     from builder.workspace import Workspace
 
@@ -34,9 +35,9 @@ _ANEW = "nothing tells any more what builds/ was built from: move its folders aw
 
 @dataclass(frozen=True)
 class Recovered:
-    """What came of it: the numbers that are on record again; what could not be known; what a person should look at,
-    because two places disagree or the registry could not be asked; and the file that holds the damaged lock (empty
-    where it was missing or good)."""
+    """The numbers that are recorded again; what could not be recovered; what the user should look at, because two
+    sources disagree or the registry could not be asked; and the file that holds the damaged lock (empty where it was
+    missing or good)."""
 
     images: tuple[ImageName, ...]
     unknown: tuple[str, ...]
@@ -45,8 +46,8 @@ class Recovered:
 
 
 def run(workspace: Workspace) -> Recovered:
-    """Writes images.lock where it is missing or damaged; a good one gets the numbers that it lacks, and nothing in it
-    changes.
+    """Writes images.lock anew where it is missing or damaged; a good one gets the numbers that it lacks, and keeps all
+    that it has.
 
     The current number of a repository is the one that ``latest`` names in the engine, or else in the registry. Raises
     NothingToDoError where nothing is found or nothing is missing; LockError for a lock that is newer than this program,
@@ -63,33 +64,70 @@ def run(workspace: Workspace) -> Recovered:
             damaged.append(content)
             return Lock()
 
-    there = _in_registry(workspace)
+    pushed = _read_registry(workspace)
     with images_lock.repair(workspace, read) as transaction:
-        found = recovery_sources.find(workspace, there.numbers)
-        missing = [one for one in found if transaction.lock.image(one.name) is None]
+        recoverable = recovery_sources.find(workspace, pushed.numbers)
+        missing = [number for number in recoverable if transaction.lock.image(number.name) is None]
         findings = (
-            *there.faults,
-            *_disagreeing(transaction.lock, there),
-            *(f for one in missing for f in one.findings),
+            *pushed.faults,
+            *_disagreements(transaction.lock, pushed),
+            *(finding for number in missing for finding in number.findings),
         )
         if not missing:
             hint = _ANEW if lost.is_lost(workspace.project) else ""
-            raise NothingToDoError("\n".join((_nothing(bool(found)), *findings)), hint=hint)
+            raise NothingToDoError("\n".join((_nothing_to_recover(recoverable), *findings)), hint=hint)
         aside = _put_aside(workspace.project, damaged)
-        here = recovery_sources.current(workspace.engine, found)
-        transaction.commit(reassembly.completed(transaction.lock, missing, {**there.latest, **here}))
-        for repository, held in transaction.lock.images.items():
-            images_lock.point_latest(workspace.engine, repository, held.current)
+        latest = recovery_sources.current(workspace.engine, recoverable)
+        transaction.commit(completed(transaction.lock, missing, {**pushed.latest, **latest}))
+        for name, repository in transaction.lock.images.items():
+            images_lock.point_latest(workspace.engine, name, repository.current)
     unknown = (
-        *(line for one in missing for line in one.unknown),
-        *_of_latest(missing, here, there.latest),
-        *there.foreign,
+        *(line for number in missing for line in number.unknown),
+        *_differing_latest(missing, latest, pushed.latest),
+        *pushed.foreign,
         _NOWHERE,
     )
-    return Recovered(tuple(one.name for one in missing), unknown, findings, aside)
+    return Recovered(tuple(number.name for number in missing), unknown, findings, aside)
 
 
-def _in_registry(workspace: Workspace) -> registry_recovery.RegistryContents:
+def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[str, int]) -> Lock:
+    """Returns ``lock`` with the ``missing`` numbers, recorded as if they were built one after the other; ``latest`` are
+    the current numbers by the tags."""
+    recovered = Lock()
+    for number in _in_build_order(missing):
+        recovered = _with_build(recovered, number)
+    for name, current in latest.items():
+        if name in recovered.images and current in recovered.images[name].numbers:
+            recovered = recovered.with_repository(name, recovered.images[name].with_current(current))
+    return merging.adopt(lock, recovered)
+
+
+def _in_build_order(missing: Sequence[RecoverableImage]) -> list[RecoverableImage]:
+    """Sorts numbers by the time of their builds. A number counts as built before every higher one of its repository,
+    whatever its time: one that comes from a tag is too late where the image was tagged again."""
+    earliest: dict[str, str] = {}
+    keyed = []
+    for number in sorted(missing, key=lambda number: number.name, reverse=True):
+        repository = number.name.repository
+        earliest[repository] = min(number.image.built, earliest.get(repository, number.image.built))
+        keyed.append((earliest[repository], number.name, number))
+    return [number for _, _, number in sorted(keyed, key=lambda key: key[:2])]
+
+
+def _with_build(lock: Lock, number: RecoverableImage) -> Lock:
+    """``lock`` after the build of a number, whose pins and pairings replace earlier ones."""
+    name = number.name
+    lock = lock.with_image(name, number.image)
+    lock = lock.with_repository(name.repository, lock.images[name.repository].with_current(name.number))
+    for definition, platforms in number.part.pins.items():
+        for platform, pins in platforms.items():
+            lock = lock.with_pins(definition, platform, pins)
+    for model, record in number.part.models.items():
+        lock = lock.with_pairing(model, record.pairing)
+    return lock
+
+
+def _read_registry(workspace: Workspace) -> registry_recovery.RegistryContents:
     address = configuration.load(workspace.project).registry
     if address is None:
         return registry_recovery.RegistryContents()
@@ -99,34 +137,34 @@ def _in_registry(workspace: Workspace) -> registry_recovery.RegistryContents:
     )
 
 
-def _disagreeing(lock: Lock, there: registry_recovery.RegistryContents) -> Iterator[str]:
-    """What the registry has otherwise than a good lock records."""
-    for name, remote in sorted(there.numbers.items()):
+def _disagreements(lock: Lock, pushed: registry_recovery.RegistryContents) -> Iterator[str]:
+    """A line for each number whose content in the registry is not the one that a good lock records."""
+    for name, remote in sorted(pushed.numbers.items()):
         recorded = lock.image(name)
         if recorded and recorded.fingerprint != images.fingerprint(remote.details):
             yield f"{remote.reference} holds other content than is recorded for {name}: images.lock counts"
 
 
-def _of_latest(
-    missing: Sequence[recovery_sources.RecoverableImage], here: Mapping[str, int], there: Mapping[str, int]
+def _differing_latest(
+    missing: Sequence[RecoverableImage], in_engine: Mapping[str, int], in_registry: Mapping[str, int]
 ) -> Iterator[str]:
-    """Where the registry decided what is current, and where it says something else than this engine."""
-    for repository in sorted({one.name.repository for one in missing} & there.keys()):
-        named, own = there[repository], here.get(repository)
+    """A line for each repository whose ``latest`` the registry decided, or has otherwise than this engine."""
+    for repository in sorted({number.name.repository for number in missing} & in_registry.keys()):
+        pushed, own = in_registry[repository], in_engine.get(repository)
         if own is None:
-            yield f"{repository}:latest is not in this engine: current is {named}, as in the registry"
-        elif own != named:
-            yield f"{repository}:latest is {own} in this engine and {named} in the registry: current is {own}"
+            yield f"{repository}:latest is not in this engine: current is {pushed}, as in the registry"
+        elif own != pushed:
+            yield f"{repository}:latest is {own} in this engine and {pushed} in the registry: current is {own}"
 
 
-def _nothing(found: bool) -> str:
-    if found:
+def _nothing_to_recover(recoverable: Sequence[RecoverableImage]) -> str:
+    if recoverable:
         return "images.lock records every image of this project that is found anywhere: nothing to recover"
     return "neither the engine nor builds/ nor a registry holds an image of this project: nothing to recover"
 
 
 def _put_aside(project: Project, damaged: list[bytes]) -> str:
-    """Keeps the damaged lock: a person may still read something in it."""
+    """Keeps a copy of the damaged lock, of which the user may still make something, and returns its path."""
     if not damaged:
         return ""
     aside = project.lock.with_name("images.lock.damaged")

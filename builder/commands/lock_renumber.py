@@ -1,7 +1,8 @@
-"""Mends images.lock after a merge of two branches that gave one number to different images.
+"""The ``lock renumber`` command: repairs images.lock after a merge of two branches that gave one number to different
+images.
 
 Both images are kept: one of each pair gets the next free number, with its build directory, and the pairings follow.
-The number stays with the image that this engine has under it, or else with the first in the file.
+The image that this engine has under the number keeps it, or else the first one in the file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RenumberedImage:
-    """One image that got another number. ``directory`` says whether its build directory was found."""
+    """An image that got another number. ``directory`` is true if its build directory was found."""
 
     origin: ImageName
     to: ImageName
@@ -33,8 +34,8 @@ class RenumberedImage:
 
 @dataclass(frozen=True)
 class RepairedLock:
-    """What came of it. ``chosen`` names what both sides say differently and was taken from the first; ``tagged`` the
-    numbers whose tags were given to them in this engine; ``written`` whether images.lock changed."""
+    """The result of a repair. ``chosen`` names the values that differ between the sides and were taken from the first;
+    ``tagged`` the numbers that got their tags in this engine; ``written`` is true if images.lock changed."""
 
     renumbered: tuple[RenumberedImage, ...]
     chosen: tuple[str, ...]
@@ -43,29 +44,28 @@ class RepairedLock:
 
 
 def run(workspace: Workspace) -> RepairedLock:
-    """Makes one lock of what a merge left, and brings build directories and tags in line with it.
+    """Makes one lock of both sides of a merge, and brings build directories and tags in line with it.
 
-    A lock with nothing to mend stays as it is; where the tags of this engine still are those of before another machine
-    mended it, they follow. Raises LockError where a side is damaged in another way,
-    or all of it is lost.
+    A lock that needs no repair stays as it is. Where another machine repaired it, the tags of this engine follow.
+    Raises LockError where a side is damaged in another way, or images.lock is lost.
     """
     lost.refuse(workspace.project)
-    found: list[Lock] = []
+    merge_sides: list[Lock] = []
 
     def read(content: bytes, file: str) -> Lock:
-        found.extend(_sides(content, file))
-        return found[0]
+        merge_sides.extend(_sides(content, file))
+        return merge_sides[0]
 
     with images_lock.repair(workspace, read) as transaction:
         merged = transaction.lock
         pairs: list[tuple[ImageName, ImageName]] = []
         chosen: list[str] = []
-        for other in found[1:]:
-            merged, theirs, moved = _apart(workspace, merged, other)
-            pairs += moved
+        for other in merge_sides[1:]:
+            merged, theirs, renumbered_pairs = _separate(workspace, merged, other)
+            pairs += renumbered_pairs
             chosen += merging.chosen(merged, theirs)
             merged = merging.union(merged, theirs)
-        # The directories before the lock and the tags after it: killed in between, the same command finishes.
+        # Directories before the lock, tags after it: where this is killed in between, the same command finishes.
         renumbered = tuple(_renumbered(workspace.project, merged, origin, to) for origin, to in pairs)
         written = transaction.commit(merged)
         tagged = _retag(workspace.engine, merged)
@@ -79,30 +79,30 @@ def _sides(content: bytes, file: str) -> tuple[Lock, ...]:
         return (reading.parse_bytes(content, file),)
 
 
-def _apart(workspace: Workspace, ours: Lock, theirs: Lock) -> tuple[Lock, Lock, list[tuple[ImageName, ImageName]]]:
-    """Both sides with different numbers for different images, and which numbers became which."""
-    moved = []
+def _separate(workspace: Workspace, ours: Lock, theirs: Lock) -> tuple[Lock, Lock, list[tuple[ImageName, ImageName]]]:
+    """Both sides with different numbers for different images, and the old and new name of each that changed."""
+    renumbered = []
     for name in merging.clashes(ours, theirs):
-        one, other = (lock.images[name.repository].numbers[name.number] for lock in (ours, theirs))
-        theirs_is_here = _fingerprint(workspace.engine, name) == other.fingerprint != one.fingerprint
-        going = one if theirs_is_here else other
-        number = _free_number(workspace, merging.union(ours, theirs), name.repository, going)
-        if theirs_is_here:
+        our_image, their_image = (lock.images[name.repository].numbers[name.number] for lock in (ours, theirs))
+        keep_theirs = _fingerprint(workspace.engine, name) == their_image.fingerprint != our_image.fingerprint
+        to_renumber = our_image if keep_theirs else their_image
+        number = _free_number(workspace, merging.union(ours, theirs), name.repository, to_renumber)
+        if keep_theirs:
             ours = merging.renamed(ours, name, number)
         else:
             theirs = merging.renamed(theirs, name, number)
-        moved.append((name, ImageName(name.repository, number)))
-    return ours, theirs, moved
+        renumbered.append((name, ImageName(name.repository, number)))
+    return ours, theirs, renumbered
 
 
 def _free_number(workspace: Workspace, lock: Lock, repository: str, image: NumberedImage) -> int:
-    """The next number; or one that this very image was being given when somebody was killed."""
-    begun = workspace.project.build_directory(repository, lock.images[repository].next)
-    if merged_builds.input_hash_of(begun) == image.input_hash:
+    """The next number, or the one that a killed process was giving to this very image."""
+    started = workspace.project.build_directory(repository, lock.images[repository].next)
+    if merged_builds.input_hash_of(started) == image.input_hash:
         return lock.images[repository].next
     try:
         tags = images.tags(workspace.engine, [repository])
-    except EngineError:  # a merge may be finished where no engine is: build directories tell the numbers too
+    except EngineError:  # the merge may be finished without an engine: the build directories have the numbers, too
         tags = {}
     return images_lock.free_number(workspace.project, lock, repository, tags)
 
@@ -116,32 +116,32 @@ def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:
 
 
 def _renumbered(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> RenumberedImage:
-    directory = merged_builds.place(project, lock, origin, to)
+    directory = merged_builds.restore_both(project, lock, origin, to)
     return RenumberedImage(origin, to, lock.images[to.repository].numbers[to.number], directory)
 
 
 def _retag(endpoint: Endpoint, lock: Lock) -> tuple[ImageName, ...]:
-    """Gives numbers that are missing from the engine the content that another number's tag holds wrongly."""
+    """Tags numbers that are missing from the engine, where the tag of another number wrongly has their content."""
     try:
         tags = images.tags(endpoint, lock.images) if lock.images else {}
         details = {tag: images.inspect(endpoint, tag) for tag in tags}
     except EngineError:
         return ()
-    content = {tag: images.fingerprint(found) for tag, found in details.items() if found}
-    moved = []
-    for repository, held in lock.images.items():
-        for number, image in sorted(held.numbers.items()):
+    content = {tag: images.fingerprint(image) for tag, image in details.items() if image}
+    retagged = []
+    for repository, record in lock.images.items():
+        for number, image in sorted(record.numbers.items()):
             name = ImageName(repository, number)
-            wrong = _held_wrongly(lock, repository, image.fingerprint, content)
+            wrong = _wrong_tag(lock, repository, image.fingerprint, content)
             if str(name) not in content and not image.pruned and wrong:
                 images.tag(endpoint, str(wrong), str(name))
                 images.remove_extra_tag(endpoint, str(wrong))
-                moved.append(name)
-    return tuple(moved)
+                retagged.append(name)
+    return tuple(retagged)
 
 
-def _held_wrongly(lock: Lock, repository: str, fingerprint: str, content: dict[str, str]) -> ImageName | None:
-    """The number whose tag names this content, though it is not what the lock records of it."""
+def _wrong_tag(lock: Lock, repository: str, fingerprint: str, content: dict[str, str]) -> ImageName | None:
+    """The number whose tag has this content in the engine, though the lock records other content for it."""
     for number, image in lock.images[repository].numbers.items():
         if content.get(f"{repository}:{number}") == fingerprint != image.fingerprint:
             return ImageName(repository, number)

@@ -1,4 +1,4 @@
-"""The lock verb: resolves what is not pinned and moves pins on request, without building."""
+"""The lock command: resolves what is not pinned and updates pins on request, without building."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MovedPin:
-    """One pin that is new or moved, and for git what lies ``between`` the two."""
+    """A pin that is new or moved, and for git the commits ``between`` the two."""
 
     definition: str
     platform: str
@@ -36,55 +36,56 @@ class MovedPin:
 
 @dataclass(frozen=True)
 class UpdatedPins:
-    """What came of it: the pins that moved, which images.lock has, and what could not be resolved."""
+    """The pins that moved, as written to images.lock, and the ``faults`` that kept others from being resolved."""
 
     moved: tuple[MovedPin, ...]
     faults: tuple[definition_pins.Fault, ...]
 
     @property
     def error(self) -> SourceError | None:
-        """All that could not be resolved, as one error."""
+        """All faults as one error."""
         return definition_pins.error_of(self.faults) if self.faults else None
 
 
 def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None) -> UpdatedPins:
-    """Completes the pins of the definitions ``names`` (all where there are none) and of those below them.
+    """Completes the pins of the definitions ``names`` (all where there are none) and of their parents.
 
-    What resolves is written, whatever else does not. Raises what ``pinned.complete`` does; images.lock is then as it
-    was.
+    The pins that resolve are written even where others fail. Raises what `pinning.chain.complete` does; images.lock is
+    then as it was.
     """
     lock = reading.of(workspace.project)
-    wanted = _chains(workspace, names, platform)
-    completed = chains.complete(workspace, lock, wanted, update)
+    image_chains = _chains(workspace, names, platform)
+    completed = chains.complete(workspace, lock, image_chains, update)
     after: dict[tuple[str, str], Pins] = {}
     moved: list[MovedPin] = []
-    for definition in {one.name: one for chain in wanted for one in chain}.values():
-        one = completed[definition.name]
+    for definition in {part.name: part for chain in image_chains for part in chain}.values():
+        resolved = completed[definition.name]
         before = lock.pins_of(definition.name, definition.platform)
-        if one.pins == before:
+        if resolved.pins == before:
             continue
-        diffs = vendored.load(workspace.project, definition.name, one.pins, one.patches)
-        vendored.keep(workspace.project, definition.name, one.pins, diffs)
-        after[definition.name, definition.platform] = one.pins
-        moved += _moved(workspace.project, definition, before, one.pins)
+        diffs = vendored.load(workspace.project, definition.name, resolved.pins, resolved.patches)
+        vendored.keep(workspace.project, definition.name, resolved.pins, diffs)
+        after[definition.name, definition.platform] = resolved.pins
+        moved += _moved_pins(workspace.project, definition, before, resolved.pins)
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         for (definition_name, platform), pins in after.items():
             lock = lock.with_pins(definition_name, platform, pins)
         transaction.commit(images_lock.with_reserved_slots(workspace.project, lock) if after else lock)
-    return UpdatedPins(tuple(moved), tuple(fault for one in completed.values() for fault in one.faults))
+    return UpdatedPins(tuple(moved), tuple(fault for resolved in completed.values() for fault in resolved.faults))
 
 
 def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
-    """What images.lock does not cover of the definitions ``names`` (all where there are none): ``cpu: base``."""
+    """Lists the stale pins of the definitions ``names`` (all where there are none), which images.lock lacks or has for
+    another request: ``cpu on linux/arm64: base``."""
     lock = reading.of(workspace.project)
-    found = [
-        f"{name} on {chain[-1].platform}: {missing}"
+    lines = [
+        f"{name} on {chain[-1].platform}: {pin}"
         for chain in _chains(workspace, names, platform)
-        for name, all_missing in chains.stale(lock, chain).items()
-        for missing in all_missing
+        for name, stale in chains.stale(lock, chain).items()
+        for pin in stale
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(lines))
 
 
 def _chains(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
@@ -95,10 +96,10 @@ def _chains(workspace: Workspace, names: tuple[str, ...], platform: str | None) 
     ]
 
 
-def _moved(project: Project, definition: image.ImageDefinition, before: Pins, after: Pins) -> list[MovedPin]:
-    found = []
+def _moved_pins(project: Project, definition: image.ImageDefinition, before: Pins, after: Pins) -> list[MovedPin]:
+    moved = []
     for name in definition_pins.names(definition):
-        old, new = _said(before, name), _said(after, name)
+        old, new = _summary(before, name), _summary(after, name)
         if old == new:
             continue
         pins = before.sources.get(name), after.sources.get(name)
@@ -107,14 +108,14 @@ def _moved(project: Project, definition: image.ImageDefinition, before: Pins, af
             from builder.sources.git import mirror_reading
 
             url = definition.git_sources[name].git
-            # Upstream may have lost the old commit, and a fresh mirror never had it.
+            # Upstream may no longer have the old commit, and a new mirror never had it.
             with contextlib.suppress(SourceError):
                 between = mirror_reading.commits_between(project.mirrors, url, pins[0].commit, pins[1].commit)
-        found.append(MovedPin(definition.name, definition.platform, name, old, new, between))
-    return found
+        moved.append(MovedPin(definition.name, definition.platform, name, old, new, between))
+    return moved
 
 
-def _said(pins: Pins, name: str) -> str:
+def _summary(pins: Pins, name: str) -> str:
     """A pin in a few words, which differ whenever the pin does."""
     if name == "base":
         return pins.base.resolved if pins.base else ""

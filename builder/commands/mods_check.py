@@ -1,4 +1,4 @@
-"""The check of mods against versions that the person names: where does a patch stop applying? Without a build."""
+"""The ``mods check --against`` command: tries patches of mods on versions that the user names, without a build."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class _PackageRef:
-    """``0.20.0`` and the like of a ``package``: the ``version`` of a wheel, or else a name in a repository."""
+    """A version of a ``package`` as the user names it: that of a wheel (``0.20.0``), or else a name in a repository."""
 
     package: str
     name: str
 
     @property
     def is_version(self) -> bool:
-        """Whether it is written as a wheel's version is: without the ``v`` that a repository's tags have."""
+        """True if it is written like the version of a wheel: without the ``v`` that a repository's tags have."""
         from packaging.version import InvalidVersion, Version
 
         if remote_refs.is_commit(self.name) or not self.name[:1].isdigit():
@@ -52,23 +52,23 @@ class _PackageRef:
 def run(
     project: Project, names: Sequence[str], refs: Sequence[str], environ: Mapping[str, str], report: Report
 ) -> tuple[ModVerdict, ...]:
-    """The mods ``names`` (all where there are none), each alone, against each of ``refs``: ``0.20.0`` is a wheel of
-    vLLM, ``v0.20.0``, ``main`` or a commit means its repository, ``transformers=5.1.0`` another package.
+    """Checks the mods ``names`` (all where there are none), each alone, against each of ``refs``: ``0.20.0`` is a wheel
+    of vLLM, ``v0.20.0``, ``main`` or a commit means its repository, ``transformers=5.1.0`` another package.
 
-    Raises UsageError or SourceError with all that is no version and no ref, FileProblemsError for bad mods.
+    Raises UsageError or SourceError for refs that do not exist, all in one, and FileProblemsError for bad mods.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    wanted = tuple(_parse(project, ref) for ref in dict.fromkeys(refs))
+    parsed = tuple(_parse(project, ref) for ref in dict.fromkeys(refs))
     mods = mod_dry_run.load(project, names)
-    reach = packages.access(project, environ, lambda text: report(Message(text)))
+    access = packages.access(project, environ, lambda text: report(Message(text)))
     definitions = tuple(mod_usage.definitions(project).values())
     columns: list[list[ModVerdict]] = []
     faults: list[SourceError | UsageError] = []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for under_way in [pool.submit(_column, reach, definitions, mods, ref) for ref in wanted]:
+        for future in [pool.submit(_column, access, definitions, mods, ref) for ref in parsed]:
             try:
-                columns.append(under_way.result())
+                columns.append(future.result())
             except (SourceError, UsageError) as error:
                 faults.append(error)
     if faults:
@@ -86,16 +86,17 @@ def _parse(project: Project, text: str) -> _PackageRef:
 
 
 def _column(
-    reach: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], ref: _PackageRef
+    access: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], ref: _PackageRef
 ) -> list[ModVerdict]:
-    """Every mod against one version."""
-    found = (packages.released if ref.is_version else packages.committed)(reach, definitions, ref.package, ref.name)
-    found = replace(found, tree=patch_dry_run.prefetched(found.tree, mod_dry_run.candidates(mods, ref.package)))
+    """Checks every mod against one version."""
+    find = packages.released if ref.is_version else packages.committed
+    package = find(access, definitions, ref.package, ref.name)
+    package = replace(package, tree=patch_dry_run.prefetched(package.tree, mod_dry_run.candidates(mods, ref.package)))
     verdicts = []
-    for one in mods:
-        tried = mod_dry_run.try_all([one], {ref.package: found}.get)
+    for mod in mods:
+        tried = mod_dry_run.try_all([mod], {ref.package: package}.get)
         own = tuple(attempt for attempt in tried if attempt.package == ref.package)
-        unfit = mod_rules.excluded(one, {canonical(ref.package): found.version})
-        excluded = ", ".join(f"it holds for {name} {one.requires[name]}" for name in unfit)
-        verdicts.append(ModVerdict(one, found.label, own, excluded))
+        unfit = mod_rules.excluded(mod, {canonical(ref.package): package.version})
+        excluded = ", ".join(f"it holds for {name} {mod.requires[name]}" for name in unfit)
+        verdicts.append(ModVerdict(mod, package.label, own, excluded))
     return verdicts

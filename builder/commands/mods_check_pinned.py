@@ -1,4 +1,7 @@
-"""The check of mods against images.lock: each where something asks for it, and else wherever it could be used."""
+"""The ``mods check`` command: tries the patches of mods on the versions of images.lock.
+
+A mod is tried for each of its uses, and one without a use on every definition that it could be used with.
+"""
 
 from __future__ import annotations
 
@@ -28,95 +31,98 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _PinnedChain:
-    """A definition as images.lock pins it: its chain, the lowest first, and what people call it."""
+    """The chain of a definition as images.lock pins it, each parent before its child, and the ``label`` that the user
+    knows it by."""
 
     project: Project
-    reach: Access
-    said: str
+    access: Access
+    label: str
     chain: tuple[PinnedDefinition, ...]
 
     def find(self, package: str) -> packages.Package | None:
-        return packages.pinned(self.reach, self.chain, package)
+        return packages.pinned(self.access, self.chain, package)
 
-    def verdict(self, one: Mod, target: str, mods: Sequence[tuple[Mod, ...]], *, requested: bool) -> ModVerdict:
-        """``one`` after those before it among ``mods``, which are those of each definition of the chain."""
-        definitions = [level.definition for level in self.chain]
+    def verdict(self, mod: Mod, target: str, mods: Sequence[tuple[Mod, ...]], *, requested: bool) -> ModVerdict:
+        """Checks ``mod`` after those before it among ``mods``, which are those of each definition of the chain."""
+        definitions = [part.definition for part in self.chain]
         excluded = ""
         try:
-            mods = mod_selection.arrange(self.project, definitions, mods, [level.pins for level in self.chain])
+            mods = mod_selection.arrange(self.project, definitions, mods, [part.pins for part in self.chain])
         except FileProblemsError as error:
-            excluded = "; ".join(problem.message for problem in error.problems if problem.location.file == one.file)
-        order = [each for level in mods for each in level]
-        tried = mod_dry_run.try_all(order[: order.index(one) + 1], self.find)
-        return ModVerdict(one, target, tuple(each for each in tried if each.mod == one), excluded, requested=requested)
+            excluded = "; ".join(problem.message for problem in error.problems if problem.location.file == mod.file)
+        order = [each for own in mods for each in own]
+        tried = mod_dry_run.try_all(order[: order.index(mod) + 1], self.find)
+        own_tries = tuple(attempt for attempt in tried if attempt.mod == mod)
+        return ModVerdict(mod, target, own_tries, excluded, requested=requested)
 
 
 def run(project: Project, names: Sequence[str], environ: Mapping[str, str], report: Report) -> tuple[ModVerdict, ...]:
-    """The mods ``names`` (all where there are none): each after those before it in every recipe and definition that
-    asks for it, and one that none asks for alone on every definition that has what it patches.
+    """Checks the mods ``names`` (all where there are none): each after those before it in every recipe and definition
+    that uses it, and one without a use alone on every definition that has the packages which it patches.
 
-    Nothing is resolved: what is not pinned is said. Raises FileProblemsError for bad mods, UsageError for unknown ones,
-    LockError for a damaged lock.
+    Nothing is resolved: verdicts tell what is not pinned. Raises FileProblemsError for bad mods, UsageError for unknown
+    ones, LockError for a damaged lock.
     """
-    wanted = mod_dry_run.load(project, names)
-    reach = packages.access(project, environ, lambda text: report(Message(text)))
+    mods = mod_dry_run.load(project, names)
+    access = packages.access(project, environ, lambda text: report(Message(text)))
     lock = reading.of(project)
-    known = mod_usage.definitions(project)
-    pinned = {name: _pinned(project, reach, lock, name) for name in known}
-    uses = mod_usage.uses(project, known)
-    found: list[ModVerdict] = []
-    for one in wanted:
-        own = [use for use in uses if one.name in use.mods]
-        verdicts = [verdict for use in own for verdict in _in_use(one, use, pinned[use.definition])]
-        if not own:
-            verdicts = [verdict for name in known for verdict in _alone(one, name, pinned[name])]
-        found += verdicts or [ModVerdict(one, "", missing=_nowhere(one))]
-    return tuple(found)
+    definitions = mod_usage.definitions(project)
+    pinned = {name: _pinned(project, access, lock, name) for name in definitions}
+    uses = mod_usage.uses(project, definitions)
+    verdicts: list[ModVerdict] = []
+    for mod in mods:
+        own_uses = [use for use in uses if mod.name in use.mods]
+        own = [verdict for use in own_uses for verdict in _in_use(mod, use, pinned[use.definition])]
+        if not own_uses:
+            own = [verdict for name in definitions for verdict in _alone(mod, name, pinned[name])]
+        verdicts += own or [ModVerdict(mod, "", missing=_no_target(mod))]
+    return tuple(verdicts)
 
 
-def _in_use(one: Mod, use: ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
-    for there in pinned:
-        definitions = [level.definition for level in there.chain]
-        mods = mod_selection.load(there.project, definitions, use.recipe)
-        said = f"{there.said}, recipe {use.name}" if use.recipe else there.said
-        yield there.verdict(one, said, mods, requested=True)
+def _in_use(mod: Mod, use: ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
+    for chain in pinned:
+        definitions = [part.definition for part in chain.chain]
+        mods = mod_selection.load(chain.project, definitions, use.recipe)
+        target = f"{chain.label}, recipe {use.name}" if use.recipe else chain.label
+        yield chain.verdict(mod, target, mods, requested=True)
     if not pinned:
-        yield _unpinned(one, use.definition, requested=True)
+        yield _unpinned(mod, use.definition, requested=True)
 
 
-def _alone(one: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
-    """``one`` where nobody asks for it, on a definition that has what it patches."""
-    if not one.patches and not one.requires:
+def _alone(mod: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
+    """Checks a mod without a use on a definition that has the packages which it patches."""
+    if not mod.patches and not mod.requires:
         return
-    for there in pinned:
-        if all(there.find(patch.package) for patch in one.patches):
-            below: list[tuple[Mod, ...]] = [() for _ in there.chain[1:]]
-            yield there.verdict(one, there.said, [*below, (one,)], requested=False)
+    for chain in pinned:
+        if all(chain.find(patch.package) for patch in mod.patches):
+            of_parents: list[tuple[Mod, ...]] = [() for _ in chain.chain[1:]]
+            yield chain.verdict(mod, chain.label, [*of_parents, (mod,)], requested=False)
     if not pinned:
-        yield _unpinned(one, definition, requested=False)
+        yield _unpinned(mod, definition, requested=False)
 
 
-def _nowhere(one: Mod) -> str:
-    """Why a mod that nobody asks for is tried nowhere; nothing where there is nothing to try."""
-    patched = dict.fromkeys(patch.package for patch in one.patches)
+def _no_target(mod: Mod) -> str:
+    """The reason why a mod without a use cannot be tried; empty where it has no patches."""
+    patched = dict.fromkeys(patch.package for patch in mod.patches)
     return f"no definition that is pinned has {' and '.join(patched)}" if patched else ""
 
 
-def _unpinned(one: Mod, definition: str, *, requested: bool) -> ModVerdict:
+def _unpinned(mod: Mod, definition: str, *, requested: bool) -> ModVerdict:
     missing = f"it is not pinned yet: `builder lock {definition}` does that"
-    return ModVerdict(one, definition, missing=missing, requested=requested)
+    return ModVerdict(mod, definition, missing=missing, requested=requested)
 
 
-def _pinned(project: Project, reach: Access, lock: Lock, name: str) -> tuple[_PinnedChain, ...]:
-    """What images.lock pins of a definition and all below it, on each platform."""
-    found: list[tuple[str, tuple[PinnedDefinition, ...]]] = []
+def _pinned(project: Project, access: Access, lock: Lock, name: str) -> tuple[_PinnedChain, ...]:
+    """The chain of a definition on each platform for which images.lock pins all of it."""
+    by_platform: dict[str, tuple[PinnedDefinition, ...]] = {}
     for platform in lock.pins.get(name, {}):
         chain = image_chain.load(project, name, platform, image_chain.Overrides(platform))
-        pins = {one.name: lock.pins_of(one.name, platform) for one in chain}
+        pins = {part.name: lock.pins_of(part.name, platform) for part in chain}
         if Pins() not in pins.values():
-            diffs = {one: vendored.load(project, one, pins[one], {}) for one in pins}
-            found.append((platform, tuple(PinnedDefinition(one, pins[one.name], diffs[one.name]) for one in chain)))
-    several = len(found) > 1
+            diffs = {part: vendored.load(project, part, pins[part], {}) for part in pins}
+            by_platform[platform] = tuple(PinnedDefinition(part, pins[part.name], diffs[part.name]) for part in chain)
+    several = len(by_platform) > 1
     return tuple(
-        _PinnedChain(project, reach, f"{name} on {platform}" if several else name, chain) for platform, chain in found
+        _PinnedChain(project, access, f"{name} on {platform}" if several else name, chain)
+        for platform, chain in by_platform.items()
     )

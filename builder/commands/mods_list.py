@@ -1,4 +1,4 @@
-"""The list of mods: what each changes, what it needs, and who uses it."""
+"""The ``mods list`` command: each mod with its changes, its needs and its users."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ListedMod:
-    """A mod with the definitions, recipes and numbered images that use it; without ``mod`` where its files are wrong,
-    which ``problem`` then says."""
+    """A mod with the definitions, recipes and numbered images that use it. ``mod`` is None where its files are wrong,
+    which ``problem`` explains."""
 
     name: str
     mod: Mod | None
@@ -29,43 +29,43 @@ class ListedMod:
 
 
 def run(project: Project) -> tuple[ListedMod, ...]:
-    """Every mod of the project, by name. No engine is asked: the images are those that images.lock records."""
+    """Lists every mod of the project, by name. No engine is asked: the images are those that images.lock records."""
     uses = mod_usage.uses(project, mod_usage.definitions(project))
     images = [
         (f"{repository}:{number}", image.mods)
-        for repository, held in reading.of(project).images.items()
-        for number, image in held.numbers.items()
+        for repository, record in reading.of(project).images.items()
+        for number, image in record.numbers.items()
     ]
-    found = []
+    mods = []
     for name in mod_reading.names(project):
         try:
             loaded, problem = mod_reading.load(project, name), ""
         except FileProblemsError as error:
             loaded, problem = None, error.message
-        found.append(
+        mods.append(
             ListedMod(
                 name=name,
                 mod=loaded,
                 problem=problem,
                 definitions=tuple(use.name for use in uses if not use.recipe and name in use.mods),
                 recipes=tuple(use.name for use in uses if use.recipe and name in use.mods),
-                images=tuple(image for image, mods in images if name in mods),
+                images=tuple(image for image, baked in images if name in baked),
             )
         )
-    return tuple(found)
+    return tuple(mods)
 
 
-def changes(one: Mod) -> tuple[str, ...]:
-    """What a mod changes, in a few words each: ``2 patches to vllm``, ``run.sh with the network``."""
-    patched = dict.fromkeys(patch.package for patch in one.patches)
+def changes(mod: Mod) -> tuple[str, ...]:
+    """The changes that a mod makes, in a few words each: ``2 patches to vllm``, ``run.sh with the network``."""
+    patched = dict.fromkeys(patch.package for patch in mod.patches)
     return (
-        *([f"packages {', '.join(one.packages)}"] if one.packages else []),
-        *([_count(len(one.copies), "file")] if one.copies else []),
-        *([f"{_count(len(one.patches), 'patch', 'patches')} to {', '.join(patched)}"] if one.patches else []),
-        *([f"{one.run} {'with' if one.network else 'without'} the network"] if one.run else []),
-        *([f"environment {', '.join(one.env)}"] if one.env else []),
+        *([f"packages {', '.join(mod.packages)}"] if mod.packages else []),
+        *([_count(len(mod.copies), "file")] if mod.copies else []),
+        *([f"{_count(len(mod.patches), 'patch', 'patches')} to {', '.join(patched)}"] if mod.patches else []),
+        *([f"{mod.run} {'with' if mod.network else 'without'} the network"] if mod.run else []),
+        *([f"environment {', '.join(mod.env)}"] if mod.env else []),
     )
 
 
-def _count(number: int, one: str, several: str = "") -> str:
-    return f"{number} {one if number == 1 else several or f'{one}s'}"
+def _count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number} {singular if number == 1 else plural or f'{singular}s'}"

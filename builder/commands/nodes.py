@@ -1,4 +1,4 @@
-"""The nodes verb: which machine has which numbered image, what it serves, and what is stale there."""
+"""The nodes command: the numbered images of each machine, the servers on it, and which of them are stale."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeImage:
-    """A number that a node has. ``latest`` where the node's tag of that name means it, ``current`` where images.lock
-    says so."""
+    """A number that a node has. ``latest`` is true if the node's tag of that name points to it, ``current`` if it is
+    the current number of images.lock."""
 
     image: ImageName
     state: ImageState
@@ -33,14 +33,14 @@ class NodeImage:
 
     @property
     def stale(self) -> bool:
-        """Whether the node's ``latest`` is another than this project's current number."""
+        """True if the node's ``latest`` points to it, though another number is current in this project."""
         return self.latest and not self.current
 
 
 @dataclass(frozen=True)
 class NodeServer:
-    """A container of `run`: the image and the model it serves. ``stale`` where the model is paired with another image
-    by now."""
+    """A container that `run` started, with its image and its model. ``stale`` is true if the model is paired with
+    another image now."""
 
     name: str
     image: str
@@ -51,7 +51,7 @@ class NodeServer:
 
 @dataclass(frozen=True)
 class NodeState:
-    """What a node has, the newest numbers first; ``error`` says why nothing is known of it."""
+    """The images, the newest numbers first, and servers of a node; ``error`` says why nothing is known of it."""
 
     node: str
     host: str
@@ -61,41 +61,41 @@ class NodeState:
 
 
 def run(project: Project, environ: Mapping[str, str]) -> tuple[NodeState, ...]:
-    """All nodes of builder.yaml, asked side by side; one that does not answer has an ``error``."""
+    """Reads the state of all nodes of builder.yaml in parallel; one that does not answer has an ``error``."""
     lock = reading.of(project)
     engines = machines.engines(project, environ, ())
 
-    def look(node: str, engine: Endpoint) -> NodeState:
+    def state(node: str, engine: Endpoint) -> NodeState:
         try:
-            held = _held(lock, engine, project.state / f"node-{node}.json")
-            return NodeState(node, engine.host, held, _serving(lock, engine))
+            node_images = _images(lock, engine, project.state / f"node-{node}.json")
+            return NodeState(node, engine.host, node_images, _servers(lock, engine))
         except BuilderError as error:
             return NodeState(node, engine.host, (), (), error.message)
 
-    return tuple(machines.in_parallel(engines, look).values())
+    return tuple(machines.in_parallel(engines, state).values())
 
 
-def _held(lock: Lock, engine: Endpoint, cache: Path) -> tuple[NodeImage, ...]:
+def _images(lock: Lock, engine: Endpoint, cache: Path) -> tuple[NodeImage, ...]:
     tags = images.tags(engine, lock.images) if lock.images else {}
     fingerprints = images.fingerprints(engine, tags.values(), cache)
-    found = []
-    for repository, held in lock.images.items():
+    node_images = []
+    for repository, record in lock.images.items():
         latest = tags.get(f"{repository}:latest")
-        for number, image in held.numbers.items():
+        for number, image in record.numbers.items():
             name = ImageName(repository, number)
-            if (content := tags.get(str(name))) is None:
+            if (engine_id := tags.get(str(name))) is None:
                 continue
-            state: ImageState = "present" if fingerprints.get(content) == image.fingerprint else "moved"
-            found.append(NodeImage(name, state, content == latest, held.current == number))
-    return tuple(sorted(found, key=lambda one: (one.image.repository, -one.image.number)))
+            state: ImageState = "present" if fingerprints.get(engine_id) == image.fingerprint else "moved"
+            node_images.append(NodeImage(name, state, engine_id == latest, record.current == number))
+    return tuple(sorted(node_images, key=lambda each: (each.image.repository, -each.image.number)))
 
 
-def _serving(lock: Lock, engine: Endpoint) -> tuple[NodeServer, ...]:
-    found = []
+def _servers(lock: Lock, engine: Endpoint) -> tuple[NodeServer, ...]:
+    servers = []
     for container in containers.listing(engine, LABEL):
         labels = container["Labels"]
         image, model = labels.get(f"{LABEL}.image", ""), labels.get(f"{LABEL}.model", "")
-        held = lock.models.get(model)
-        stale = held is not None and str(held.pairing.image) != image
-        found.append(NodeServer(labels[LABEL], image, model, container.get("State", ""), stale))
-    return tuple(sorted(found, key=lambda one: one.name))
+        record = lock.models.get(model)
+        stale = record is not None and str(record.pairing.image) != image
+        servers.append(NodeServer(labels[LABEL], image, model, container.get("State", ""), stale))
+    return tuple(sorted(servers, key=lambda server: server.name))

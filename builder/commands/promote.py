@@ -1,4 +1,4 @@
-"""The promote verb: makes a numbered image the current one of its repository. Models stay where they are."""
+"""The promote command: makes a numbered image the current one of its repository. Models stay where they are."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.lock import reading
+from builder.lock.model import ImageName
 from builder.numbered import images_lock, names, pointers
 from builder.numbered.pointers import PointerMove
 
 if TYPE_CHECKING:
-    from builder.lock.model import ImageName, Lock
+    from builder.lock.model import Lock
     from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class Promoted:
-    """``moves`` is empty where the image was current already; ``staying`` are models on the one that was."""
+    """The promoted image. ``moves`` is empty where it was current already; ``staying`` are models on the previous
+    one."""
 
     image: ImageName
     moves: tuple[PointerMove, ...]
@@ -34,11 +36,9 @@ def run(workspace: Workspace, text: str, *, force: bool) -> Promoted:
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         moves = _moves(before, name)
-        if not force:
-            pointers.refuse_bad(before, moves)
-        pointers.require_present(workspace.engine, before, moves)
+        pointers.require_allowed(workspace.engine, before, moves, force=force)
         after = pointers.apply(before, moves)
-        transaction.announce(name)  # its tag may have been moved, though images.lock stays as it is
+        transaction.announce(name)  # the tag may have been moved by hand, even if images.lock stays as it is
         transaction.commit(after)
     return Promoted(name, moves, pointers.staying(after, moves), pointers.differences(workspace.project, moves))
 
@@ -47,5 +47,5 @@ def _moves(lock: Lock, name: ImageName) -> tuple[PointerMove, ...]:
     current = lock.images[name.repository].current
     if current == name.number:
         return ()
-    origin = type(name)(name.repository, current) if current else None
+    origin = ImageName(name.repository, current) if current else None
     return (PointerMove(name.repository, False, origin, name),)

@@ -1,9 +1,9 @@
-"""The prune verb: removes the images that nobody needs any more, and says first which ones and what that frees.
+"""The prune command: plans which images are no longer needed and what their removal frees, then removes them.
 
-What they compiled on this machine goes with them, and what was read of wheels that are pinned no longer.
+The files that they compiled on this machine go with them, and the cached metadata of wheels that are no longer pinned.
 
-A number that is current, pinned or paired with a model now stays, and so does every image that one that stays was built
-on. An image that a model was paired with before may go: its number stays on record, and can be built again.
+A number that is current, pinned or paired with a model stays, and so does every image that one of these was built on.
+An image that a model was paired with before may go: its number stays recorded, and can be built again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RemovableImage:
-    """An image that would go. ``frees`` counts the bytes of the layers that no other image has, unpacked."""
+    """An image to remove. ``frees`` is the uncompressed size, in bytes, of the layers that no other image has."""
 
     name: ImageName
     built: str
@@ -45,7 +45,7 @@ class RemovableImage:
 
 @dataclass(frozen=True)
 class RetainedImage:
-    """An image that stays, and every reason for it."""
+    """An image that stays, with every reason for it."""
 
     name: ImageName
     reasons: tuple[str, ...]
@@ -53,9 +53,9 @@ class RetainedImage:
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What a prune would do. ``nameless`` are ids of images that builds of this project left behind; ``compiled`` is of
-    those that go, and of those that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk.
-    ``layers`` counts the bytes of every layer once that goes with all images, unpacked."""
+    """The plan of a prune. ``nameless`` are ids of images that builds of this project left behind; ``compiled`` are the
+    compile caches of the images that go, and of those that went before; ``wheels`` are paths that take ``wheels_size``
+    bytes on disk. ``layers`` is the uncompressed size, in bytes, of all layers that go, each counted once."""
 
     going: tuple[RemovableImage, ...]
     kept: tuple[RetainedImage, ...]
@@ -67,19 +67,19 @@ class PrunePlan:
 
     @property
     def frees(self) -> int:
-        """All bytes that it frees."""
-        return self.layers + sum(one.size for one in self.compiled) + self.wheels_size
+        """The bytes that it frees in all."""
+        return self.layers + sum(cache.size for cache in self.compiled) + self.wheels_size
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would go."""
+        """True if nothing would be removed."""
         return not (self.going or self.nameless or self.compiled or self.wheels)
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a prune did. ``compiled`` are the numbers whose compiled files are gone; ``refused`` says why something
-    stayed after all; ``cache`` is the bytes that BuildKit freed by letting go of its own copies of the layers."""
+    """The result of a prune. ``compiled`` are the numbers whose compiled files are gone; ``refused`` says why something
+    stayed after all; ``cache`` is the size, in bytes, of BuildKit's own copies of the layers that it removed."""
 
     gone: tuple[ImageName, ...]
     compiled: tuple[ImageName, ...]
@@ -88,12 +88,12 @@ class Pruned:
 
 
 def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) -> PrunePlan:
-    """Tells what would go and what stays, where of each repository the ``keep`` newest numbers stay, and what was built
-    less than ``older_than`` ago; nothing is changed. Raises EngineError where no engine answers."""
+    """Plans a prune in which, of each repository, the ``keep`` newest numbers stay and those built less than
+    ``older_than`` ago. Changes nothing. Raises EngineError where no engine answers."""
     lock = reading.of(workspace.project)
     states, tags = status.states(workspace, lock)
     every = {image.id: image for image in disk_usage.all_images(workspace.engine)}
-    # A number that was pruned and came back (a container held it, or somebody pulled it) is there as well.
+    # A number that was pruned and is back (a container used it, or it was pulled) is present as well.
     numbered = {name: every[tags[str(name)]] for name, state in states.items() if state == "present"}
     nameless = orphans.nameless(workspace.engine, lock, every)
     ours = {*nameless, *(image.id for image in numbered.values())}
@@ -123,13 +123,14 @@ def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) 
 
 def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iterable[ImageDetails]) -> int:
     ids = {image.id for image in going}
-    held = {layer for image in staying if image.id not in ids for layer in disk_usage.layers(image)}
-    return sum(sizes[layer] for layer in {layer for image in going for layer in disk_usage.layers(image)} - held)
+    kept = {layer for image in staying if image.id not in ids for layer in disk_usage.layers(image)}
+    return sum(sizes[layer] for layer in {layer for image in going for layer in disk_usage.layers(image)} - kept)
 
 
 def run(workspace: Workspace, pruning: PrunePlan) -> Pruned:
-    """Does what ``plan`` said, one image at a time: each is recorded as pruned before it is removed, so that wherever
-    this is interrupted the lock is right. What changed since the plan was made is left alone, and said."""
+    """Carries out a plan, one image at a time. Each is recorded as pruned before it is removed, so that the lock is
+    right wherever this is interrupted. An image that changed since the plan was made stays, and is among the
+    ``refused``."""
     work_folder.remove_stale(workspace)
     cached = build_cache.records(workspace.engine)
     gone: list[ImageName] = []
@@ -147,9 +148,9 @@ def run(workspace: Workspace, pruning: PrunePlan) -> Pruned:
             images.remove(workspace.engine, id_)
         except ConflictError as error:
             refused.append(error.message)
-    emptied, stayed = _remove_compiled(workspace, pruning)
+    compiled, stayed = _remove_compiled(workspace, pruning)
     wheel_cache.remove(pruning.wheels)
-    return Pruned(tuple(gone), emptied, (*refused, *stayed), _prune_cache(workspace, cached))
+    return Pruned(tuple(gone), compiled, (*refused, *stayed), _prune_cache(workspace, cached))
 
 
 def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> None:
@@ -173,30 +174,30 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> None:
 
 
 def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
-    """The numbers whose compiled files are gone, and what is to be said of others: of an image that is still here, or
-    here again, they stay."""
+    """Removes compiled files; returns the numbers whose files are gone, and a line for each that could not be removed.
+    The files of an image that is still present, or present again, stay."""
     lock = reading.read(workspace.project.lock)
-    helper = next((str(one.name) for one in pruning.kept if images.inspect(workspace.engine, str(one.name))), None)
+    helper = next((str(kept.name) for kept in pruning.kept if images.inspect(workspace.engine, str(kept.name))), None)
     gone: list[ImageName] = []
     stayed: list[str] = []
-    for one in pruning.compiled:
-        image = lock.image(one.name)
-        if image is None or not image.pruned or images.inspect(workspace.engine, str(one.name)):
+    for cache in pruning.compiled:
+        image = lock.image(cache.name)
+        if image is None or not image.pruned or images.inspect(workspace.engine, str(cache.name)):
             continue
-        if said := compile_caches.remove(workspace.engine, one, helper):
-            stayed.append(said)
+        if message := compile_caches.remove(workspace.engine, cache, helper):
+            stayed.append(message)
         else:
-            gone.append(one.name)
+            gone.append(cache.name)
     return tuple(gone), tuple(stayed)
 
 
 def _prune_cache(workspace: Workspace, before: Iterable[build_cache.CacheRecord]) -> int:
     lock = reading.read(workspace.project.lock)
     names: dict[bool, list[ImageName]] = {True: [], False: []}
-    for repository, held in lock.images.items():
-        for number, image in held.numbers.items():
+    for repository, record in lock.images.items():
+        for number, image in record.numbers.items():
             names[image.pruned is not None].append(ImageName(repository, number))
-    gone, kept = (orphans.cached_steps(workspace.project, names[pruned]) for pruned in (True, False))
+    gone, kept = (orphans.dockerfile_text(workspace.project, names[pruned]) for pruned in (True, False))
     return build_cache.remove(
-        workspace.engine, orphans.let_go(before, build_cache.records(workspace.engine), gone, kept)
+        workspace.engine, orphans.removable_records(before, build_cache.records(workspace.engine), gone, kept)
     )

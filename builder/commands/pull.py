@@ -1,4 +1,4 @@
-"""The pull verb: a numbered image from the registry, by the digest that images.lock records."""
+"""The pull command: gets a numbered image from the registry, by the digest that images.lock records."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pulled:
-    """The image, and what was lacking; None where it was all here already."""
+    """The image, and the layers that were lacking; None where it was here already."""
 
     image: ImageName
-    moved: PulledLayers | None
+    layers: PulledLayers | None
 
 
 def run(workspace: Workspace, text: str) -> Pulled:
-    """Gets the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model called so.
+    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model of that name.
 
-    Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the image did not come.
+    Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the transfer fails.
     """
     lock = reading.of(workspace.project)
-    name = _named(workspace.project, lock, text)
+    name = _image_named(workspace.project, lock, text)
     if retrieval.is_present(workspace.engine, lock, name):
         return Pulled(name, None)
     address = configuration.load(workspace.project).required_registry()
     return Pulled(name, retrieval.pull(workspace, address, lock, name))
 
 
-def _named(project: Project, lock: Lock, text: str) -> ImageName:
+def _image_named(project: Project, lock: Lock, text: str) -> ImageName:
     try:
         return names.numbered(project, lock, text)[0]
     except BuilderError:

@@ -1,4 +1,4 @@
-"""The push verb: numbered images into the registry, their digests into images.lock."""
+"""The push command: pushes numbered images to the registry, and records their digests in images.lock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PushedImage:
-    """One image in the registry, as ``reference`` and by ``digest``; ``latest`` where that tag was set to it too."""
+    """An image in the registry, by ``reference`` and ``digest``. ``already`` is true if it was there before, ``latest``
+    if that tag points to it, too."""
 
     image: ImageName
     reference: str
@@ -37,62 +38,62 @@ class PushedImage:
 
 
 def run(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
-    """Pushes the images called so, one after the other. What was pushed before one failed is recorded.
+    """Pushes the images called ``texts``, one after the other. Those that were pushed before one fails are recorded.
 
     Raises UsageError for an unknown image or where no registry is set, TransferError and ImageStateError as
     `registry.push` does.
     """
-    lock, place, wanted = _wanted(workspace.project, texts)
-    return tuple(one(workspace, place, lock, name) for name in wanted)
+    lock, target, requested = _requested(workspace.project, texts)
+    return tuple(push_image(workspace, target, lock, name) for name in requested)
 
 
 def run_attested(workspace: Workspace, texts: tuple[str, ...], kinds: AbstractSet[Kind]) -> tuple[PushedImage, ...]:
-    """As `run`, with what BuildKit attests of each image beside it in the registry.
+    """Pushes as `run` does, with BuildKit's attestations of each image beside it in the registry.
 
-    Raises EngineError where the engine's image store cannot hold that, BuildFailedError where it cannot be made, and
-    TransferError where BuildKit makes other content of the same inputs by now.
+    Raises EngineError where the engine's image store cannot hold attestations, BuildFailedError where they cannot be
+    made, and TransferError where BuildKit now makes other content from the same inputs.
     """
-    lock, place, wanted = _wanted(workspace.project, texts)
+    lock, target, requested = _requested(workspace.project, texts)
     if versions.require_supported(workspace.engine).store == "classic":
         raise EngineError(
             "the engine's image store holds no attestations",
             hint="turn on the containerd image store: https://docs.docker.com/engine/storage/containerd/",
         )
-    return tuple(_attested(workspace, place, lock, name, kinds) for name in wanted)
+    return tuple(_push_attested(workspace, target, lock, name, kinds) for name in requested)
 
 
-def one(workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
+def push_image(workspace: Workspace, target: registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
     """Pushes one image, sets ``latest`` in the registry where it is the current number, and records the digest."""
     pushed = registry.push(
-        workspace.engine, place, name, lock.images[name.repository].numbers[name.number], workspace.report
+        workspace.engine, target, name, lock.images[name.repository].numbers[name.number], workspace.report
     )
-    return _finished(workspace, place, lock, name, str(name), pushed)
+    return _finish(workspace, target, lock, name, str(name), pushed)
 
 
-def _attested(
-    workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName, kinds: AbstractSet[Kind]
+def _push_attested(
+    workspace: Workspace, target: registry.Registry, lock: Lock, name: ImageName, kinds: AbstractSet[Kind]
 ) -> PushedImage:
     recorded = lock.images[name.repository].numbers[name.number]
-    digest = registry.existing_digest(workspace.engine, place, name, recorded)
-    has = attestations.attached(workspace.engine, f"{place.repository(name)}@{digest}") if digest else frozenset()
-    if digest and kinds <= has:
+    digest = registry.existing_digest(workspace.engine, target, name, recorded)
+    present = attestations.attached(workspace.engine, f"{target.repository(name)}@{digest}") if digest else frozenset()
+    if digest and kinds <= present:
         pushed = registry.Pushed(digest, already=True)
-        return _finished(workspace, place, lock, name, str(name), pushed)
-    # The steps are in the cache of what built it. What is attested already is made once more: one index holds all.
+        return _finish(workspace, target, lock, name, str(name), pushed)
+    # The builder of the image has its steps cached. Present attestations are made again: one index holds them all.
     instance = replace(workspace.engine, instance=recorded.builder or endpoints.OWN_BUILDER)
-    asked = attestations.bake_options(kinds | has, configuration.load(workspace.project).scanner)
+    options = attestations.bake_options(kinds | present, configuration.load(workspace.project).scanner)
     try:
-        with rebuild.rebuilt_image(replace(workspace, engine=instance), name, recorded, asked) as built:
+        with rebuild.rebuilt_image(replace(workspace, engine=instance), name, recorded, options) as built:
             if built.fingerprint != recorded.fingerprint:
                 raise TransferError(
                     f"{name} cannot be attested: built again, other content came out ({built.log})",
                     hint="BuildKit's cache no longer has all its steps; attest a number soon after it was built",
                 )
-            workspace.report(Message(f"{name}: pushing to {place.repository(name)}"))
+            workspace.report(Message(f"{name}: pushing to {target.repository(name)}"))
             pushed = registry.Pushed(
-                registry.upload(workspace.engine, place, name, recorded, built.tag, workspace.report), already=False
+                registry.upload(workspace.engine, target, name, recorded, built.tag, workspace.report), already=False
             )
-            return _finished(workspace, place, lock, name, built.tag, pushed)
+            return _finish(workspace, target, lock, name, built.tag, pushed)
     except BuildFailedError as error:
         if "sbom" not in kinds or error.hint:
             raise
@@ -100,28 +101,28 @@ def _attested(
         raise BuildFailedError(error.message, log=error.log, hint=hint) from None
 
 
-def _wanted(project: Project, texts: tuple[str, ...]) -> tuple[Lock, registry.Registry, tuple[ImageName, ...]]:
+def _requested(project: Project, texts: tuple[str, ...]) -> tuple[Lock, registry.Registry, tuple[ImageName, ...]]:
     lock = reading.of(project)
-    wanted = tuple(dict.fromkeys(names.numbered(project, lock, text)[0] for text in texts))
-    return lock, registry.Registry(configuration.load(project).required_registry()), wanted
+    requested = tuple(dict.fromkeys(names.numbered(project, lock, text)[0] for text in texts))
+    return lock, registry.Registry(configuration.load(project).required_registry()), requested
 
 
-def _finished(
-    workspace: Workspace, place: registry.Registry, lock: Lock, name: ImageName, source: str, pushed: registry.Pushed
+def _finish(
+    workspace: Workspace, target: registry.Registry, lock: Lock, name: ImageName, source: str, pushed: registry.Pushed
 ) -> PushedImage:
-    """Records the digest and sets ``latest``; ``source`` is what the engine calls the image that was pushed."""
-    held = lock.images[name.repository]
-    if held.numbers[name.number].digest != pushed.digest:
+    """Records the digest and sets ``latest``; ``source`` is the engine's name of the image that was pushed."""
+    repository = lock.images[name.repository]
+    if repository.numbers[name.number].digest != pushed.digest:
         _record(workspace, name, pushed.digest)
-    latest = held.current == name.number and registry.set_latest(
-        workspace.engine, place, name, source, pushed.digest, workspace.report
+    latest = repository.current == name.number and registry.set_latest(
+        workspace.engine, target, name, source, pushed.digest, workspace.report
     )
-    return PushedImage(name, f"{place.repository(name)}:{name.number}", pushed.digest, pushed.already, latest)
+    return PushedImage(name, f"{target.repository(name)}:{name.number}", pushed.digest, pushed.already, latest)
 
 
 def _record(workspace: Workspace, name: ImageName, digest: str) -> None:
     with images_lock.transaction(workspace) as transaction:
         image = transaction.lock.image(name)
-        if image is None:  # removed from the record meanwhile
+        if image is None:  # the number was removed from images.lock meanwhile
             return
         transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))

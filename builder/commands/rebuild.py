@@ -1,4 +1,4 @@
-"""The rebuild verb: builds a number again from its build directory, and says whether the same content came out."""
+"""The rebuild command: builds a number again from its build directory, and compares the content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What came of it. ``restored`` where the number was missing from the engine and has its tag again."""
+    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again."""
 
     image: ImageName
     same: bool
@@ -31,10 +31,10 @@ class Rebuilt:
 
 
 def run(workspace: Workspace, text: str) -> Rebuilt:
-    """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, whatever templates and mods say now.
+    """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods.
 
-    The number is tagged again only where it is missing and the content is the recorded one; otherwise nothing of the
-    new image stays. Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
+    The number is tagged again only where it is missing and the content is the recorded one; otherwise the new image is
+    removed. Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
     """
     started = time.monotonic()
     name, recorded = names.numbered(workspace.project, reading.of(workspace.project), text)

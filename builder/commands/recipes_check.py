@@ -1,4 +1,4 @@
-"""Looking for everything wrong in recipes: in their text, their command, and what they name in this project."""
+"""The ``recipes check`` command: finds errors in recipes: in their text, their command, and the names that they use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class CheckedRecipe:
-    """One recipe file: the recipe where it can be told, all that is wrong in it, and what is only worth saying."""
+    """A recipe file: the recipe where it can be read, the problems in it, and warnings."""
 
     file: str
     recipe: Recipe | None
@@ -30,13 +30,13 @@ class CheckedRecipe:
     warnings: tuple[str, ...] = ()
 
 
-def check(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe, ...]:
-    """Every recipe in ``paths``: files, folders and names; without any, the project's own.
+def run(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe, ...]:
+    """Checks every recipe in ``paths``: files, folders and names; without any, the project's own.
 
     Raises UsageError for a path that is none of these.
     """
-    found = dict.fromkeys(file for path in paths or (str(project.recipes),) for file in _files(project, path))
-    return tuple(_checked(project, file) for file in found)
+    files = dict.fromkeys(file for path in paths or (str(project.recipes),) for file in _files(project, path))
+    return tuple(_check(project, file) for file in files)
 
 
 def _files(project: Project, text: str) -> list[Path]:
@@ -54,26 +54,27 @@ def _files(project: Project, text: str) -> list[Path]:
     raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
 
 
-def _checked(project: Project, path: Path) -> CheckedRecipe:
+def _check(project: Project, path: Path) -> CheckedRecipe:
     file = project.relative(path)
     try:
-        found = recipe.read(project, path)
+        content = recipe.read(project, path)
     except FileProblemsError as error:
         return CheckedRecipe(file, None, error.problems)
-    if found.recipe is None:
-        return CheckedRecipe(file, None, found.problems)
-    problems = recipe_problems.problems(project, found.recipe)
-    every = tuple(sorted({*found.problems, *found.written(problems)}))
-    return CheckedRecipe(file, found.recipe, every, warnings(found.recipe))
+    if content.recipe is None:
+        return CheckedRecipe(file, None, content.problems)
+    problems = recipe_problems.problems(project, content.recipe)
+    every = tuple(sorted({*content.problems, *content.written(problems)}))
+    return CheckedRecipe(file, content.recipe, every, warnings(content.recipe))
 
 
 def warnings(checked: Recipe) -> tuple[str, ...]:
-    said = []
+    """The warnings about a recipe that has no problems."""
+    lines = []
     if checked.ignored_build_args:
-        said.append(f"build_args mean nothing here and are ignored: {' '.join(checked.ignored_build_args)}")
-    said += [
+        lines.append(f"build_args mean nothing here and are ignored: {' '.join(checked.ignored_build_args)}")
+    lines += [
         f"env: {name} looks like a secret; leave it out, and set it in your shell"
         for name, value in checked.env.items()
         if value and name.upper().endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET"))
     ]
-    return tuple(said)
+    return tuple(lines)

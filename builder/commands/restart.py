@@ -1,4 +1,4 @@
-"""The restart command: starts a server once more, as it was asked for, from the image that is paired with it now."""
+"""The restart command: starts a server again as requested before, from the image that is paired with its model now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.commands import run, stop
+from builder.commands import stop
+from builder.commands.run import serve
 from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
 from builder.events import Message
 from builder.serving import lookup, preparation, starting
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 
-def restart(workspace: Workspace, request: ServeRequest, *, detach: bool) -> ServeResult:
-    """Ends the server called ``request.text`` and starts it anew, as it was asked for then and as ``request`` says
-    beyond that. One that does not run is started.
+def run(workspace: Workspace, request: ServeRequest, *, detach: bool) -> ServeResult:
+    """Stops the server called ``request.text`` and starts it again, with its earlier request and what ``request`` adds
+    to that. One that does not run is started.
 
-    All that can be wrong is found before anything is ended. Raises what `commands.run.run` does.
+    Everything that can be checked is checked before the server is stopped. Raises what `commands.run.run` does.
     """
     running = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
     prepared = preparation.prepare(workspace, _as_before(running, request) if running else request)
@@ -31,15 +32,15 @@ def restart(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Ser
         starting.require_free_port(prepared, leaving=[member.service.name for member in running.members])
         workspace.report(Message(f"stopping {running.name}, which serves from {running.image}"))
         stop.end(running, STOPPING_SECONDS)
-    return run.serve(workspace, prepared, detach=detach)
+    return serve(workspace, prepared, detach=detach)
 
 
 def _as_before(running: RunningServer, request: ServeRequest) -> ServeRequest:
-    """The request that the server was started by, with what is requested now on top."""
+    """The request that the server was started with, overridden by ``request``."""
     before = json.loads(running.labels.get(REQUEST, "{}"))
     return replace(
         request,
-        # By its recipe: a model may have been paired by another one since.
+        # By its recipe: the model may be paired by another one now.
         text=running.labels.get(f"{LABEL}.recipe") or request.text,
         overrides={**before.get("overrides", {}), **request.overrides},
         extra=request.extra or before.get("extra", ()),

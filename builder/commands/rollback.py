@@ -1,4 +1,4 @@
-"""The rollback verb: moves a pointer to the image before, and nothing else. Run twice, it returns."""
+"""The rollback command: moves a pointer back to the previous image, and nothing else. A second run undoes it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from builder.engine import images
 from builder.errors import NothingToDoError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
-from builder.numbered import images_lock, names
-from builder.numbered.pointers import PointerMove, apply, differences, refuse_bad, require_present, staying
+from builder.numbered import images_lock, names, pointers
+from builder.numbered.pointers import PointerMove
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class RolledBack:
     """The moves, the models that stay paired with an image that is no longer current, the numbers that were passed
-    over because they are pruned or marked bad, and what differs between the images."""
+    over because they are pruned or marked bad, and the inputs that differ between the images."""
 
     moves: tuple[PointerMove, ...]
     staying: tuple[str, ...]
@@ -31,7 +31,7 @@ class RolledBack:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is to be rolled back: a repository, a model, or, for a recipe, both."""
+    """The pointers to roll back: those of a repository, a model, or, for a recipe, both."""
 
     text: str
     repository: str | None
@@ -41,19 +41,19 @@ class Subject:
 def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
     """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
 
-    A recipe moves what building it moved, ``latest`` and its model, where both are at the same image. Numbers that are
-    marked bad or pruned are passed over. What was pushed and is no longer here is pulled first, where there is a
-    registry.
+    A recipe moves both pointers that its build moved, ``latest`` and its model, where they are at the same image.
+    Numbers that are marked bad or pruned are passed over. An image that was pushed and is no longer here is pulled
+    first, where there is a registry.
     Raises NothingToDoError where there is none to go to; ConflictError for a ``to`` that is marked bad, unless
     ``force``; ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing.
     """
     lock = reading.of(workspace.project)
     subject = _subject(workspace.project, lock, text)
-    _fetch_missing(workspace, lock, moves(lock, subject, to))
+    _fetch_missing(workspace, lock, planned_moves(lock, subject, to))
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         possible = _possible_moves(workspace, before, subject, to, force=force)
-        transaction.commit(apply(before, possible))
+        transaction.commit(pointers.apply(before, possible))
     return _result(workspace, before, possible, to)
 
 
@@ -68,16 +68,15 @@ def _possible_moves(
     workspace: Workspace, lock: Lock, subject: Subject, to: int | None, *, force: bool
 ) -> tuple[PointerMove, ...]:
     """The moves, each to an image that is here and, unless ``force``, not marked bad."""
-    possible = moves(lock, subject, to)
-    if not force:
-        refuse_bad(lock, possible)
-    require_present(workspace.engine, lock, possible)
+    possible = planned_moves(lock, subject, to)
+    pointers.require_allowed(workspace.engine, lock, possible, force=force)
     return possible
 
 
-def _result(workspace: Workspace, before: Lock, moved: tuple[PointerMove, ...], to: int | None) -> RolledBack:
-    passed = _passed(before, moved) if to is None else ()
-    return RolledBack(moved, staying(apply(before, moved), moved), passed, differences(workspace.project, moved))
+def _result(workspace: Workspace, before: Lock, moves: tuple[PointerMove, ...], to: int | None) -> RolledBack:
+    passed = _passed(before, moves) if to is None else ()
+    staying = pointers.staying(pointers.apply(before, moves), moves)
+    return RolledBack(moves, staying, passed, pointers.differences(workspace.project, moves))
 
 
 def _subject(project: Project, lock: Lock, text: str) -> Subject:
@@ -96,45 +95,46 @@ def _subject(project: Project, lock: Lock, text: str) -> Subject:
     return Subject(text, recipe.repository, model)
 
 
-def moves(lock: Lock, subject: Subject, to: int | None) -> tuple[PointerMove, ...]:
-    """What moves where, without moving it. Raises NothingToDoError where nothing would, UsageError for a number that
-    is not there."""
+def planned_moves(lock: Lock, subject: Subject, to: int | None) -> tuple[PointerMove, ...]:
+    """The moves of a rollback. Raises NothingToDoError where there is none, UsageError for a number that images.lock
+    does not have."""
     if subject.repository and subject.model and to is None:
         _require_together(lock, subject.repository, subject.model)
-    found = []
+    by_pointer = []
     if subject.repository:
-        found.append(_repository_move(lock, subject.repository, to))
+        by_pointer.append(_repository_move(lock, subject.repository, to))
     if subject.model:
-        found.append(_model_move(lock, subject.model, to))
-    real = tuple(move for move in found if move)
-    if subject.repository and subject.model and to is None and real and len({move and move.to for move in found}) > 1:
-        raise _apart_after(lock, subject.repository, subject.model, real)
-    if not real and to is not None:
+        by_pointer.append(_model_move(lock, subject.model, to))
+    moves = tuple(move for move in by_pointer if move)
+    goals = {move and move.to for move in by_pointer}
+    if subject.repository and subject.model and to is None and moves and len(goals) > 1:
+        raise _separation_error(lock, subject.repository, subject.model, moves)
+    if not moves and to is not None:
         raise NothingToDoError(f"{subject.text} is at number {to} already")
-    if not real:
+    if not moves:
         because = _bad_before(lock, subject.repository, subject.model)
         raise NothingToDoError(
             f"{subject.text} has no image to go back to" + (f": {because}" if because else ""),
             hint="`builder list` shows the numbered images; `--to N` goes to any of them"
             + (", with `--force` to a bad one" if because else ""),
         )
-    return real
+    return moves
 
 
 def _bad_before(lock: Lock, repository: str | None, model: str | None) -> str:
-    """Which images were passed over because of a bad mark; empty where that is not the reason."""
+    """The images that were passed over because they are marked bad, as text; empty where there are none."""
     bad: list[str] = []
     if repository in lock.images:
         earlier = [ImageName(repository, number) for number in lock.images[repository].previous]
         bad += [str(name) for name in earlier if _is_bad(lock, name)]
     if model:
-        for held in lock.models[model].previous:
-            if _is_bad(lock, held.image):
-                bad.append(str(held.image))
-            elif held.status == "bad":
-                bad.append(f"{model} on {held.image}")
-    found = list(dict.fromkeys(bad))
-    return f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} marked bad" if found else ""
+        for pairing in lock.models[model].previous:
+            if _is_bad(lock, pairing.image):
+                bad.append(str(pairing.image))
+            elif pairing.status == "bad":
+                bad.append(f"{model} on {pairing.image}")
+    unique = list(dict.fromkeys(bad))
+    return f"{', '.join(unique)} {'is' if len(unique) == 1 else 'are'} marked bad" if unique else ""
 
 
 def _is_bad(lock: Lock, name: ImageName) -> bool:
@@ -143,19 +143,20 @@ def _is_bad(lock: Lock, name: ImageName) -> bool:
 
 
 def _require_together(lock: Lock, repository: str, model: str) -> None:
-    """Both pointers of a recipe go back from one image to one image, or else it is for the person to say which."""
-    held = lock.images.get(repository)
+    """Raises UsageError unless both pointers of a recipe are at the same image: otherwise the user has to choose
+    one."""
+    record = lock.images.get(repository)
     paired = lock.models[model].pairing.image
-    if held and held.current and paired != ImageName(repository, held.current):
+    if record and record.current and paired != ImageName(repository, record.current):
         raise UsageError(
-            f"{repository}:latest is number {held.current}, while {model} is paired with {paired}",
+            f"{repository}:latest is number {record.current}, while {model} is paired with {paired}",
             hint=f"roll back one of them: `builder rollback {repository}` or `builder rollback {model}`",
         )
 
 
-def _apart_after(lock: Lock, repository: str, model: str, real: tuple[PointerMove, ...]) -> UsageError:
-    """Moves that would take a recipe's two pointers apart: its rollback could then not be undone by another one."""
-    goals = {move.what: str(move.to) for move in real}
+def _separation_error(lock: Lock, repository: str, model: str, moves: tuple[PointerMove, ...]) -> UsageError:
+    """The error for moves of a recipe's two pointers to different images, which another rollback could not undo."""
+    goals = {move.what: str(move.to) for move in moves}
     of_tag, of_model = (goals.get(what, "nothing") for what in (repository, model))
     because = _bad_before(lock, repository, model)
     which = " or ".join(f"`builder rollback {what}`" for what in (repository, model) if what in goals)
@@ -166,23 +167,23 @@ def _apart_after(lock: Lock, repository: str, model: str, real: tuple[PointerMov
 
 
 def _repository_move(lock: Lock, name: str, to: int | None) -> PointerMove | None:
-    held = lock.images.get(name)
-    if held is None or held.current is None:
+    repository = lock.images.get(name)
+    if repository is None or repository.current is None:
         return None
-    usable = (n for n in held.previous if _usable(lock, ImageName(name, n)))
+    usable = (n for n in repository.previous if _usable(lock, ImageName(name, n)))
     number = next(usable, None) if to is None else _existing(lock, ImageName(name, to)).number
-    if number is None or number == held.current:
+    if number is None or number == repository.current:
         return None
-    return PointerMove(name, False, ImageName(name, held.current), ImageName(name, number), back=to is None)
+    return PointerMove(name, False, ImageName(name, repository.current), ImageName(name, number), back=to is None)
 
 
 def _model_move(lock: Lock, model: str, to: int | None) -> PointerMove | None:
-    held = lock.models[model]
-    now = held.pairing.image
+    record = lock.models[model]
+    now = record.pairing.image
     if to is not None:
         goal: ImageName | None = _existing(lock, ImageName(now.repository, to))
     else:
-        goal = next((p.image for p in held.previous if p.status != "bad" and _usable(lock, p.image)), None)
+        goal = next((p.image for p in record.previous if p.status != "bad" and _usable(lock, p.image)), None)
     return PointerMove(model, True, now, goal, back=to is None) if goal and goal != now else None
 
 
@@ -191,16 +192,16 @@ def _usable(lock: Lock, name: ImageName) -> bool:
     return image is not None and image.status != "bad" and not image.pruned
 
 
-def _passed(lock: Lock, done: tuple[PointerMove, ...]) -> tuple[ImageName, ...]:
-    """The images that came before the ones gone to, and were passed over."""
-    found: list[ImageName] = []
-    for move in done:
+def _passed(lock: Lock, moves: tuple[PointerMove, ...]) -> tuple[ImageName, ...]:
+    """The previous images that the moves passed over."""
+    passed: list[ImageName] = []
+    for move in moves:
         if move.is_model:
             before = [pairing.image for pairing in lock.models[move.what].previous]
         else:
             before = [ImageName(move.what, number) for number in lock.images[move.what].previous]
-        found += before[: before.index(move.to)]
-    return tuple(dict.fromkeys(found))
+        passed += before[: before.index(move.to)]
+    return tuple(dict.fromkeys(passed))
 
 
 def _existing(lock: Lock, name: ImageName) -> ImageName:
@@ -209,9 +210,9 @@ def _existing(lock: Lock, name: ImageName) -> ImageName:
     return name
 
 
-def _fetch_missing(workspace: Workspace, lock: Lock, wanted: tuple[PointerMove, ...]) -> None:
-    """Gets what was pushed and is no longer here, where a registry is set."""
-    for goal in {move.to for move in wanted}:
+def _fetch_missing(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ...]) -> None:
+    """Pulls the images that were pushed and are no longer here, where a registry is set."""
+    for goal in {move.to for move in moves}:
         recorded = lock.image(goal)
         if recorded is None or recorded.digest is None or images.inspect(workspace.engine, str(goal)) is not None:
             continue

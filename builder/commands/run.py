@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WaitingStarted:
-    """Reported when all is started, and from now on only waited for."""
+    """The event when everything is started and only the wait remains."""
 
 
 @dataclass(frozen=True)
 class ServeResult:
-    """A server that was started, or was up before (``already``). It answers, ``seconds`` after it was waited for, or 0
-    where it did at once; None where nobody waited."""
+    """A server that was started, or ran before (``already``). ``seconds`` is how long the wait for its first answer
+    took: 0 where it answered at once, None where the command did not wait."""
 
     server: RunningServer
     already: bool
@@ -39,7 +39,7 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool) -> ServeRe
 
 
 def serve(workspace: Workspace, prepared: PreparedServer, *, detach: bool) -> ServeResult:
-    """As `run`, for what is prepared."""
+    """Serves as `run` does, from a prepared server."""
     project, environ = workspace.project, workspace.environment
     selection = prepared.selection
     warnings = (image_selection.warning(selection), model_revision.warning(project, environ, selection.recipe))

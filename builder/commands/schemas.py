@@ -1,4 +1,4 @@
-"""The JSON Schemas of the files that people write and of images.lock, for editors and other programs."""
+"""The JSON Schemas of the project's files and of images.lock, for editors and other programs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def text(name: str) -> str:
 
 
 def title(name: str) -> str:
-    """What the schema called ``name`` describes, in one line."""
+    """The title of the schema called ``name``: a line that describes the file."""
     import json
 
-    said: str = json.loads(text(name))["title"]
-    return said
+    line: str = json.loads(text(name))["title"]
+    return line

@@ -1,4 +1,4 @@
-"""The show verb: all that is known to be in one image, from images.lock and its build directory."""
+"""The show command: the contents of one image, from images.lock and its build directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShownImage:
-    """One image. ``steps`` is empty where its build directory is gone."""
+    """An image. ``steps`` is empty where its build directory is gone."""
 
     row: status.ImageRow
     steps: tuple[Step, ...]
@@ -25,7 +25,8 @@ class ShownImage:
 
 
 def run(workspace: Workspace, text: str) -> ShownImage:
-    """What is in the image called ``text``. Raises UsageError where images.lock has no such image."""
+    """Reads what images.lock and the build directory tell of the image called ``text``. Raises UsageError where
+    images.lock has no such image."""
     lock = reading.of(workspace.project)
     name, _ = names.numbered(workspace.project, lock, text)
     overview = status.overview(workspace, lock.only(name))

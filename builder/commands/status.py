@@ -1,4 +1,4 @@
-"""The status verb: how everything that is being served is, with the numbers that vLLM gives of itself."""
+"""The status command: the state of every server, with the metrics that vLLM reports."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
     from builder.serving.running import RunningServer
     from builder.workspace import Workspace
 
-# Two looks at the numbers, so far apart, make a rate.
+# The time between two readings of the metrics, which give a rate.
 INTERVAL_SECONDS = 1.0
-_LOOK_WAIT = 15
+_READING_TIMEOUT = 15
 _RECENT_LINES = 400
-# In the container, where the server answers whatever its network is, and wherever its engine is.
-_LOOK = """\
+# Runs in the container, where the server answers whatever its network is, and wherever its engine is.
+_READING = """\
 import http.client, json, sys, time
 host, port, interval = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-looks = []
+readings = []
 for pause in (0, interval):
     time.sleep(pause)
-    asked = http.client.HTTPConnection(host, port, timeout=5)
-    asked.request("GET", "/metrics")
-    text = asked.getresponse().read().decode()
+    connection = http.client.HTTPConnection(host, port, timeout=5)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
     lines = [line for line in text.splitlines() if line.startswith("vllm:") and "_bucket{" not in line]
-    looks.append((time.monotonic(), "\\n".join(lines)))
-print(json.dumps(looks))
+    readings.append((time.monotonic(), "\\n".join(lines)))
+print(json.dumps(readings))
 """
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Tokens a second, read from prompts and generated, between two looks."""
+    """Tokens a second, of prompts and generated, between two readings."""
 
     prompt: float
     generated: float
@@ -47,9 +47,9 @@ class Rates:
 
 @dataclass(frozen=True)
 class ServerState:
-    """How one is. ``state`` is healthy, starting, unhealthy, restarting, running (where nobody knows how it is),
-    stopped, or ``incomplete`` where a node is missing; ``phase`` what it does while it starts; ``up`` is in seconds;
-    ``numbers`` and ``rates`` are None where the server does not give them."""
+    """A server and its ``state``: healthy, starting, unhealthy, restarting, running (where its health is not known),
+    stopped, or ``incomplete`` where a node is missing. ``phase`` is the step of its start; ``up`` is in seconds;
+    ``numbers`` and ``rates`` are None where the server does not report them."""
 
     running: RunningServer
     state: str
@@ -62,78 +62,79 @@ class ServerState:
 
 @dataclass(frozen=True)
 class ServingOverview:
-    """Everything that is being served, and the nodes that cannot be asked."""
+    """All servers, and the nodes that do not answer."""
 
     states: tuple[ServerState, ...]
     silent: tuple[str, ...]
 
 
-def look(workspace: Workspace, text: str | None) -> ServingOverview:
-    """Everything, or what is called ``text``; takes a little more than `INTERVAL_SECONDS` where something answers.
+def run(workspace: Workspace, text: str | None) -> ServingOverview:
+    """Reads the state of all servers, or of the one called ``text``; takes a little more than `INTERVAL_SECONDS` where
+    one answers.
 
-    Raises UsageError where nothing is called so, EngineError where the engine does not answer.
+    Raises UsageError where no server is called so, EngineError where the engine does not answer.
     """
     from concurrent.futures import ThreadPoolExecutor
 
     if text is not None:
         return ServingOverview((_state(lookup.find(workspace, text)),), ())
-    seen = lookup.find_all(workspace)
+    running_servers = lookup.find_all(workspace)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return ServingOverview(tuple(pool.map(_state, seen.servers)), seen.unreachable)
+        return ServingOverview(tuple(pool.map(_state, running_servers.servers)), running_servers.unreachable)
 
 
-def _state(one: RunningServer) -> ServerState:
-    head = one.head.service
-    state = _word(one)
-    phase = _phase(one) if state == "starting" else None
-    if phase and phase.name == phases.READY and running.answers(one):
-        state = "healthy"  # before its health check was made again
-    numbers, rates = _numbers(one) if state in {"healthy", "unhealthy", "running"} else (None, None)
+def _state(server: RunningServer) -> ServerState:
+    head = server.head.service
+    state = _container_state(server)
+    phase = _phase(server) if state == "starting" else None
+    if phase and phase.name == phases.READY and running.answers(server):
+        state = "healthy"  # its health check has not run again yet
+    numbers, rates = _numbers(server) if state in {"healthy", "unhealthy", "running"} else (None, None)
     if state in {"healthy", "unhealthy"}:
-        # Its health check is made seldom once it has answered: what counts is what it does now.
-        state = "healthy" if numbers or running.answers(one) else "unhealthy"
+        # Once it has answered its health check seldom runs: what counts is its answer now.
+        state = "healthy" if numbers or running.answers(server) else "unhealthy"
     return ServerState(
-        running=one,
+        running=server,
         state=state,
         phase=str(phase) if phase and state == "starting" else "",
         up=_seconds_since(head.started) if head.status == "running" else None,
-        restarts=sum(member.service.restarts for member in one.members),
+        restarts=sum(member.service.restarts for member in server.members),
         numbers=numbers,
         rates=rates,
     )
 
 
-def _word(one: RunningServer) -> str:
-    if one.missing:
+def _container_state(server: RunningServer) -> str:
+    if server.missing:
         return "incomplete"
-    for member in one.members:
+    for member in server.members:
         if not member.service.is_up:
             return "stopped"
-    if any(member.service.status == "restarting" for member in one.members):
+    if any(member.service.status == "restarting" for member in server.members):
         return "restarting"
-    return one.head.service.health or "running"
+    return server.head.service.health or "running"
 
 
-def _phase(one: RunningServer) -> Phase | None:
-    head = one.head
+def _phase(server: RunningServer) -> Phase | None:
+    head = server.head
     lines = services.log(head.engine.endpoint, head.service.id, tail=_RECENT_LINES)
-    # What it said before it was started again is over.
+    # Lines from before a restart do not count.
     return phases.latest([line.text for line in lines if line.written >= head.service.started])
 
 
-def _numbers(one: RunningServer) -> tuple[ServerMetrics | None, Rates | None]:
-    head = one.head
-    if one.port is None:
+def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, Rates | None]:
+    head = server.head
+    if server.port is None:
         return None, None
     host = running.listening_host(head.service)
-    argv = ["python3", "-ISc", _LOOK, host, str(one.port), str(INTERVAL_SECONDS)]
+    argv = ["python3", "-ISc", _READING, host, str(server.port), str(INTERVAL_SECONDS)]
     try:
-        done = containers.execute(head.engine.endpoint, head.service.id, argv, _LOOK_WAIT)
-    except EngineError:  # it has ended in this moment, or is too busy to say
+        result = containers.execute(head.engine.endpoint, head.service.id, argv, _READING_TIMEOUT)
+    except EngineError:  # it has just ended, or is too busy to answer
         return None, None
-    if done.exit_code:
+    if result.exit_code:
         return None, None
-    (began, first), (ended, second) = json.loads(done.output)
+    (began, first), (ended, second) = json.loads(result.output)
     before, now = metrics.read(first), metrics.read(second)
     if before is None or now is None:
         return now, None

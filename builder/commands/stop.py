@@ -1,4 +1,4 @@
-"""The stop command: ends a server, as gently as it lets itself be ended."""
+"""The stop command: ends a server, and kills only what does not end in time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class Stopped:
 
 
 def run(workspace: Workspace, text: str | None, limit: int) -> Stopped:
-    """Ends the server called ``text``, or the only one there is; ``limit`` as for `end`. Raises UsageError where none
-    is meant."""
+    """Ends the server called ``text``, or the only one there is; ``limit`` as for `end`. Raises UsageError where there
+    is no such server."""
     return end(lookup.find(workspace, text), limit)
 
 
 def end(running: RunningServer, limit: int) -> Stopped:
-    """Asks each container to end, the one that answers first, kills it after ``limit`` seconds, and removes it."""
+    """Stops each container, beginning with the one that answers requests; kills it after ``limit`` seconds, and removes
+    it."""
     began = time.monotonic()
     killed = []
     for member in running.members:

@@ -1,4 +1,4 @@
-"""The verify verb: images.lock compared with the engine, the build directories, and the files that people write."""
+"""The verify command: compares images.lock with the engine, the build directories, and the project's files."""
 
 from __future__ import annotations
 
@@ -31,49 +31,48 @@ Kind = Literal["missing", "moved", "edited", "unknown", "changed"]
 
 @dataclass(frozen=True)
 class Discrepancy:
-    """One thing that is not as images.lock has it. ``missing`` and ``moved`` are of the engine, ``edited`` of what was
-    kept of a build; ``unknown`` could not be looked at; ``changed`` is news and no fault: a build makes another image
-    today."""
+    """A difference from images.lock. ``missing`` and ``moved`` are of the engine, ``edited`` of the files that a build
+    left; ``unknown`` could not be checked; ``changed`` is no fault: a build makes another image today."""
 
     subject: str
     kind: Kind
-    said: str
+    message: str
     remedy: str
 
 
 def run(workspace: Workspace) -> tuple[Discrepancy, ...]:
-    """All findings, the gravest first. Raises LockError where images.lock itself cannot be read."""
+    """Finds every discrepancy, the gravest first. Raises LockError where images.lock itself cannot be read."""
     lock = reading.read(workspace.project.lock)
     directories = tuple(_directories(workspace.project, lock))
     return (
         *_lost(workspace.project),
         *_engine(workspace, lock, {finding.subject for finding in directories}),
         *directories,
-        *_diffs(workspace.project, lock),
+        *_vendored_patches(workspace.project, lock),
         *_changed(workspace, lock),
     )
 
 
-def pushed(workspace: Workspace) -> tuple[Discrepancy, ...]:
-    """What the registry of builder.yaml lacks, or has otherwise, of the numbers that were pushed.
+def compare_registry(workspace: Workspace) -> tuple[Discrepancy, ...]:
+    """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for.
 
     Raises UsageError where no registry is set.
     """
-    place = registry.Registry(configuration.load(workspace.project).required_registry())
-    return tuple(_pushed(place, workspace.engine, reading.read(workspace.project.lock)))
+    pushed_to = registry.Registry(configuration.load(workspace.project).required_registry())
+    return tuple(_in_registry(pushed_to, workspace.engine, reading.read(workspace.project.lock)))
 
 
-def _pushed(place: registry.Registry, endpoint: Endpoint, lock: Lock) -> Iterator[Discrepancy]:
-    for repository, held in sorted(lock.images.items()):
-        for number, image in sorted(held.numbers.items(), reverse=True):
+def _in_registry(pushed_to: registry.Registry, endpoint: Endpoint, lock: Lock) -> Iterator[Discrepancy]:
+    for repository, record in sorted(lock.images.items()):
+        for number, image in sorted(record.numbers.items(), reverse=True):
             if image.digest is None:
                 continue
             name = ImageName(repository, number)
-            reference = f"{place.repository(name)}:{number}"
+            reference = f"{pushed_to.repository(name)}:{number}"
             try:
-                state = registry.state(endpoint, place, name, image)
+                state = registry.state(endpoint, pushed_to, name, image)
             except TransferError as error:
-                yield Discrepancy(place.address, "unknown", error.message, error.hint)
+                yield Discrepancy(pushed_to.address, "unknown", error.message, error.hint)
                 return
             if state == "missing":
                 yield Discrepancy(reference, "missing", "the registry does not have it", f"`builder push {name}`")
@@ -86,14 +85,15 @@ def _lost(project: Project) -> Iterator[Discrepancy]:
         yield Discrepancy(project.lock.name, "missing", lost.MESSAGE, TAKE_BACK)
 
 
-def _engine(workspace: Workspace, lock: Lock, unlike: AbstractSet[str]) -> Iterator[Discrepancy]:
-    """``unlike`` names the images that cannot be built again before their build directories are taken back."""
+def _engine(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:
+    """Finds missing and moved tags. ``edited_names`` are images that cannot be built again before their build
+    directories are restored."""
     overview = status.overview(workspace, lock)
     if overview.engine_error:
         yield Discrepancy("engine", "unknown", overview.engine_error, "`builder doctor` says more")
     for row in overview.rows:
         name = str(row.name)
-        first = ", once its build directory is what it was (see there)" if name in unlike else ""
+        first = ", once its build directory is what it was (see there)" if name in edited_names else ""
         if row.state == "missing":
             back = f"`builder pull {name}`" if row.image.digest else f"`builder rebuild {name}`{first}"
             yield Discrepancy(name, "missing", "the engine has no image of that name", back)
@@ -108,8 +108,8 @@ def _engine(workspace: Workspace, lock: Lock, unlike: AbstractSet[str]) -> Itera
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
-    for repository, held in sorted(lock.images.items()):
-        for number, image in sorted(held.numbers.items(), reverse=True):
+    for repository, record in sorted(lock.images.items()):
+        for number, image in sorted(record.numbers.items(), reverse=True):
             name = ImageName(repository, number)
             try:
                 directory = build_directory.read(project, name)
@@ -117,35 +117,35 @@ def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
                 yield Discrepancy(str(name), "edited", error.message, error.hint)
                 continue
             folder = project.relative(directory.path)
-            for said in edited.edits(directory, image):
-                yield Discrepancy(str(name), "edited", f"{folder}: {said}", f"`git checkout -- {folder}`")
+            for message in edited.edits(directory, image):
+                yield Discrepancy(str(name), "edited", f"{folder}: {message}", f"`git checkout -- {folder}`")
 
 
-def _diffs(project: Project, lock: Lock) -> Iterator[Discrepancy]:
+def _vendored_patches(project: Project, lock: Lock) -> Iterator[Discrepancy]:
     for definition, platforms in sorted(lock.pins.items()):
         faults = (fault for pins in platforms.values() for fault in vendored.faults(project, definition, pins))
-        found = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
-        yield from dict.fromkeys(found)  # platforms share their pull requests
+        discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
+        yield from dict.fromkeys(discrepancies)  # platforms share their pull requests
 
 
 def _changed(workspace: Workspace, lock: Lock) -> Iterator[Discrepancy]:
-    """Whether each current image is still what a build makes."""
-    for repository, held in sorted(lock.images.items()):
-        if held.current is None:
+    """Finds the current images that are no longer what a build makes."""
+    for repository, record in sorted(lock.images.items()):
+        if record.current is None:
             continue
-        name, image = ImageName(repository, held.current), held.numbers[held.current]
+        name, image = ImageName(repository, record.current), record.numbers[record.current]
         try:
             build = today.original_build(workspace, name, image)
             reasons = today.reasons(workspace, name, image, build)
         except EngineError:
-            return  # that no engine answers is said already
+            return  # another finding says that no engine answers
         except BuilderError as error:
             yield Discrepancy(str(name), "changed", f"cannot be built today: {error.message}", error.hint)
             continue
         if reasons:
             more = f" and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
-            said = f"a build makes another image today: {', '.join(reasons[:SHOWN_REASONS])}{more}"
-            yield Discrepancy(str(name), "changed", said, f"`{build.command}`")
+            message = f"a build makes another image today: {', '.join(reasons[:SHOWN_REASONS])}{more}"
+            yield Discrepancy(str(name), "changed", message, f"`{build.command}`")
         elif build.mods:
-            said = f"{build.target} does not ask for all of its mods: a build of it alone makes another image"
-            yield Discrepancy(str(name), "changed", said, f"`{build.command}`")
+            message = f"{build.target} does not ask for all of its mods: a build of it alone makes another image"
+            yield Discrepancy(str(name), "changed", message, f"`{build.command}`")

@@ -1,7 +1,7 @@
-"""A build directory as it is on disk: what ``builds/REPOSITORY/NUMBER/`` tells of the image that was built from it.
+"""A build directory on disk: the record in ``builds/REPOSITORY/NUMBER/`` of what an image was built from.
 
-A directory of a chain holds a part for each definition: the last one's files lie at its top, those of the definitions
-below in folders of their names (see ``builder.plan.make``).
+The directory of a chain holds a part for each definition: the files of the last one lie at its top, those of its
+parents in folders of their names (see ``builder.plan.make``).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class BuildPart:
-    """What one definition put into a build directory. ``definition`` is empty for the image's own; ``takes`` holds what
-    each step takes in, by the step's own name; ``target`` is the part's in the bake file."""
+    """The files and inputs of one definition in a build directory. ``definition`` is empty for the image's own;
+    ``takes`` holds the inputs of each step, by the step's own name; ``target`` is the part's in the bake file."""
 
     definition: str
     folder: Path
@@ -50,17 +50,17 @@ class BuildPart:
     @property
     def contexts(self) -> dict[str, tuple[str, str]]:
         """The sources that are taken from git: address and commit by name."""
-        found = {}
+        sources = {}
         for name, context in self.target.get("contexts", {}).items():
             url, sign, commit = str(context).rpartition("#")
             if sign:
-                found[name.removesuffix(bake.source_context(""))] = (url, commit)
-        return found
+                sources[name.removesuffix(bake.source_context(""))] = (url, commit)
+        return sources
 
 
 @dataclass(frozen=True)
 class BuildDirectory:
-    """``parts`` are those of the chain, the lowest definition first."""
+    """The build of one number. ``parts`` are those of the chain, each parent before its child."""
 
     path: Path
     steps: tuple[Step, ...]
@@ -73,12 +73,12 @@ class BuildDirectory:
 
 
 def path_of(project: Project, name: ImageName) -> Path:
-    """Where the build directory of a number is, or would be."""
+    """The build directory of a number, whether it exists or not."""
     return project.build_directory(name.repository, name.number)
 
 
 def read(project: Project, name: ImageName) -> BuildDirectory:
-    """The build directory of a number. Raises FileProblemsError where it is gone or cannot be made sense of."""
+    """Reads the build directory of a number. Raises FileProblemsError where it is gone or damaged."""
     path = path_of(project, name)
     if not path.is_dir():
         raise _problem(project, path, f"the build directory of {name} is gone")
@@ -86,12 +86,12 @@ def read(project: Project, name: ImageName) -> BuildDirectory:
         steps = plan_file.read(path)
         by_part = _by_part(steps)
     except plan_file.UNREADABLE as error:
-        raise _problem(project, path / plan_file.FILE, f"cannot be read: {_said(error)}") from None
+        raise _problem(project, path / plan_file.FILE, f"cannot be read: {_reason(error)}") from None
     bake_file = path / "bake.json"
     try:
         targets = _targets(bake_file.read_text(encoding="utf-8"))
     except plan_file.UNREADABLE as error:
-        raise _problem(project, bake_file, f"cannot be read: {_said(error)}") from None
+        raise _problem(project, bake_file, f"cannot be read: {_reason(error)}") from None
     parts = (
         BuildPart(definition, path / definition, takes, targets.get(definition or bake.TARGET, {}))
         for definition, takes in by_part.items()
@@ -100,35 +100,35 @@ def read(project: Project, name: ImageName) -> BuildDirectory:
 
 
 def _by_part(steps: tuple[Step, ...]) -> dict[str, dict[str, dict[str, str]]]:
-    """What each step takes in, by its own name and the definition that it belongs to.
+    """The inputs of each step, by the definition that it belongs to and its own name.
 
     Raises ValueError for a name that this program does not write: it would lead to other folders.
     """
-    found: dict[str, dict[str, dict[str, str]]] = {}
+    by_part: dict[str, dict[str, dict[str, str]]] = {}
     for step in steps:
-        above, _, own = step.name.rpartition(": ")
-        definition = above.rpartition(": ")[2]
+        prefix, _, own = step.name.rpartition(": ")
+        definition = prefix.rpartition(": ")[2]
         for folder in (definition, own.removeprefix(_MOD) if own.startswith(_MOD) else ""):
             if folder and not _FOLDER.fullmatch(folder):
                 raise ValueError(f"no step is called `{step.name}`")
-        found.setdefault(definition, {})[own] = {str(name): str(value) for name, value in step.takes.items()}
-    return found
+        by_part.setdefault(definition, {})[own] = {str(name): str(value) for name, value in step.takes.items()}
+    return by_part
 
 
 def _targets(text: str) -> dict[str, dict[str, Any]]:
-    found = {str(name): dict(target) for name, target in json.loads(text)["target"].items()}
-    for target in found.values():
-        dict(target.get("contexts", {}))
-    return found
+    targets = {str(name): dict(target) for name, target in json.loads(text)["target"].items()}
+    for target in targets.values():
+        dict(target.get("contexts", {}))  # raises where it is anything else
+    return targets
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """The files below ``folder``, sorted; links are none, since nobody staged them."""
+    """The files below ``folder``, sorted. Links are left out: this program writes none."""
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
 
 
 def metadata(part: BuildPart) -> dict[str, Any]:
-    """What build-metadata.yaml says; empty where it is gone or somebody wrote something else into it."""
+    """Reads build-metadata.yaml; empty where it is gone or was written by something else."""
     try:
         lines = (part.folder / "build-metadata.yaml").read_text(encoding="utf-8").splitlines()
         pairs = (line.partition(": ") for line in lines)
@@ -137,11 +137,11 @@ def metadata(part: BuildPart) -> dict[str, Any]:
         return {}
 
 
-def _problem(project: Project, path: Path, said: str) -> FileProblemsError:
-    return FileProblemsError((Problem(Location(project.relative(path)), said),), hint=_HINT)
+def _problem(project: Project, path: Path, message: str) -> FileProblemsError:
+    return FileProblemsError((Problem(Location(project.relative(path)), message),), hint=_HINT)
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return f"{error}" if isinstance(error, ValueError) else "it is not what this program wrote"

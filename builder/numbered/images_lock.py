@@ -1,8 +1,7 @@
-"""Changing images.lock together with what it records: the tags in the engine and the build directories.
+"""Changes to images.lock together with what it records: the tags in the engine and the build directories.
 
-images.lock is the record; writing it is the moment at which a change has happened. What else belongs to the change is
-announced in the journal first (``builder.lock.journal``), so that a killed process's change is finished or undone by
-whoever comes next.
+images.lock is the record: a change has happened once it is written. The rest of the change is announced in the journal
+first (``builder.lock.journal``), so that the next process finishes or undoes the change of one that was killed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.workspace import Workspace
 
-RECORD = "images.lock"  # in a build directory: what the build wrote into the project's images.lock
+RECORD = "images.lock"  # in a build directory: the part of the project's images.lock that the build wrote
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Transaction:
 
     @property
     def lock(self) -> Lock:
-        """What images.lock says now."""
+        """images.lock as it is now."""
         return self._writer.lock
 
     def next_name(self, repository: str) -> ImageName:
@@ -64,8 +63,8 @@ class Transaction:
         self._announced.add(name.repository)
 
     def place(self, name: ImageName, candidate: Candidate) -> None:
-        """Gives an image its tag, and its build directory the place of one; it counts once images.lock says so. What is
-        there already, of a number that another machine gave, stays."""
+        """Gives an image the tag ``name``, and moves its build directory to where that of ``name`` belongs. It counts
+        once images.lock records it. A tag or a directory of that number which is there already stays."""
         from builder.storage import atomic_folder
 
         directory = self._workspace.project.build_directory(name.repository, name.number)
@@ -76,8 +75,8 @@ class Transaction:
         images.tag(self._workspace.engine, candidate.tag, str(name))
 
     def commit(self, lock: Lock) -> bool:
-        """Makes images.lock say ``lock``; False where it does already. The ``latest`` tag of a repository whose current
-        number moves follows when the block ends. Raises what `lock.writing.LockWriter.commit` does."""
+        """Writes ``lock`` to images.lock; False where that changes nothing. The ``latest`` tag of a repository whose
+        current number moves follows when the block ends. Raises what `lock.writing.LockWriter.commit` does."""
         for name, repository in lock.images.items():
             if repository.current != _repository(self.lock, name).current and name not in self._announced:
                 self.announce(ImageName(name, repository.current or 0))
@@ -102,7 +101,7 @@ def transaction(workspace: Workspace) -> Iterator[Transaction]:
 
 @contextmanager
 def repair(workspace: Workspace, read: Read) -> Iterator[writing.LockWriter]:
-    """Holds a damaged images.lock, of which ``read`` makes what it can, for writing. The journal waits for the next
+    """Holds a damaged images.lock, of which ``read`` recovers what it can, for writing. The journal waits for the next
     `transaction`: replayed against a damaged lock, it would undo what was recorded."""
     with writing.writing(workspace.project.lock, on_wait=workspace.report_waiting, read=read) as writer:
         yield writer
@@ -116,24 +115,24 @@ def recover(workspace: Workspace) -> None:
 
 
 def restore(workspace: Workspace, name: ImageName, source: str) -> None:
-    """Gives a number that is missing from the engine its tag again, and records that it is not pruned any more;
+    """Gives a number that is missing from the engine its tag again, and records that it is no longer pruned;
     ``source`` (a tag, digest or id) holds its content."""
     with transaction(workspace) as change:
         images.tag(workspace.engine, source, str(name))
-        recorded = change.lock.image(name)
-        if recorded and recorded.pruned:
-            change.commit(change.lock.with_image(name, replace(recorded, pruned=None)))
+        record = change.lock.image(name)
+        if record and record.pruned:
+            change.commit(change.lock.with_image(name, replace(record, pruned=None)))
 
 
 def point_latest(endpoint: Endpoint, repository: str, current: int | None) -> None:
-    """Makes ``REPOSITORY:latest`` mean the current number; an image that is gone leaves the tag as it was."""
+    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is."""
     if current is not None and images.inspect(endpoint, f"{repository}:{current}") is not None:
         images.tag(endpoint, f"{repository}:{current}", f"{repository}:latest")
 
 
 def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
-    """The next number, past every one that the lock, the engine or a build directory knows: none is used twice, not
-    even after images.lock was lost or taken from elsewhere."""
+    """The next number, above every one in the lock, in the engine and in ``builds/``: none is used twice, not even
+    after images.lock was lost or replaced."""
     folder = project.builds / repository
     taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
     taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
@@ -141,14 +140,14 @@ def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[st
 
 
 def with_reserved_slots(project: Project, lock: Lock) -> Lock:
-    """``lock`` with an empty block for every definition and its repository that it says nothing of yet.
+    """``lock`` with an empty block for every definition and repository that it does not have yet.
 
-    Two branches that each add the first block of something would add it in one place, which git takes for a conflict.
+    Two branches that each add such a block would otherwise add it at the same place, which git reports as a conflict.
     """
     for name in image.names(project):
         try:
             repository = image.repository_of(project, name)
-        except BuilderError:  # it is not the definition that is being built: its mistakes are told when it is
+        except BuilderError:  # not the definition that is being built: its errors are reported when it is
             continue
         lock = lock if name in lock.pins else lock.with_definition(name)
         lock = lock if repository in lock.images else lock.with_repository(repository, Repository())
@@ -156,15 +155,15 @@ def with_reserved_slots(project: Project, lock: Lock) -> Lock:
 
 
 def _replay_journal(workspace: Workspace, lock: Lock) -> None:
-    """Brings tags and build directories in line with ``lock`` where a change was announced. To be called by the writer
-    alone."""
+    """Brings tags and build directories in line with ``lock`` where a change was announced. Only the holder of
+    images.lock may call it."""
     project, engine = workspace.project, workspace.engine
     journal.remove_unwritten(project)
     for entry in journal.entries(project):
-        name, recorded = entry.name, lock.image(entry.name)
-        if entry.engine_id and (recorded is None or recorded.pruned):
+        name, record = entry.name, lock.image(entry.name)
+        if entry.engine_id and (record is None or record.pruned):
             _untag(engine, name, entry.engine_id)
-        if entry.engine_id and recorded is None:
+        if entry.engine_id and record is None:
             shutil.rmtree(project.build_directory(name.repository, name.number), ignore_errors=True)
         point_latest(engine, name.repository, _repository(lock, name.repository).current)
         entry.path.unlink()

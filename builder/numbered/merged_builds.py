@@ -1,4 +1,4 @@
-"""The build directories of what a merge left: both sides had one of the same number, and git put one of them there."""
+"""The build directories after a merge: both sides had one of the same number, and git checked out one of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.project import Project
 
-# Where the build directories of both sides are: before the merge is committed, and after.
+# The revisions that hold the build directories of both sides: before the merge is committed, and after.
 _REVISIONS = ("HEAD", "MERGE_HEAD", "HEAD^1", "HEAD^2", "CHERRY_PICK_HEAD", "REBASE_HEAD")
 
 
-def place(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> bool:
-    """Puts the build directories of both images in their places; tells whether that of the moved one was found.
+def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> bool:
+    """Puts the build directories of both images in their places: of the one that keeps the number ``origin``, and of
+    the one that is ``to`` now. True if that of the latter was found.
 
     Raises ValueError for a number that is not in ``lock``.
     """
@@ -30,42 +31,43 @@ def place(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> boo
     if image is None or stayed is None:
         raise ValueError(f"{origin} and {to} are both in the lock by now")
     with tempfile.TemporaryDirectory(dir=_folder(project.state), prefix="renumber-") as folder:
-        there = project.build_directory(to.repository, to.number)
-        candidates = [*_candidates(project, origin, Path(folder)), there]
-        found = _of(candidates, image)
-        if found:
-            if found != there:
-                _place(project, found, to)
+        destination = project.build_directory(to.repository, to.number)
+        candidates = [*_candidates(project, origin, Path(folder)), destination]
+        moved_from = _matching(candidates, image)
+        if moved_from:
+            if moved_from != destination:
+                _put_in_place(project, moved_from, to)
             _rename_record(project, origin, to)
-        kept = _of(candidates, stayed)
-        if kept and kept != candidates[0]:
-            _place(project, kept, origin)
-    return found is not None
+        stayed_in = _matching(candidates, stayed)
+        if stayed_in and stayed_in != candidates[0]:
+            _put_in_place(project, stayed_in, origin)
+    return moved_from is not None
 
 
 def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
-    """What the build directory of a number holds now, and what it held on either side of a merge."""
+    """The build directory of a number as it is now, and, extracted into ``folder``, as it was on either side of a
+    merge."""
     directory = project.build_directory(name.repository, name.number)
     inside = directory.relative_to(project.root)
-    found = [directory]
+    candidates = [directory]
     for revision in _REVISIONS:
         into = _folder(folder / revision)
         if project_history.extract_folder(project.root, revision, inside.as_posix(), into):
-            found.append(into / inside)
-    return found
+            candidates.append(into / inside)
+    return candidates
 
 
-def _of(candidates: list[Path], image: NumberedImage) -> Path | None:
-    return next((one for one in candidates if input_hash_of(one) == image.input_hash), None)
+def _matching(candidates: list[Path], image: NumberedImage) -> Path | None:
+    return next((directory for directory in candidates if input_hash_of(directory) == image.input_hash), None)
 
 
 def input_hash_of(directory: Path) -> str:
-    """The input hash of what a build directory builds; empty where it cannot be read."""
+    """The input hash of a build directory's plan; empty where it cannot be read."""
     steps = plan_file.read_if_possible(directory)
     return "" if steps is None else input_hash(steps)
 
 
-def _place(project: Project, source: Path, name: ImageName) -> None:
+def _put_in_place(project: Project, source: Path, name: ImageName) -> None:
     """Makes a copy of ``source`` the build directory of a number, in one step."""
     target = project.build_directory(name.repository, name.number)
     beside = target.with_name(f".{target.name}.new")
@@ -78,9 +80,9 @@ def _rename_record(project: Project, origin: ImageName, to: ImageName) -> None:
     file = project.build_directory(to.repository, to.number) / images_lock.RECORD
     if not file.is_file():
         return
-    kept = reading.read(file)
-    if kept.image(origin):
-        atomic_file.write_alone(file, text.dump(merging.renamed(kept, origin, to.number)).encode())
+    record = reading.read(file)
+    if record.image(origin):
+        atomic_file.write_alone(file, text.dump(merging.renamed(record, origin, to.number)).encode())
 
 
 def _folder(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Names of numbered images as people type them: ``vllm-node-tf5:7``, ``tf5:7``, and lookups in the lock."""
+"""Names of numbered images as the user types them (``vllm-node-tf5:7``, ``tf5:7``), looked up in images.lock."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def numbered(project: Project, lock: Lock, text: str) -> tuple[ImageName, Number
     Raises UsageError where images.lock has no such image.
     """
     name, colon, number = text.rpartition(":")
-    found = repository(project, lock, name if colon else text)
-    held = lock.images.get(found) if found else None
-    if found is None or held is None:
+    repository_name = repository(project, lock, name if colon else text)
+    record = lock.images.get(repository_name) if repository_name else None
+    if repository_name is None or record is None:
         raise UsageError(f"images.lock has no image `{text}`", hint="`builder list` shows the numbered images")
     if not colon or number == "latest":
-        number = str(held.current or "")
-    if not number.isdecimal() or int(number) not in held.numbers:
-        raise UsageError(f"{found} has no number {number}", hint=f"its numbers: {_numbers(held.numbers)}")
-    return ImageName(found, int(number)), held.numbers[int(number)]
+        number = str(record.current or "")
+    if not number.isdecimal() or int(number) not in record.numbers:
+        raise UsageError(f"{repository_name} has no number {number}", hint=f"its numbers: {_numbers(record.numbers)}")
+    return ImageName(repository_name, int(number)), record.numbers[int(number)]
 
 
 def _numbers(numbers: dict[int, NumberedImage]) -> str:

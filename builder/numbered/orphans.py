@@ -1,5 +1,5 @@
-"""What builds of this project left in the engine beside its numbered images: images without a name, and BuildKit's
-cache. Nothing that could be anybody else's counts as ours."""
+"""Orphans that builds of this project left in the engine: images without a name, and records of BuildKit's cache.
+Anything that another project or program could have made does not count as ours."""
 
 from __future__ import annotations
 
@@ -19,36 +19,40 @@ if TYPE_CHECKING:
 
 
 def nameless(endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails]) -> dict[str, ImageDetails]:
-    """The images without a name that builds of the lock's repositories left, by id.
+    """The images without a name that builds of the lock's repositories left, by id; ``every`` holds all images.
 
-    Not one that a number records: somebody moved its tag away, and its content can be given back.
+    One that a number records is left out: its tag was moved away, and can be given back to it.
     """
     recorded = {
-        image.fingerprint for held in lock.images.values() for image in held.numbers.values() if not image.pruned
+        image.fingerprint
+        for repository in lock.images.values()
+        for image in repository.numbers.values()
+        if not image.pruned
     }
-    found = {id_: every[id_] for id_ in disk_usage.dangling(endpoint, labels.INPUT_HASH) if id_ in every}
+    dangling = {id_: every[id_] for id_ in disk_usage.dangling(endpoint, labels.INPUT_HASH) if id_ in every}
     return {
         id_: image
-        for id_, image in found.items()
+        for id_, image in dangling.items()
         if image.labels.get(labels.REPOSITORY) in lock.images and images.fingerprint(image) not in recorded
     }
 
 
-def cached_steps(project: Project, names: Iterable[ImageName]) -> str:
-    """All that the Dockerfiles of these numbers say: what a record of BuildKit's cache is looked up in."""
+def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:
+    """The text of all Dockerfiles of these numbers, in which a record of BuildKit's cache is looked up."""
     folders = (project.build_directory(name.repository, name.number) for name in names)
     files = (file for folder in folders for file in sorted(folder.rglob("Dockerfile")))
     return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
 
 
-def let_go(
+def removable_records(
     before: Iterable[build_cache.CacheRecord], after: Iterable[build_cache.CacheRecord], gone: str, kept: str
 ) -> set[str]:
-    """The ids of the cache records that only images which are gone had a use for.
+    """The ids of the cache records that only removed images needed; ``gone`` and ``kept`` are the Dockerfiles of those
+    and of all others.
 
-    Those are the copies of their layers: records of steps in their Dockerfiles (``gone``) that shared a layer with an
-    image ``before`` and do so no longer. And what their other stages left: steps that stand in none of the Dockerfiles
-    that are ``kept``, and that are scripts: one line could be anybody's.
+    These are the copies of their layers: records of steps in ``gone`` that shared a layer with an image ``before`` and
+    do so no longer. And the records of their other stages: steps that do not occur in ``kept`` and are scripts, since a
+    step of one line could be another project's.
     """
     shared = {record.id for record in before if record.shared}
     free = [

@@ -1,4 +1,4 @@
-"""The pointers of images.lock: what ``latest`` means in a repository, and which image serves a model."""
+"""The pointers of images.lock: the current number of a repository (``latest``), and the image that serves a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class PointerMove:
     """A pointer that moves: a model's pairing, or the ``latest`` of a repository. ``origin`` is None where it pointed
-    nowhere before; ``back`` is a step to the one before, which the same step undoes."""
+    nowhere before; ``back`` marks a step back to the previous image, which the same step undoes."""
 
     what: str
     is_model: bool
@@ -31,7 +31,7 @@ class PointerMove:
 
 
 def apply(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
-    """The lock after these moves. A model takes its earlier pairing with the image up again where it had one."""
+    """Returns the lock after these moves. A model gets its earlier pairing with the image back where it had one."""
     for move in moves:
         if move.back and move.is_model:
             lock = lock.with_model(move.what, lock.models[move.what].stepped_back_to(move.to))
@@ -44,17 +44,26 @@ def apply(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
     return lock
 
 
-def pairing_with(held: Model | None, image: ImageName) -> Pairing:
+def pairing_with(model: Model | None, image: ImageName) -> Pairing:
     """A model's pairing with an image: the one it had, or an untested one by the same recipe."""
-    if held is None:
+    if model is None:
         return Pairing(image)
-    known = next((p for p in (held.pairing, *held.previous) if p.image == image), None)
-    return known or replace(held.pairing, image=image, status="untested", note="")
+    earlier = next((p for p in (model.pairing, *model.previous) if p.image == image), None)
+    return earlier or replace(model.pairing, image=image, status="untested", note="")
 
 
-def require_present(endpoint: Endpoint, lock: Lock, wanted: Iterable[PointerMove]) -> None:
+def require_allowed(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove], *, force: bool) -> None:
+    """Raises ConflictError for a move to an image that is marked bad, unless ``force``, and ImageStateError for one to
+    an image that the engine does not have."""
+    moves = tuple(moves)
+    if not force:
+        _refuse_bad(lock, moves)
+    _require_present(endpoint, lock, moves)
+
+
+def _require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]) -> None:
     """Raises ImageStateError unless the engine holds every image that a pointer moves to, with the content recorded."""
-    for name in sorted({move.to for move in wanted}):
+    for name in sorted({move.to for move in moves}):
         details = images.inspect(endpoint, str(name))
         recorded = lock.image(name)
         if details is None and recorded and recorded.digest:
@@ -79,12 +88,11 @@ def require_present(endpoint: Endpoint, lock: Lock, wanted: Iterable[PointerMove
             )
 
 
-def refuse_bad(lock: Lock, wanted: Iterable[PointerMove]) -> None:
+def _refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
     """Raises ConflictError for a move to an image that is marked bad, for all or for the model that moves."""
-    for move in wanted:
+    for move in moves:
         image = lock.image(move.to)
-        held = lock.models.get(move.what) if move.is_model else None
-        pairing = pairing_with(held, move.to)
+        pairing = pairing_with(lock.models.get(move.what) if move.is_model else None, move.to)
         for what, marked in ((str(move.to), image), (f"{move.what} on {move.to}", pairing)):
             if marked and marked.status == "bad":
                 undo = f"; `builder mark {what} untested` takes the mark away" if marked is image else ""
@@ -95,14 +103,14 @@ def refuse_bad(lock: Lock, wanted: Iterable[PointerMove]) -> None:
 
 
 def staying(lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
-    """The models that stay paired with an image that one of these moves left as current."""
-    left = {move.origin for move in moves if not move.is_model}
-    return tuple(sorted(model for model, held in lock.models.items() if held.pairing.image in left))
+    """The models that stay paired with an image that these moves make no longer current."""
+    origins = {move.origin for move in moves if not move.is_model}
+    return tuple(sorted(name for name, model in lock.models.items() if model.pairing.image in origins))
 
 
 def differences(project: Project, moves: Iterable[PointerMove]) -> tuple[str, ...]:
-    """What differs between the images that pointers move between, one line an input; empty where a build directory is
-    gone."""
+    """The inputs that differ between the images that pointers move between, one line each; none where a build directory
+    is gone."""
     lines: list[str] = []
     for origin, to in dict.fromkeys((move.origin, move.to) for move in moves):
         before, after = (

@@ -1,8 +1,8 @@
-"""What is left of numbered images where images.lock was lost: in build directories, in the engine, in the registry.
+"""The sources that a lost images.lock is rebuilt from: build directories, the images in the engine, the registry.
 
-A build directory keeps what its build wrote into images.lock; where it is gone as well, the image's labels tell most of
-it. Where the three disagree about a number, the build directory counts before the engine, and the engine before the
-registry; and it is said.
+A build directory keeps the part of images.lock that its build wrote; where it is gone as well, the image's labels hold
+most of that. Where the three disagree about a number, the build directory wins over the engine, and the engine over the
+registry; a finding tells of it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ NUMBER = re.compile("[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True)
 class RegistryImage:
-    """A number in the registry: its ``reference`` and the digest of its manifest there, what its configuration says,
-    and the bytes of its packed layers."""
+    """A number in the registry: its ``reference`` and the digest of its manifest there, the ``details`` in its
+    configuration, and the size of its compressed layers in bytes."""
 
     reference: str
     digest: str
@@ -44,8 +44,8 @@ class RegistryImage:
 
 @dataclass(frozen=True)
 class RecoverableImage:
-    """One number: the part of a lock that its build wrote, or what can be told of it; what cannot be told; and what a
-    person should look at, because two places disagree."""
+    """A number that can be recovered: the part of a lock that its build wrote, or as much of it as is known;
+    ``unknown`` says what is missing, ``findings`` what the user should look at because two sources disagree."""
 
     name: ImageName
     part: Lock
@@ -59,7 +59,7 @@ class RecoverableImage:
 
 def repositories(project: Project) -> frozenset[str]:
     """The repositories of this project: an engine and a registry may hold images of others."""
-    return _repositories(project, (name for name, _ in _recorded(project)))
+    return _repositories(project, (name for name, _ in _in_builds(project)))
 
 
 def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str]:
@@ -70,41 +70,43 @@ def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str
 
 
 def find(workspace: Workspace, remote: Mapping[ImageName, RegistryImage]) -> list[RecoverableImage]:
-    """Every number of this project that a build directory, the engine or the registry (``remote``) knows."""
-    tagged = dict(_tagged(workspace.engine))
-    built = dict(_recorded(workspace.project))
+    """Finds every number of this project in build directories, in the engine and in the registry (``remote``)."""
+    tagged = dict(_in_engine(workspace.engine))
+    built = dict(_in_builds(workspace.project))
     ours = _repositories(workspace.project, built)
-    found = []
+    recoverable = []
     for name in sorted({*built, *remote, *(name for name in tagged if name.repository in ours)}):
-        here, there = tagged.get(name), remote.get(name)
+        local, pushed = tagged.get(name), remote.get(name)
         if name in built:
-            found.append(_as_built(name, built[name], here, there))
-        elif here and (said := _labels(name, here)):
-            found.append(_as_tagged(workspace.engine, name, here, said, there))
-        elif there and (said := _labels(name, there.details)):
-            found.append(_as_pushed(name, there, said, here))
-    return found
+            recoverable.append(_from_build(name, built[name], local, pushed))
+        elif local and (own := _labels(name, local)):
+            recoverable.append(_from_engine(workspace.engine, name, local, own, pushed))
+        elif pushed and (own := _labels(name, pushed.details)):
+            recoverable.append(_from_registry(name, pushed, own, local))
+    return recoverable
 
 
-def current(endpoint: Endpoint, found: list[RecoverableImage]) -> dict[str, int]:
+def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str, int]:
     """The number that each repository's ``latest`` tag names in the engine, where it names one."""
     latest: dict[str, int] = {}
-    for repository in sorted({one.name.repository for one in found}):
+    for repository in sorted({number.name.repository for number in recoverable}):
         details = images.inspect(endpoint, f"{repository}:latest")
         content = images.fingerprint(details) if details else ""
         numbers = [
-            one.name.number for one in found if one.name.repository == repository and one.image.fingerprint == content
+            number.name.number
+            for number in recoverable
+            if number.name.repository == repository and number.image.fingerprint == content
         ]
         latest |= {repository: max(numbers)} if numbers else {}
     return latest
 
 
 def _labels(name: ImageName, details: ImageDetails) -> labels.ImageLabels | None:
-    said = labels.read(details.labels)
-    return said if said and said.repository == name.repository else None
+    image_labels = labels.read(details.labels)
+    return image_labels if image_labels and image_labels.repository == name.repository else None
 
 
-def _tagged(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
+def _in_engine(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
     """The images in the engine that have a number as their tag."""
     for details in disk_usage.all_images(endpoint):
         for tag in details.tags:
@@ -113,8 +115,8 @@ def _tagged(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
                 yield ImageName(repository, int(number)), details
 
 
-def _recorded(project: Project) -> Iterator[tuple[ImageName, Lock]]:
-    """What the build directories keep of images.lock; one that is damaged counts as gone."""
+def _in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
+    """The parts of images.lock that the build directories keep; one that is damaged counts as gone."""
     for file in sorted(project.builds.glob(f"**/{RECORD}")):
         number = file.parent.name
         if not NUMBER.fullmatch(number):
@@ -128,71 +130,77 @@ def _recorded(project: Project) -> Iterator[tuple[ImageName, Lock]]:
             yield name, part
 
 
-def _as_built(name: ImageName, part: Lock, here: ImageDetails | None, there: RegistryImage | None) -> RecoverableImage:
-    found = _with_remote(RecoverableImage(name, part), there, f"builds/{name} is of another image")
-    if here is None and found.image.digest is None:
-        pruned = replace(found.image, pruned=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-        said = f"{name} is not in this engine, and since when is not known: recorded as pruned today"
-        return replace(found, part=found.part.with_image(name, pruned), unknown=(said,))
-    if here and images.fingerprint(here) != found.image.fingerprint:
-        return replace(found, unknown=(f"{name} names other content in this engine than was built: it was moved",))
-    return found
-
-
-def _as_tagged(
-    endpoint: Endpoint, name: ImageName, here: ImageDetails, said: labels.ImageLabels, there: RegistryImage | None
+def _from_build(
+    name: ImageName, part: Lock, local: ImageDetails | None, pushed: RegistryImage | None
 ) -> RecoverableImage:
-    built = images.last_tagged(endpoint, str(name)) or here.created
-    part = _part(name, here, said, built, images.disk_size(endpoint, str(name)))
+    number = _with_digest(RecoverableImage(name, part), pushed, f"builds/{name} is of another image")
+    if local is None and number.image.digest is None:
+        pruned = replace(number.image, pruned=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        unknown = f"{name} is not in this engine, and since when is not known: recorded as pruned today"
+        return replace(number, part=number.part.with_image(name, pruned), unknown=(unknown,))
+    if local and images.fingerprint(local) != number.image.fingerprint:
+        return replace(number, unknown=(f"{name} names other content in this engine than was built: it was moved",))
+    return number
+
+
+def _from_engine(
+    endpoint: Endpoint,
+    name: ImageName,
+    local: ImageDetails,
+    image_labels: labels.ImageLabels,
+    pushed: RegistryImage | None,
+) -> RecoverableImage:
+    built = images.last_tagged(endpoint, str(name)) or local.created
+    part = _part(name, local, image_labels, built, images.disk_size(endpoint, str(name)))
     unknown = (
         f"{name} has no build directory: when it was built is taken from its tag, its Python packages are not known"
     )
-    return _with_remote(
-        RecoverableImage(name, part, (unknown,)), there, "this engine has another image under that number"
-    )
+    number = RecoverableImage(name, part, (unknown,))
+    return _with_digest(number, pushed, "this engine has another image under that number")
 
 
-def _as_pushed(
-    name: ImageName, there: RegistryImage, said: labels.ImageLabels, here: ImageDetails | None
+def _from_registry(
+    name: ImageName, pushed: RegistryImage, image_labels: labels.ImageLabels, local: ImageDetails | None
 ) -> RecoverableImage:
-    part = _part(name, there.details, said, there.details.created, there.size)
-    alone = (
+    part = _part(name, pushed.details, image_labels, pushed.details.created, pushed.size)
+    registry_alone = (
         f"{name} is in the registry alone: when it was built is not known, its date is that of its sources, its size"
         " that of its packed layers; its Python packages are not known"
     )
-    unknown = [alone]
-    if here:
+    unknown = [registry_alone]
+    if local:
         unknown.append(f"{name} names content in this engine that this program did not build: it was moved")
-    return _with_remote(RecoverableImage(name, part, tuple(unknown)), there, "")
+    return _with_digest(RecoverableImage(name, part, tuple(unknown)), pushed, "")
 
 
-def _with_remote(found: RecoverableImage, there: RegistryImage | None, why_not: str) -> RecoverableImage:
-    """``found`` with the digest in the registry, where that has the same content."""
-    if there is None:
-        return found
-    if images.fingerprint(there.details) != found.image.fingerprint:
-        said = f"{there.reference} holds other content than is recorded for {found.name}: {why_not}"
-        return replace(found, findings=(*found.findings, said))
-    return replace(found, part=found.part.with_image(found.name, replace(found.image, digest=there.digest)))
+def _with_digest(number: RecoverableImage, pushed: RegistryImage | None, reason: str) -> RecoverableImage:
+    """``number`` with its digest in the registry; a finding with the ``reason`` where that has other content."""
+    if pushed is None:
+        return number
+    if images.fingerprint(pushed.details) != number.image.fingerprint:
+        finding = f"{pushed.reference} holds other content than is recorded for {number.name}: {reason}"
+        return replace(number, findings=(*number.findings, finding))
+    return replace(number, part=number.part.with_image(number.name, replace(number.image, digest=pushed.digest)))
 
 
-def _part(name: ImageName, details: ImageDetails, said: labels.ImageLabels, built: str, size: int) -> Lock:
-    """What the build of a labelled image wrote into images.lock."""
+def _part(name: ImageName, details: ImageDetails, image_labels: labels.ImageLabels, built: str, size: int) -> Lock:
+    """The part of images.lock that the build of a labelled image wrote."""
     image = NumberedImage(
         built=built,
-        definition=said.definition,
+        definition=image_labels.definition,
         platform=details.platform,
         fingerprint=images.fingerprint(details),
-        input_hash=said.input_hash,
+        input_hash=image_labels.input_hash,
         size=size,
-        recipe=said.recipe,
-        versions=said.versions,
-        mods=said.mods,
+        recipe=image_labels.recipe,
+        versions=image_labels.versions,
+        mods=image_labels.mods,
     )
     part = Lock().with_image(name, image)
-    for definition, pins in said.pins.items():
+    for definition, pins in image_labels.pins.items():
         part = part.with_pins(definition, details.platform, pins)
-    for position, model in enumerate(said.models):
+    for position, model in enumerate(image_labels.models):
         # The recipe's own model comes first, and the revision is that one's.
-        part = part.with_model(model, Model(Pairing(name, said.recipe, said.revision if position == 0 else None)))
+        revision = image_labels.revision if position == 0 else None
+        part = part.with_model(model, Model(Pairing(name, image_labels.recipe, revision)))
     return part

@@ -1,4 +1,4 @@
-"""Which numbered images stay when others are pruned, and why: pure, so that every rule can be tried out."""
+"""The rules by which numbered images stay when others are pruned: pure, so that tests can try each of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """Which images may go: of each repository all but the ``keep`` newest numbers, and of these only those built more
-    than ``older_than`` ago."""
+    """The limits that the user sets: of each repository the ``keep`` newest numbers stay, and so does every image built
+    less than ``older_than`` ago."""
 
     keep: int
     older_than: timedelta
@@ -25,24 +25,26 @@ class RetentionPolicy:
 
 @dataclass(frozen=True)
 class EngineImages:
-    """The engine as pruning sees it: the image of each number that is there with the content recorded, every image that
-    is no number's by what people call it, and the containers that use each image, by its id."""
+    """The images in the engine: that of each number which is present with the recorded content, every other image by
+    its name, and the containers that use each image, by its id."""
 
     numbered: Mapping[ImageName, ImageDetails]
     others: Mapping[str, ImageDetails]
     containers: Mapping[str, tuple[str, ...]]
 
 
-def reasons(lock: Lock, engine: EngineImages, wish: RetentionPolicy, now: datetime) -> dict[ImageName, tuple[str, ...]]:
+def reasons(
+    lock: Lock, engine: EngineImages, policy: RetentionPolicy, now: datetime
+) -> dict[ImageName, tuple[str, ...]]:
     """Every reason for each number in the engine to stay; a number without any may go."""
-    newest = _newest(engine.numbered, wish.keep)
-    found = {name: _own(lock, name, engine, newest, wish, now) for name in engine.numbered}
-    grounds = _grounds(engine, found)
-    return {name: why or grounds.get(engine.numbered[name].layers, ()) for name, why in found.items()}
+    newest = _newest(engine.numbered, policy.keep)
+    own = {name: _own_reasons(lock, name, engine, newest, policy, now) for name in engine.numbered}
+    bases = _base_reasons(engine, own)
+    return {name: why or bases.get(engine.numbered[name].layers, ()) for name, why in own.items()}
 
 
-def _own(
-    lock: Lock, name: ImageName, engine: EngineImages, newest: set[ImageName], wish: RetentionPolicy, now: datetime
+def _own_reasons(
+    lock: Lock, name: ImageName, engine: EngineImages, newest: set[ImageName], policy: RetentionPolicy, now: datetime
 ) -> tuple[str, ...]:
     repository = lock.images[name.repository]
     image = repository.numbers[name.number]
@@ -53,22 +55,27 @@ def _own(
         *(f"serves {model}" for model in lock.models_on(name)),
         *(f"used by container {used}" for used in engine.containers.get(engine.numbered[name].id, ())),
         *(["newest"] if name in newest else []),
-        *(["young"] if age < wish.older_than else []),
+        *(["young"] if age < policy.older_than else []),
     )
 
 
 def _newest(names: Iterable[ImageName], keep: int) -> set[ImageName]:
-    numbers: dict[str, list[int]] = {}
+    by_repository: dict[str, list[int]] = {}
     for name in names:
-        numbers.setdefault(name.repository, []).append(name.number)
-    return {ImageName(repo, number) for repo, held in numbers.items() for number in sorted(held, reverse=True)[:keep]}
+        by_repository.setdefault(name.repository, []).append(name.number)
+    return {
+        ImageName(repository, number)
+        for repository, numbers in by_repository.items()
+        for number in sorted(numbers, reverse=True)[:keep]
+    }
 
 
-def _grounds(
-    engine: EngineImages, found: Mapping[ImageName, tuple[str, ...]]
+def _base_reasons(
+    engine: EngineImages, own: Mapping[ImageName, tuple[str, ...]]
 ) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """The layers below each image that stays, as an image on its own would have them, and what to say of it."""
-    staying = {str(name): engine.numbered[name] for name, why in found.items() if why}
+    """The reason for an image to stay that another one was built on, by the layers of the former: every leading part of
+    the layers of an image that stays."""
+    staying = {str(name): engine.numbered[name] for name, why in own.items() if why}
     return {
         image.layers[:end]: (f"{name} is built on it",)
         for name, image in sorted({**engine.others, **staying}.items())

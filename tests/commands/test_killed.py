@@ -128,7 +128,7 @@ def _after(lock: Lock, subject: str) -> Lock:
     from builder.numbered.pointers import apply
 
     whole = rollback.Subject(subject, None if subject == MODEL else subject, MODEL if subject == MODEL else None)
-    return apply(lock, rollback.moves(lock, whole, None))
+    return apply(lock, rollback.planned_moves(lock, whole, None))
 
 
 def test_promote(small: Project, endpoint: Endpoint, repository: str, moments: Moments, chance: random.Random) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def test_a_new_mod_is_valid_and_explains_every_key(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    files = mods_new.new(project, "mods/my-mod")
+    files = mods_new.run(project, "mods/my-mod")
     assert [file.name for file in files] == ["README.md", "check.sh", "example.txt", "mod.yaml"]
     loaded = mod_reading.load(project, "my-mod")
     assert loaded.copies
@@ -38,7 +38,7 @@ def test_a_new_mod_is_valid_and_explains_every_key(tmp_path: Path) -> None:
 def test_every_key_is_right_as_it_is_explained(tmp_path: Path) -> None:
     """With all of them taken in, nothing but the files that they name is missing."""
     project = projects.make(tmp_path)
-    mods_new.new(project, "full")
+    mods_new.run(project, "full")
     path = project.mods / "full/mod.yaml"
     text = path.read_text(encoding="utf-8")
     path.write_text(re.sub(r"^# (?=[a-z_]+:|  - \{)", "", text, flags=re.MULTILINE), encoding="utf-8")
@@ -53,10 +53,10 @@ def test_every_key_is_right_as_it_is_explained(tmp_path: Path) -> None:
 
 def test_an_editor_is_led_to_the_schema_where_the_project_has_it(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    first, _, rest = mods_new.new(project, "without")[-1].read_text(encoding="utf-8").partition("\n")
+    first, _, rest = mods_new.run(project, "without")[-1].read_text(encoding="utf-8").partition("\n")
     assert first.startswith("# What this mod changes")
     projects.write(project.root / "builder/definitions/schemas/mod.schema.json", "{}")
-    led = mods_new.new(project, "within")[-1]
+    led = mods_new.run(project, "within")[-1]
     line, _, others = led.read_text(encoding="utf-8").partition("\n")
     assert (led.parent / line.removeprefix("# yaml-language-server: $schema=")).read_text() == "{}"
     assert others == f"{first}\n{rest}"
@@ -66,7 +66,7 @@ def test_an_editor_is_led_to_the_schema_where_the_project_has_it(tmp_path: Path)
 def test_a_name_that_no_mod_may_have_is_refused(tmp_path: Path, name: str) -> None:
     project = projects.make(tmp_path)
     with pytest.raises(UsageError, match="is no name for a mod"):
-        mods_new.new(project, name)
+        mods_new.run(project, name)
     assert [path.name for path in project.mods.iterdir()] == ["template"]
 
 
@@ -75,14 +75,14 @@ def test_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     (project.mods / "notes").mkdir()
     for name in ("template", "notes"):
         with pytest.raises(UsageError, match=f"mods/{name} is there already"):
-            mods_new.new(project, name)
+            mods_new.run(project, name)
     assert sorted(path.name for path in project.mods.glob("*/*")) == ["chat.jinja", "run.sh"]
 
 
 def test_what_a_killed_run_left_is_no_hindrance(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.write(project.mods / ".my-mod.new/half", "x")
-    mods_new.new(project, "my-mod")
+    mods_new.run(project, "my-mod")
     assert mod_reading.names(project) == ("my-mod", "template")
     assert not (project.mods / ".my-mod.new").exists()
 

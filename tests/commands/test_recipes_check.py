@@ -22,7 +22,7 @@ def project(tmp_path: Path) -> Project:
 
 def said(project: Project, text: str) -> list[str]:
     projects.write(project.recipes / "r.yaml", text)
-    (checked,) = recipes_check.check(project, ("r",))
+    (checked,) = recipes_check.run(project, ("r",))
     return [str(problem) for problem in checked.problems]
 
 
@@ -54,7 +54,7 @@ def test_a_number_of_a_known_repository_is_a_container(project: Project) -> None
 def test_what_is_only_worth_saying_is_no_problem(project: Project) -> None:
     text = "name: x\ncontainer: small\nbuild_args: [--tf5, 1]\nenv: {HF_TOKEN: abc, A: 1}\ncommand: vllm serve x\n"
     projects.write(project.recipes / "r.yaml", text)
-    (checked,) = recipes_check.check(project, ("r",))
+    (checked,) = recipes_check.run(project, ("r",))
     assert checked.problems == ()
     assert checked.warnings == (
         "build_args mean nothing here and are ignored: --tf5 1",
@@ -67,34 +67,34 @@ def test_a_folder_is_checked_as_a_whole(project: Project, tmp_path: Path) -> Non
     for name in ("a.yaml", "b.yml"):
         projects.write(folder / name, BROKEN)
     projects.write(folder / "notes.txt", "no recipe")
-    checked = recipes_check.check(project, (str(folder), "chat", str(folder / "a.yaml")))
+    checked = recipes_check.run(project, (str(folder), "chat", str(folder / "a.yaml")))
     assert [(one.file, len(one.problems)) for one in checked] == [
         ("shared/a.yaml", 5),
         ("shared/b.yml", 5),
         ("recipes/chat.yaml", 0),
     ]
-    assert [one.file for one in recipes_check.check(project, ())] == ["recipes/chat.yaml"]
+    assert [one.file for one in recipes_check.run(project, ())] == ["recipes/chat.yaml"]
 
 
 def test_a_project_may_have_no_recipes(project: Project) -> None:
     (project.recipes / "chat.yaml").unlink()
     project.recipes.rmdir()
-    assert recipes_check.check(project, ()) == ()
+    assert recipes_check.run(project, ()) == ()
 
 
 def test_a_file_that_is_no_text_is_one_problem(project: Project) -> None:
     (project.recipes / "r.yaml").write_bytes(b"name: x\n\xff\n")
-    (checked,) = recipes_check.check(project, ("r",))
+    (checked,) = recipes_check.run(project, ("r",))
     assert [str(problem) for problem in checked.problems] == ["recipes/r.yaml:2:1: not UTF-8 text"]
 
 
 def test_a_path_that_is_nothing_is_refused_with_the_nearest(project: Project) -> None:
     with pytest.raises(UsageError, match="chatt: no such file, folder or recipe") as caught:
-        recipes_check.check(project, ("chatt",))
+        recipes_check.run(project, ("chatt",))
     assert caught.value.hint == "did you mean chat?"
 
 
 def test_every_shipped_recipe_is_well() -> None:
-    checked = recipes_check.check(shipped_files.project(), ())
+    checked = recipes_check.run(shipped_files.project(), ())
     assert [problem for one in checked for problem in one.problems] == []
     assert checked

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.commands.rollback import Subject, moves
+from builder.commands.rollback import Subject, planned_moves
 from builder.errors import NothingToDoError, UsageError
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
 from builder.lock.text import dump
@@ -44,9 +44,9 @@ def where(now: Lock) -> tuple[int | None, int]:
 @pytest.mark.parametrize(("subject", "after"), [(BOTH, (2, 2)), (MODEL, (3, 2)), (TAG, (2, 3))])
 def test_only_what_was_named_moves_to_the_one_before(subject: Subject, after: tuple[int, int]) -> None:
     start = lock("good", "good", "good")
-    there = apply(start, moves(start, subject, None))
+    there = apply(start, planned_moves(start, subject, None))
     assert where(there) == after
-    assert apply(there, moves(there, subject, None)) == start
+    assert apply(there, planned_moves(there, subject, None)) == start
 
 
 @given(st.data())
@@ -58,43 +58,43 @@ def test_twice_is_the_identity(data: st.DataObject) -> None:
         start = start.with_image(ImageName(REPO, number), pruned)
     for subject in (BOTH, MODEL, TAG):
         try:
-            there = apply(start, moves(start, subject, None))
+            there = apply(start, planned_moves(start, subject, None))
         except NothingToDoError:
             continue
         assert there != start
-        assert apply(there, moves(there, subject, None)) == start
-        assert dump(apply(there, moves(there, subject, None))) == dump(start)
+        assert apply(there, planned_moves(there, subject, None)) == start
+        assert dump(apply(there, planned_moves(there, subject, None))) == dump(start)
 
 
 def test_images_that_were_pruned_are_passed_over() -> None:
     start = lock("good", "good", "good")
     pruned = replace(start.images[REPO].numbers[2], pruned="2026-11-21T12:00:00Z")
     start = start.with_image(ImageName(REPO, 2), pruned)
-    assert where(apply(start, moves(start, BOTH, None))) == (1, 1)
+    assert where(apply(start, planned_moves(start, BOTH, None))) == (1, 1)
 
 
 def test_a_number_may_be_named_even_one_that_never_served_the_model() -> None:
     start = lock("good", "bad", "good")
-    there = apply(start, moves(start, BOTH, 2))
+    there = apply(start, planned_moves(start, BOTH, 2))
     assert where(there) == (2, 2)
     assert there.images[REPO].previous == (3, 1)
 
 
 def test_images_marked_bad_are_passed_over() -> None:
     start = lock("good", "bad", "good")
-    assert where(apply(start, moves(start, BOTH, None))) == (1, 1)
+    assert where(apply(start, planned_moves(start, BOTH, None))) == (1, 1)
 
 
 def test_a_bad_image_is_not_returned_to() -> None:
     start = lock("good", "good", "bad")
-    there = apply(start, moves(start, BOTH, None))
-    assert where(apply(there, moves(there, BOTH, None))) == (1, 1)
+    there = apply(start, planned_moves(start, BOTH, None))
+    assert where(apply(there, planned_moves(there, BOTH, None))) == (1, 1)
 
 
 def test_where_all_before_is_bad_that_is_said() -> None:
     start = lock("bad", "good")
     with pytest.raises(NothingToDoError, match=rf"has no image to go back to: {REPO}:1 is marked bad"):
-        moves(start, TAG, None)
+        planned_moves(start, TAG, None)
 
 
 def test_a_model_marked_bad_on_the_image_before_is_named_as_the_reason() -> None:
@@ -104,29 +104,29 @@ def test_a_model_marked_bad_on_the_image_before_is_named_as_the_reason() -> None
     start = replace(start, models={**start.models, "Org/M": replace(held, previous=earlier)})
     because = rf"Org/M on {REPO}:1 is marked bad"
     with pytest.raises(NothingToDoError, match=because):
-        moves(start, MODEL, None)
+        planned_moves(start, MODEL, None)
     with pytest.raises(UsageError, match=because):
-        moves(start, BOTH, None)
+        planned_moves(start, BOTH, None)
 
 
 def test_where_there_is_nothing_before_it_is_said() -> None:
     start = lock("good")
     for subject in (BOTH, MODEL, TAG):
         with pytest.raises(NothingToDoError, match="has no image to go back to"):
-            moves(start, subject, None)
+            planned_moves(start, subject, None)
     with pytest.raises(NothingToDoError, match="is at number 1 already"):
-        moves(start, BOTH, 1)
+        planned_moves(start, BOTH, 1)
 
 
 def test_an_unknown_number_is_a_mistake() -> None:
     with pytest.raises(UsageError, match="images.lock has no image vllm-node-tf5:9"):
-        moves(lock("good"), BOTH, 9)
+        planned_moves(lock("good"), BOTH, 9)
 
 
 def test_a_model_keeps_its_recipe_on_a_number_it_never_had() -> None:
     start = lock("good", "good")
     start = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 2), recipe="recipes/m.yaml", status="good")))
-    pairing = apply(start, moves(start, MODEL, 1)).models["Org/M"].pairing
+    pairing = apply(start, planned_moves(start, MODEL, 1)).models["Org/M"].pairing
     assert pairing == Pairing(ImageName(REPO, 1), recipe="recipes/m.yaml", status="untested")
 
 
@@ -134,15 +134,15 @@ def test_a_recipe_whose_two_pointers_would_come_apart_is_not_guessed_at() -> Non
     start = lock("good", "good", "good")
     once = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 3)), (Pairing(ImageName(REPO, 1)),)))
     with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, Org/M to {REPO}:1"):
-        moves(once, BOTH, None)
+        planned_moves(once, BOTH, None)
     new = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 3))))
     with pytest.raises(UsageError, match=f"{REPO}:latest would go back to {REPO}:2, Org/M to nothing"):
-        moves(new, BOTH, None)
+        planned_moves(new, BOTH, None)
 
 
 def test_a_recipe_whose_two_pointers_are_apart_is_not_guessed_at() -> None:
     start = lock("good", "good", "good")
-    apart = apply(start, moves(start, TAG, None))
+    apart = apply(start, planned_moves(start, TAG, None))
     with pytest.raises(UsageError, match=f"{REPO}:latest is number 2, while Org/M is paired with {REPO}:3"):
-        moves(apart, BOTH, None)
-    assert where(apply(apart, moves(apart, BOTH, 1))) == (1, 1)
+        planned_moves(apart, BOTH, None)
+    assert where(apply(apart, planned_moves(apart, BOTH, 1))) == (1, 1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.commands.rollback import Subject, moves
+from builder.commands.rollback import Subject, planned_moves
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
 from builder.numbered.pointers import apply
 
@@ -60,9 +60,9 @@ def pointers(lock: Lock) -> tuple[int | None, ImageName]:
 
 
 def rolled_back_twice(lock: Lock, subject: Subject) -> None:
-    there = apply(lock, moves(lock, subject, None))
+    there = apply(lock, planned_moves(lock, subject, None))
     assert pointers(there) != pointers(lock)
-    assert apply(there, moves(there, subject, None)) == lock
+    assert apply(there, planned_moves(there, subject, None)) == lock
 
 
 @settings(max_examples=400, deadline=None)
@@ -82,5 +82,5 @@ def test_going_to_a_number_is_undone_by_going_back(lock: Lock, subject: Subject,
     current, paired = pointers(lock)
     here = current if subject.repository else paired.number
     number = data.draw(st.sampled_from([other for other in lock.images[REPO].numbers if other != here]))
-    there = apply(lock, moves(lock, subject, number))
-    assert pointers(apply(there, moves(there, subject, None))) == pointers(lock)
+    there = apply(lock, planned_moves(lock, subject, number))
+    assert pointers(apply(there, planned_moves(there, subject, None))) == pointers(lock)

@@ -91,9 +91,9 @@ def test_doctor_looks_at_gpu_logs_and_proxies(small: Project, tmp_path: Path) ->
     environ = {**os.environ, "HTTPS_PROXY": "http://127.0.0.1:3128", "HTTP_PROXY": "10.0.0.1:3128"}
     found = {finding.subject: finding for finding in doctor.run(small, environ, driver)}
     assert "GPU" not in found
-    assert "10.0.0.1" not in found["proxy"].said
-    assert "HTTPS_PROXY is 127.0.0.1" in found["proxy"].said
-    assert ".builder/logs/20261120-100000-x.log" in found["build logs"].said
+    assert "10.0.0.1" not in found["proxy"].message
+    assert "HTTPS_PROXY is 127.0.0.1" in found["proxy"].message
+    assert ".builder/logs/20261120-100000-x.log" in found["build logs"].message
     driver.touch()
     gpu = next(finding for finding in doctor.run(small, environ, driver) if finding.subject == "GPU")
     engine = versions.require_supported(endpoints.find(os.environ))

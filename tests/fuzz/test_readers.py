@@ -98,7 +98,7 @@ def read_mod(project: Project) -> None:
 
 def read_recipe(project: Project) -> None:
     path = project.recipes / "chat.yaml"
-    (checked,) = recipes_check.check(project, [str(path)])
+    (checked,) = recipes_check.run(project, [str(path)])
     if checked.problems:
         raise FileProblemsError(checked.problems)
     assert command.render(recipe.load(project, path), {}).words

@@ -18,7 +18,7 @@ STAGE = CacheRecord("stage", SCRIPT, 10, False, False)
 
 
 def let_go(before: CacheRecord, after: CacheRecord, gone: str, kept: str = "") -> set[str]:
-    return orphans.let_go([before], [after], gone, kept)
+    return orphans.removable_records([before], [after], gone, kept)
 
 
 def test_the_copy_of_a_layer_goes_with_the_last_image_that_has_it() -> None:
@@ -50,6 +50,6 @@ def test_the_dockerfiles_of_a_chain_are_all_read(tmp_path: object) -> None:
     project = Project(Path(str(tmp_path)))
     projects.write(project.build_directory("a/b", 3) / "Dockerfile", "FROM one\n")
     projects.write(project.build_directory("a/b", 3) / "below/Dockerfile", "FROM two\n")
-    found = orphans.cached_steps(project, [ImageName("a/b", 3), ImageName("a/b", 4)])
+    found = orphans.dockerfile_text(project, [ImageName("a/b", 3), ImageName("a/b", 4)])
     assert "FROM one" in found
     assert "FROM two" in found

@@ -1,4 +1,4 @@
-"""The pin and unpin verbs: an image that is pinned stays when others are pruned."""
+"""The pin and unpin commands: an image that is pinned stays when others are pruned."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def run(workspace: Workspace, text: str, *, pinned: bool) -> tuple[ImageName, bool]:
-    """Sets whether the image called ``text`` is pinned; returns its name and whether that changed anything.
+    """Pins or unpins the image called ``text``; returns its name, and true if that changed anything.
 
     Raises UsageError where images.lock has no such image.
     """
     name, _ = names.numbered(workspace.project, reading.of(workspace.project), text)
     with images_lock.transaction(workspace) as transaction:
-        _, now = names.numbered(workspace.project, transaction.lock, str(name))
-        if now.pinned == pinned:
+        _, image = names.numbered(workspace.project, transaction.lock, str(name))
+        if image.pinned == pinned:
             return name, False
-        transaction.commit(transaction.lock.with_image(name, replace(now, pinned=pinned)))
+        transaction.commit(transaction.lock.with_image(name, replace(image, pinned=pinned)))
     return name, True
