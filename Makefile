@@ -49,7 +49,7 @@ test-full: $(READY) check
 	@scripts/test -m full
 
 test-fast: $(READY)
-	@.venv/bin/pytest -q -m "not engine and not image and not full and not slow" --numprocesses=auto --maxprocesses=4 --dist=loadgroup
+	@.venv/bin/pytest -q -m "not engine and not image and not full and not slow" --numprocesses=auto --maxprocesses=4
 
 test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz

@@ -43,6 +43,7 @@ def examples(page: str) -> list[Example]:
 
 _PROGRESS = re.compile(r"^ *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  .*\n?", re.MULTILINE)
 _VARYING = [
+    (re.compile(r"\s+"), " "),  # first: the folding of a line depends on the rest
     (re.compile(r"\b\d+ (Python packages|locked)\b"), r"N \1"),
     (re.compile(r"\b\d+ min \d+ s\b|\b\d+(\.\d+)? (s|ms|min|h)\b(?! ago)"), "TIME"),
     (re.compile(r"\bjust now\b|\b\d+ (s|min|h|days?) ago\b"), "AGO"),
@@ -53,7 +54,6 @@ _VARYING = [
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,64}\b"), "HASH"),
     (re.compile(r"\b\d+ of \d+ steps cached"), "N steps cached"),
     (re.compile(r"\b(linux/)(amd64|arm64)\b"), "PLATFORM"),
-    (re.compile(r"\s+"), " "),  # the folding of a line depends on the rest
 ]
 
 

@@ -18,7 +18,7 @@ from builder.engine.client import endpoint as endpoints
 from builder.engine.client.endpoint import Endpoint
 from builder.errors import EngineError
 from builder.project import Project
-from tests import interrupts, leftovers, ordering, projects, shared
+from tests import interrupts, leftovers, ordering, projects, shared, workers
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 BASE = "debian:bookworm-slim"
@@ -42,15 +42,16 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file is for one worker, since its tests may share what is made for them; so are all tests that need the cpu
-    image, and all that serve the one stand-in."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     items.sort(key=ordering.key(projects.REPOSITORY_ROOT, _changed()))
-    for item in items:
-        served = "kitchen" in getattr(item, "fixturenames", ())
-        group = "cpu image" if item.get_closest_marker("image") else "served" if served else item.path.name
-        item.add_marker(pytest.mark.xdist_group(group))
+    if _is_worker(config):
+        workers.publish(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> workers.Scheduling:
+    return workers.Scheduling(config, log)
 
 
 def _changed() -> frozenset[PurePath]:

@@ -35,6 +35,7 @@ def key(clone: Path, files: Collection[PurePath]) -> Callable[[pytest.Item], tup
 
     def of(item: pytest.Item) -> tuple[int, int]:
         marks = {mark.name for mark in item.iter_markers()}
-        return distance(item.path.relative_to(clone), files), -len(marks & {"engine", "image"})
+        inside = item.path.relative_to(clone) if item.path.is_relative_to(clone) else item.path
+        return distance(inside, files), -len(marks & {"engine", "image"})
 
     return of

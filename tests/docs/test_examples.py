@@ -60,6 +60,7 @@ def test_a_page_is_filled_with_what_was_printed() -> None:
         ("x:1  just now   5.3 GB", "x:1  12 min ago  5 GB"),
         ("hash  sha256:" + "a1" * 32, "hash\n  sha256:" + "b2" * 32),
         ("built x:1 in 1 s, of 9 steps all\n  cached", "built x:1 in 11 min 04 s, of\n  9 steps all cached"),
+        ("built x:1 in 1 min 19 s, 7 of 9 steps\n  cached", "built x:1 in 20.6 s, 7 of 9 steps cached"),
         ("on linux/amd64 at 2026-11-20T22:00:00Z", "on linux/arm64 at 2027-01-01T00:00:00Z"),
     ],
 )

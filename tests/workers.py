@@ -1,0 +1,46 @@
+"""Which tests go to one process together, where pytest-xdist runs them in several."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from xdist.scheduler import LoadScopeScheduling
+
+from tests import shared
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+
+def group(item: pytest.Item) -> str:
+    """A file is for one process, since its tests may share what is made for them; so are all tests that need the cpu
+    image, and all that serve the one stand-in."""
+    if item.get_closest_marker("image"):
+        return "cpu image"
+    return "served" if "kitchen" in getattr(item, "fixturenames", ()) else str(item.path)
+
+
+def publish(items: Sequence[pytest.Item]) -> None:
+    """Tells the controller, which collects no tests itself, the groups of those that a worker has collected."""
+    shared.once("groups", lambda: json.dumps({item.nodeid: group(item) for item in items}))
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Gives each worker a group of tests at a time, in the order in which they were collected.
+
+    In place of pytest-xdist's own marker for groups, which has no effect from pytest 9.1 on: it renames tests by an
+    attribute that pytest no longer reads (pytest-xdist 3.8.0, remote.py).
+    """
+
+    def __init__(self, config: pytest.Config, log: object = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+        self._groups: dict[str, str] = {}
+
+    def _split_scope(self, nodeid: str) -> str:
+        if not self._groups:
+            self._groups = json.loads(shared.once("groups", lambda: "{}"))
+        return self._groups[nodeid]
