@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="M",
     shell_complete=names("models"),
-    help="Pair a further model with the image.",
+    help="Pair another model with the image.",
 )
-@click.option("--mod", "mods", multiple=True, metavar="X", shell_complete=names("mods"), help="Bake a further mod.")
+@click.option("--mod", "mods", multiple=True, metavar="X", shell_complete=names("mods"), help="Bake another mod.")
 @update_option
 @platform_option
 @set_option
-@click.option("--locked", is_flag=True, help="Resolve nothing: fail where images.lock does not cover what is asked.")
-@click.option("--force", is_flag=True, help="Build though nothing has changed.")
+@click.option("--locked", is_flag=True, help="Resolve nothing; fail if images.lock lacks a pin that is needed.")
+@click.option("--force", is_flag=True, help="Build even if nothing has changed.")
 @click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
-@click.option("--push", is_flag=True, help="Push the number as well, which the registry of builder.yaml then has.")
-@click.option("--dry-run", is_flag=True, help="Print the plan, and touch nothing.")
+@click.option("--push", is_flag=True, help="Push the number to the registry of builder.yaml as well.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
 @verbosity_options
 @pass_context
 def build(
@@ -60,10 +60,11 @@ def build(
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
-    TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition; several are built in one go, what they
-    share once. Where nothing has changed since a number that is still there, nothing is built.
+    TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition. Several are built in one run, and what
+    they share is built once. Nothing is built if nothing has changed since a number that still exists.
 
-    With --push, what --builder builds comes through the registry, and only the layers that either side lacks move.
+    With --push, an image that --builder builds goes through the registry: only the layers that either side lacks are
+    transferred.
     """
     from builder.building.request import BuildRequest
     from builder.cli import build_progress

@@ -18,10 +18,10 @@ from builder.cli.verbosity import verbosity_options
 def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     """Copy a numbered image to other machines.
 
-    NODE is a name of builder.yaml. All nodes get it at once, each the layers that it lacks: through the registry of
-    builder.yaml, or through one that is started on this machine for as long. On each node the content is compared with
-    images.lock before the number is set, and `latest` where it is current. A node that fails stops no other; the exit
-    code is then 1.
+    NODE is a name of builder.yaml. All nodes are served at the same time, and each gets only the layers that it lacks:
+    through the registry of builder.yaml, or through one that runs on this machine during the copy. On each node the
+    content is compared with images.lock before the number is set, and `latest` if it is current. If one node fails, the
+    others go on; the exit code is then 1.
     """
     from builder.cli import image_progress
     from builder.commands import copy

@@ -28,7 +28,7 @@ MANY = 1_000_000
 @click.option("--lock", is_flag=True, help="A and B are git revisions of images.lock; without B, the file as it is.")
 @click.option("--grep", default="", metavar="TEXT", help="Only upstream commits with TEXT in their message.")
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only upstream commits that touch PATH.")
-@click.option("--full", is_flag=True, help="Leave nothing out, however long it gets.")
+@click.option("--full", is_flag=True, help="Show everything, however long.")
 @json_option
 @pass_context
 def diff(

@@ -21,7 +21,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 @json_option
 @pass_context
 def doctor(context: Context, as_json: bool) -> int:
-    """Look for what would keep a build from working. Ends with 1 where something would."""
+    """Look for anything that would make a build fail. Ends with 1 if there is such a thing."""
     from builder.commands import doctor as command
 
     findings = command.run(context.project, os.environ)

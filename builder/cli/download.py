@@ -23,7 +23,7 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     """Fetch a model and its draft model, for here and for nodes.
 
     They go into the Hugging Face cache, at the revision that the recipe names, or else the one that was recorded when
-    the model was paired. What was broken off goes on. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are followed.
+    the model was paired. An interrupted download resumes. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are obeyed.
     """
     from builder.cli import file_progress
     from builder.commands import download as command

@@ -33,7 +33,7 @@ def export(
     address: str,
     **given: Any,
 ) -> None:
-    """Write down what serves a recipe or a model, for other tools.
+    """Export what serves a recipe or a model, for other tools.
 
     \b
     compose    a compose file, the image pinned by its number

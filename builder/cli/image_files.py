@@ -28,10 +28,10 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 def export_image(context: Context, image: str, file: Path, since: int | None, force: bool, as_json: bool) -> None:
     """Write a numbered image into a file.
 
-    For a machine that no network reaches: `builder import-image FILE` takes it up there. FILE is an OCI archive that
-    `docker load` takes as well, with the build directory and the entry of images.lock beside the image. With --since it
-    holds only what number N of the same repository has not, and is of use only where that number is. FILE has its name
-    when it is whole.
+    For a machine without a network: `builder import-image FILE` imports it there. FILE is an OCI archive that `docker
+    load` reads as well, with the build directory and the entry of images.lock beside the image. With --since it holds
+    only what number N of the same repository lacks, and can be imported only where that number exists. FILE appears
+    once it is complete.
     """
     from builder.cli import file_progress
     from builder.commands import export_image as command
@@ -63,11 +63,11 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
 @json_option
 @pass_context
 def import_image(context: Context, file: Path, as_json: bool) -> None:
-    """Take up a numbered image from a file.
+    """Import a numbered image from a file.
 
-    FILE was written by `builder export-image`. The image gets its number only when every byte of it is what was
-    exported; its build directory and its entry in images.lock come with it. What is current stays, and so does what
-    serves a model: the number becomes current where the repository has none that is, and serves the models that nothing
+    FILE was written by `builder export-image`. The image gets its number only if every byte of it is what was exported;
+    its build directory and its entry in images.lock come with it. The current number and the pairings of models stay as
+    they are: the number becomes current only if the repository has no current one, and serves only models that no image
     serves yet. A number that is another image here is not overwritten.
     """
     from builder.cli import file_progress

@@ -23,11 +23,11 @@ SHOWN_COMMITS = 20
 @click.argument("definitions", nargs=-1, metavar="[DEFINITION]…", shell_complete=names("definitions"))
 @update_option
 @platform_option
+@click.option("--check", is_flag=True, help="Resolve nothing; end with 4 if images.lock lacks a pin that is needed.")
+@click.option("--recover", is_flag=True, help="Rebuild a lost images.lock from builds/, the engine and the registry.")
 @click.option(
-    "--check", is_flag=True, help="Resolve nothing; end with 4 where images.lock does not cover what is asked."
+    "--renumber", is_flag=True, help="After a merge: keep both images where two branches used the same number."
 )
-@click.option("--recover", is_flag=True, help="Make a lost images.lock again, from builds/, engine and registry.")
-@click.option("--renumber", is_flag=True, help="After a merge: keep both images where two branches gave one number.")
 @json_option
 @pass_context
 def lock(
@@ -42,8 +42,8 @@ def lock(
 ) -> int:
     """Resolve or move pins without building.
 
-    Without --update only what is missing or asked for differently is resolved: a newer upstream moves nothing. What can
-    be resolved is written; the rest is named at the end, and the exit code is 6.
+    Without --update only pins that are missing or stale are resolved: a newer upstream moves nothing. What can be
+    resolved is written; the rest is listed at the end, and the exit code is 6.
     """
     if recover or renumber:
         if (recover and renumber) or definitions or update or check or platform:

@@ -10,12 +10,14 @@ from builder.cli.context import Context, pass_context
 
 @click.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is printed from now on.")
-@click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Only the last N lines so far.")
-@click.option("--node", metavar="NAME", shell_complete=names("nodes"), help="Of several nodes that serve, this one's.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing what comes.")
+@click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Start with the last N lines.")
+@click.option(
+    "--node", metavar="NAME", shell_complete=names("nodes"), help="The server on this node, if there are several."
+)
 @pass_context
 def logs(context: Context, what: str | None, follow: bool, tail: int | None, node: str | None) -> None:
-    """Show what a server prints. Without a name: the only one there is."""
+    """Show what a server prints. Without a name: the only one that runs."""
     from builder.commands import logs as command
 
     lines = command.follow if follow else command.run

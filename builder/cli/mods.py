@@ -93,14 +93,14 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
 def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_json: bool) -> int:
     """Tell whether patches apply, without building.
 
-    Each MOD (all where there are none) is tried on what images.lock pins for the recipes and definitions that ask for
-    it, or for those that could use it. Nothing is resolved and no engine is asked.
+    Each MOD (all, if none is named) is tried on what images.lock pins for the recipes and definitions that use it, or
+    else for those that could. Nothing is resolved, and no engine is needed.
 
     With --against it is tried on other versions: 0.20.0 is a released wheel of vLLM, v0.20.0, main or a commit is taken
-    from its repository, and transformers=5.1.0 means another package. All up to the next option are taken, so name the
-    mods first: builder mods check MOD --against 0.20.0 0.21.0
+    from its repository, and transformers=5.1.0 means another package. It takes all values up to the next option, so
+    name the mods first: builder mods check MOD --against 0.20.0 0.21.0
 
-    Ends with 1 where a mod does not apply, or requires another version than it was asked for.
+    Ends with 1 if a mod does not apply, or requires another version.
     """
     from builder.cli import mods_text
     from builder.commands import mods_check, mods_check_pinned

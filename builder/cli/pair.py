@@ -53,11 +53,11 @@ def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -
 @click.command()
 @click.argument("what", metavar="MODEL|IMAGE:N", shell_complete=names("models", "numbered"))
 @click.argument("status", type=WordChoice(STATUSES))
-@click.option("--note", metavar="TEXT", help="What was seen. Without it the note of the same status stays.")
+@click.option("--note", metavar="TEXT", help="What was observed. Without it the note of the same status stays.")
 @json_option
 @pass_context
 def mark(context: Context, what: str, status: Status, note: str | None, as_json: bool) -> None:
-    """Record how a model does on its image, or an image does.
+    """Record how well an image works, or a model on its image.
 
     An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
     """

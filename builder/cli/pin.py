@@ -23,7 +23,7 @@ def pin(context: Context, image: str, as_json: bool) -> None:
 @json_option
 @pass_context
 def unpin(context: Context, image: str, as_json: bool) -> None:
-    """Let an image go when others are pruned."""
+    """Stop keeping an image when others are pruned."""
     _set(context, image, as_json, pinned=False)
 
 

@@ -24,19 +24,19 @@ KEEP = 3
 @click.option("--keep", type=click.IntRange(min=0), default=KEEP, show_default=True, metavar="N",
               help="Keep the N newest numbers of each image.")  # fmt: skip
 @click.option(
-    "--older-than", callback=parse_age, metavar="AGE", help="Only what was built longer ago than this: 30d, 12h, 2w."
+    "--older-than", callback=parse_age, metavar="AGE", help="Only images that were built longer ago: 30d, 12h, 2w."
 )
 @click.option("--yes", is_flag=True, help="Remove without asking.")
-@click.option("--dry-run", is_flag=True, help="Show what would go, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @json_option
 @pass_context
 def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Remove images that nobody needs, and what builds left.
+    """Remove images that are no longer needed, and what builds left.
 
-    What is current, pinned, paired with a model now, used by a container, among the newest, or below an image that
-    stays never goes; nor does anything that this project did not build. What an image compiled on this machine while it
-    served goes with it. A number that is gone stays on record and can be built again. It asks before it removes; where
-    nobody can be asked it only shows, unless there is --yes.
+    An image that is current, pinned, paired with a model, used by a container, among the newest, or the base of an
+    image that stays is never removed; nor is anything that this project did not build. What an image compiled on this
+    machine while it served is removed with it. A removed number stays on record and can be rebuilt. The command asks
+    before it removes anything; where it cannot ask, it only shows what it would remove, unless --yes is given.
     """
     from builder.commands import prune as command
 

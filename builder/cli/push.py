@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE:N…", shell_complete=names("numbered"))
-@click.option("--sbom", is_flag=True, help="Attest what packages are in it (an SBOM, in SPDX).")
+@click.option("--sbom", is_flag=True, help="Attest which packages are in it (an SBOM, in SPDX).")
 @click.option("--provenance", is_flag=True, help="Attest what it was built from (SLSA provenance).")
 @verbosity_options
 @pass_context
 def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool) -> None:
     """Push numbered images to the registry.
 
-    It is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there too. A number
-    that the registry has with other content is not overwritten. Logins are Docker's own: `docker login REGISTRY`.
+    The registry is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there
+    too. A number that the registry has with other content is not overwritten. To log in: `docker login REGISTRY`.
 
-    For --sbom and --provenance BuildKit bakes the number once more from its cache and its build directory; the content
-    has to be the same. They are kept beside the image in the registry, and the digest that is signed covers them.
+    For --sbom and --provenance BuildKit rebuilds the number from its build directory and its cache; the content has to
+    be the same. Both are stored beside the image in the registry, and the digest that is signed covers them.
     """
     from builder.commands import push as command
 

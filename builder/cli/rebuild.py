@@ -16,10 +16,10 @@ from builder.cli.verbosity import verbosity_options
 @verbosity_options
 @pass_context
 def rebuild(context: Context, image: str) -> int:
-    """Build a number again from its build directory.
+    """Rebuild a number from its build directory.
 
-    Ends with 1 where other content comes out. A number that is missing from the engine gets its tag back where the
-    content is the same.
+    Ends with 1 if the content differs. A number that is missing from the engine gets its tag back if the content is the
+    same.
     """
     from builder.cli import build_progress
     from builder.commands import rebuild as command

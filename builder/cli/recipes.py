@@ -78,7 +78,7 @@ def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool
 def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     """Look for everything wrong in recipes.
 
-    Looks in the files and folders named, or in all recipes of the project. Ends with 2 where something is wrong.
+    Checks the files and folders named, or all recipes of the project. Ends with 2 if something is wrong.
     """
     from builder.commands import recipes_check
 

@@ -16,10 +16,10 @@ from builder.cli.serve_options import overrides, serving_options
 def restart(
     context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **given: Any
 ) -> None:
-    """Serve anew, from the image that is paired now.
+    """Restart a server, from the image that is paired now.
 
-    After `rollback MODEL` that is the one before. With the options that it was started with, and what is given here in
-    place of them.
+    After `rollback MODEL` that is the previous one. The options are those that it was started with, except those given
+    here.
     """
     from builder.cli import serve_progress
     from builder.commands import restart as command

@@ -12,15 +12,15 @@ from builder.cli.output import print_json, print_result
 
 @click.command()
 @click.argument("target", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
-@click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to number N instead of the one before.")
+@click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to number N instead of the previous one.")
 @click.option("--force", is_flag=True, help="Go to number N even though it is marked bad.")
-@click.option("--dry-run", is_flag=True, help="Say what would move, and move nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 @json_option
 @pass_context
 def rollback(context: Context, target: str, to: int | None, force: bool, dry_run: bool, as_json: bool) -> None:
     """Go back to the image before, or to a number. Never builds; run twice, it returns.
 
-    Numbers that are marked bad or pruned are passed over. Ends with 1 where there is nothing to go back to.
+    Numbers that are marked bad or pruned are skipped. Ends with 1 if there is nothing to go back to.
 
     \b
     MODEL    a model's pairing moves, other models stay

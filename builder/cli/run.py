@@ -18,8 +18,8 @@ def run(
 ) -> None:
     """Serve a model with the image that it is paired with.
 
-    Waits until it answers; ^C meanwhile stops it again. From then on the engine restarts it when it ends by itself, and
-    when the machine starts. Several --node serve it together, the first one answers.
+    Waits until it answers; ^C during the wait stops it. After that the engine restarts it if it ends by itself, and
+    when the machine starts. With several --node they serve it together, and the first one answers.
     """
     from builder.cli import serve_progress
     from builder.commands import run as command

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @json_option
 @pass_context
 def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
-    """Show all that is in one image.
+    """Show everything that is in an image.
 
     IMAGE is a repository or a definition; without a number, its current image.
     """

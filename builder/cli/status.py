@@ -25,11 +25,11 @@ _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
 
 @click.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
-@click.option("--watch", "-w", is_flag=True, help="Look again and again, until ^C.")
+@click.option("--watch", "-w", is_flag=True, help="Repeat every second, until ^C.")
 @json_option
 @pass_context
 def status(context: Context, what: str | None, watch: bool, as_json: bool) -> None:
-    """Show how everything is that is being served.
+    """Show the state of everything that is being served.
 
     Health, restarts, requests, tokens a second and speculative acceptance, as vLLM counts them.
     """

@@ -17,9 +17,9 @@ from builder.cli.output import print_note, print_result
 )
 @pass_context
 def stop(context: Context, what: str | None, seconds: int) -> None:
-    """End what serves a model.
+    """Stop the server of a model.
 
-    It may finish what it is at, and is killed when its time is over. Without a name: the only one there is.
+    It may finish its requests, and is killed when its time is up. Without a name: the only one that runs.
     """
     from builder.commands import stop as command
 

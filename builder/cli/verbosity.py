@@ -22,8 +22,8 @@ def level() -> Verbosity:
 
 def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the two options, for commands that print something while they work."""
-    quiet = _option("--quiet", "-q", "quiet", "Say nothing but the result and errors.")
-    verbose = _option("--verbose", "-v", "verbose", "Show what each step prints, too.")
+    quiet = _option("--quiet", "-q", "quiet", "Print nothing but the result and errors.")
+    verbose = _option("--verbose", "-v", "verbose", "Show the output of each step, too.")
     return quiet(verbose(command))
 
 

@@ -26,7 +26,7 @@ _COLOURS = {"missing": "red", "moved": "red", "unknown": "yellow", "edited": "re
 
 
 @click.command()
-@click.option("--registry", is_flag=True, help="Ask the registry of builder.yaml as well.")
+@click.option("--registry", is_flag=True, help="Compare with the registry of builder.yaml as well.")
 @json_option
 @pass_context
 def verify(context: Context, registry: bool, as_json: bool) -> int:
@@ -34,10 +34,10 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
 
     \b
     Ends with
-      7  where an image is missing or moved
-      5  where no engine answers
-      1  where a build directory or a vendored patch was edited or is gone
-      0  otherwise; that a definition or a mod changed since is said, and no fault
+      7  if an image is missing or moved
+      5  if no engine answers
+      1  if a build directory or a vendored patch was edited or is gone
+      0  otherwise; a definition or a mod that has changed since is listed, but is no error
     """
     from builder.commands import verify as command
 
