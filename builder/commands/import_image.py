@@ -139,11 +139,11 @@ def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], jo
 
 
 def _with_progress(pieces: Iterator[bytes], size: int, what: str, report: Report) -> Iterator[bytes]:
-    on_progress, done = delayed_progress(report, what), 0
+    on_progress, loaded = delayed_progress(report, what), 0
     for piece in pieces:
         yield piece
-        done += len(piece)
-        on_progress(done, size)
+        loaded += len(piece)
+        on_progress(loaded, size)
 
 
 def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:

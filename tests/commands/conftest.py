@@ -1,4 +1,4 @@
-"""What the tests of several verbs share."""
+"""Fixtures that the tests of several commands share."""
 
 from __future__ import annotations
 

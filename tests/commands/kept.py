@@ -32,7 +32,7 @@ def baked(name: str, files: Mapping[str, str]) -> Mod:
 
 
 def image(plan: Plan, **said: Any) -> NumberedImage:
-    """What images.lock records of an image built from ``plan``."""
+    """The record in images.lock of an image built from ``plan``."""
     facts: dict[str, Any] = {
         "built": "2026-11-20T22:00:00Z",
         "definition": plan.definition.name,

@@ -58,7 +58,7 @@ def recorded(project: Project, repository: str) -> NumberedImage:
 
 
 def attested(endpoint: Endpoint, reference: str, form: str) -> dict[str, Any]:
-    """What buildx reads out of the attestations of ``reference``."""
+    """The attestations of ``reference`` as buildx reads them."""
     found: dict[str, Any] = engine_registry.imagetools_inspect(endpoint, reference, "--format", form)
     return found
 

@@ -1,4 +1,4 @@
-"""Builds on the real engine, from a recipe to a number, by the command that a person runs."""
+"""Builds on the real engine, from a recipe to a number, by the command that the user runs."""
 
 from __future__ import annotations
 

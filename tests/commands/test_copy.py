@@ -61,7 +61,7 @@ def built(small: Project, builder: Command, repository: str, node: Node) -> Iter
 
 
 def has(node: Node, name: str, project: Project) -> bool:
-    """Whether the node has the image as images.lock records it."""
+    """True if the node has the image that images.lock records."""
     details = images.inspect(node.endpoint, name)
     repository, number = reference.split_tag(name)
     recorded = reading.read(project.lock).image(ImageName(repository, int(number)))

@@ -1,4 +1,4 @@
-"""What changed between two numbers, from their build directories and a real git server."""
+"""The changes between two numbers, from their build directories and a real git server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed between two revisions of images.lock, in a real git repository."""
+"""The changes between two revisions of images.lock, in a real git repository."""
 
 from __future__ import annotations
 

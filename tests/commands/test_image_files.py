@@ -288,7 +288,7 @@ def test_a_damaged_file_changes_nothing(
 
 
 def _of_the_largest(file: Path) -> int:
-    """Where the middle of the largest layer is."""
+    """The position of the middle of the largest layer."""
     with tarfile.open(file) as archive:
         member = max(archive.getmembers(), key=lambda one: one.size)
         return member.offset_data + member.size // 2
@@ -428,7 +428,7 @@ def test_an_older_engine_takes_packed_layers(
 def test_layers_that_are_packed_in_another_way_are_not_taken(
     small: Project, builder: Command, far: Far, tmp_path: Path, repository: str, endpoint: Endpoint
 ) -> None:
-    """What the needed number is made of is there, and its layers are other blobs."""
+    """The content of the needed number is there, but its layers are other blobs."""
     stock(small, endpoint, repository, (1, 2))
     part = tmp_path / "part.tar"
     builder("export-image", f"{repository}:2", str(part), "--since", "1")

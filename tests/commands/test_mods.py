@@ -110,7 +110,7 @@ def mod_layers(endpoint: Endpoint, image: str) -> list[tuple[str, int]]:
 
 
 def bake(builder: Command, *mods: str, code: int = 0) -> str:
-    """What ``build`` says to the person about these mods."""
+    """The message of ``build`` about these mods."""
     options = [option for name in mods for option in ("--mod", name)]
     done = builder("build", "small", *options, code=code, environ=INDEX)
     return done.stderr if code else done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Mods against what images.lock pins: where somebody asks for them, and else where they could be used."""
+"""Mods against the pins of images.lock: where they are used, or else where they could be used."""
 
 from __future__ import annotations
 

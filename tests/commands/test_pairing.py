@@ -1,4 +1,4 @@
-"""Pairing, marking, promoting and rolling back, as a person does it."""
+"""Pairing, marking, promoting and rolling back, by the commands that the user runs."""
 
 from __future__ import annotations
 

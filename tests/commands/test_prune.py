@@ -134,7 +134,7 @@ def test_a_container_keeps_its_image(stocked: Project, builder: Command, endpoin
 
 
 def test_nothing_that_is_not_ours_goes(stocked: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
-    """Neither other images, nor what one of them stands on, nor a number whose tag somebody moved."""
+    """Neither other images, nor the base of one of them, nor a number whose tag was moved."""
     foreign = f"{repository}-foreign"
     own = {f"own-{repository}-1": b"1\n" * 10_000}
     load(endpoint, f"{foreign}:1", (BASE, own, {"more": b"x"}))

@@ -1,4 +1,4 @@
-"""What there is to wait for, with containers that no recipe makes."""
+"""The wait for a server, with containers that no recipe makes."""
 
 from __future__ import annotations
 

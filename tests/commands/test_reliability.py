@@ -1,4 +1,4 @@
-"""What goes wrong leaves lock, tags and numbers as they were."""
+"""Failures leave lock, tags and numbers as they were."""
 
 from __future__ import annotations
 

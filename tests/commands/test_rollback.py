@@ -1,4 +1,4 @@
-"""Which pointer a rollback moves where; what it does in the engine is tested with the builds."""
+"""The moves that a rollback plans; its effects in the engine are tested with the builds."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def image(status: Status) -> NumberedImage:
 
 @st.composite
 def ways(draw: st.DrawFn, numbers: list[int], usable: set[int]) -> list[int]:
-    """Where a pointer was, newest first: it stands on a usable number and has another one behind it."""
+    """The numbers that a pointer was at, newest first: a usable one, with another usable one behind it."""
     now, back = draw(st.permutations(sorted(usable)))[:2]
     others = draw(st.permutations([number for number in numbers if number not in (now, back)]))
     behind = others[: draw(st.integers(0, len(others)))]

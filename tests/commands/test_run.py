@@ -393,5 +393,5 @@ def test_what_another_project_serves_is_meant_by_its_own_name_alone(
 
 
 def test_nothing_served_by_that_name(kitchen: Kitchen, builder: Builder) -> None:
-    for verb in (["stop", "nonesuch"], ["logs", "nonesuch"], ["status", "nonesuch"]):
-        assert "`nonesuch` is not being served" in builder(*verb, code=2).stderr
+    for command_line in (["stop", "nonesuch"], ["logs", "nonesuch"], ["status", "nonesuch"]):
+        assert "`nonesuch` is not being served" in builder(*command_line, code=2).stderr

@@ -1,4 +1,4 @@
-"""Which records of BuildKit's cache go with the images that are gone."""
+"""The records of BuildKit's cache that are removed with the images."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_copy_of_a_layer_goes_with_the_last_image_that_has_it() -> None:
     assert let_go(LAYER, free, "FROM x\nRUN RUN-LINE\n", "RUN RUN-LINE") == {"layer"}
     assert let_go(LAYER, LAYER, "RUN RUN-LINE") == set(), "an image has it still"
     assert let_go(free, free, "RUN RUN-LINE") == set(), "no image of ours had it"
-    assert let_go(LAYER, free, "RUN another") == set(), "somebody else's image went meanwhile"
+    assert let_go(LAYER, free, "RUN another") == set(), "an image of another project went meanwhile"
     assert let_go(LAYER, replace(free, in_use=True), "RUN RUN-LINE") == set()
 
 

@@ -1,4 +1,4 @@
-"""Which images stay when others are pruned."""
+"""The images that stay when others are pruned."""
 
 from __future__ import annotations
 
