@@ -34,8 +34,8 @@ RUN echo top > /top
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
     """A registry with nothing in it."""
-    with registries.registry(tmp_path / "registry") as found:
-        yield found
+    with registries.registry(tmp_path / "registry") as started:
+        yield started
 
 
 @pytest.fixture

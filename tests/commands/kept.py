@@ -31,7 +31,7 @@ def baked(name: str, files: Mapping[str, str]) -> Mod:
     return replace(shipped, name=name, files=tuple(staged))
 
 
-def image(plan: Plan, **said: Any) -> NumberedImage:
+def image(plan: Plan, **values: Any) -> NumberedImage:
     """The record in images.lock of an image built from ``plan``."""
     facts: dict[str, Any] = {
         "built": "2026-11-20T22:00:00Z",
@@ -43,7 +43,7 @@ def image(plan: Plan, **said: Any) -> NumberedImage:
         "versions": plan.versions,
         "mods": {mod.name: mod.content_hash for mod in plan.mods},
     }
-    return NumberedImage(**{**facts, **said})
+    return NumberedImage(**{**facts, **values})
 
 
 def write(folder: Path, plan: Plan) -> None:
@@ -62,12 +62,12 @@ class Kept:
     project: Project
     lock: Lock
 
-    def add(self, plan: Plan, **said: Any) -> ImageName:
+    def add(self, plan: Plan, **values: Any) -> ImageName:
         """The next number, with its build directory; ``said`` replaces what images.lock records."""
-        held = self.lock.images.get(plan.repository, Repository())
-        name = ImageName(plan.repository, held.next)
-        numbers = {**held.numbers, name.number: image(plan, **said)}
-        self.write(self.lock.with_repository(name.repository, Repository(held.next + 1, name.number, (), numbers)))
+        record = self.lock.images.get(plan.repository, Repository())
+        name = ImageName(plan.repository, record.next)
+        numbers = {**record.numbers, name.number: image(plan, **values)}
+        self.write(self.lock.with_repository(name.repository, Repository(record.next + 1, name.number, (), numbers)))
         write(self.folder(name), plan)
         return name
 

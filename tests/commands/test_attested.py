@@ -33,10 +33,10 @@ pytestmark = pytest.mark.engine
 @pytest.fixture
 def registry(tmp_path: Path, endpoint: Endpoint) -> Iterator[Registry]:
     """A registry with a scanner and the base image."""
-    with registries.registry(tmp_path / "registry") as found:
-        scanners.push(endpoint, tmp_path / "scanner", f"{found.address}/scanner:1")
-        registries.push_base(endpoint, f"{found.address}/base:1")
-        yield found
+    with registries.registry(tmp_path / "registry") as started:
+        scanners.push(endpoint, tmp_path / "scanner", f"{started.address}/scanner:1")
+        registries.push_base(endpoint, f"{started.address}/base:1")
+        yield started
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def built(small: Project, builder: Command, repository: str, registry: Registry)
 
 
 def recorded(project: Project, repository: str) -> NumberedImage:
-    found = reading.read(project.lock).image(ImageName(repository, 1))
-    assert found
-    return found
+    record = reading.read(project.lock).image(ImageName(repository, 1))
+    assert record
+    return record
 
 
 def attested(endpoint: Endpoint, reference: str, form: str) -> dict[str, Any]:
@@ -73,11 +73,11 @@ def test_they_lie_beside_the_image_and_its_content_stays(
     small: Project, builder: Command, built: str, registry: Registry, endpoint: Endpoint
 ) -> None:
     before, local = recorded(small, built), images.inspect(endpoint, f"{built}:1")
-    said = builder("push", f"{built}:1", "--sbom", "--provenance").stdout
+    output = builder("push", f"{built}:1", "--sbom", "--provenance").stdout
     after = recorded(small, built)
     assert after == replace(before, digest=after.digest)
     reference = f"{registry.address}/{built}"
-    assert f"cosign sign {reference}@{after.digest}" in said
+    assert f"cosign sign {reference}@{after.digest}" in output
     for tag in ("1", "latest"):
         assert engine_registry.digest(endpoint, f"{reference}:{tag}") == after.digest
     assert engine_registry.fingerprint(endpoint, f"{reference}:1", before.platform) == before.fingerprint
@@ -173,8 +173,8 @@ def test_a_node_gets_it_as_it_was_recorded(small: Project, builder: Command, bui
 
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
-    with registries.node("builder-attest", "10.223.0.1/24") as found:
-        yield found
+    with registries.node("builder-attest", "10.223.0.1/24") as started:
+        yield started
 
 
 def test_without_the_same_content_nothing_is_attested(
@@ -193,6 +193,6 @@ def test_a_scanner_that_cannot_be_had_is_named(
 ) -> None:
     config = f"registry: {registry.address}\nscanner: {registry.address}/no-such:1\n"
     projects.write(small.root / "builder.yaml", config)
-    said = builder("push", f"{built}:1", "--sbom", code=6).stderr
-    assert f"{registry.address}/no-such:1" in said
-    assert "`scanner:` of builder.yaml" in said
+    output = builder("push", f"{built}:1", "--sbom", code=6).stderr
+    assert f"{registry.address}/no-such:1" in output
+    assert "`scanner:` of builder.yaml" in output

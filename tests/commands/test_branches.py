@@ -50,7 +50,7 @@ def test_what_different_branches_build_merges(
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
     assert (lock.images[repository].current, lock.images[repository].previous) == (3, (2, 1))
     assert lock.images[f"{repository}-more"].current == 1
-    assert {model: held.pairing.image.number for model, held in lock.models.items()} == {
+    assert {model: paired.pairing.image.number for model, paired in lock.models.items()} == {
         "Org/Model-1B": 2,
         "Org/Other": 3,
     }

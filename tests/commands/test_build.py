@@ -141,9 +141,9 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(small: Project, builder: 
 def test_a_dry_run_tells_what_is_built_and_what_is_not(small: Project, builder: Command) -> None:
     builder("build", "chat")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
-    said = builder("build", "chat", "--dry-run").stdout.splitlines()
-    assert [line.split()[0] for line in said[1:5]] == ["built", "built", "built", "to"]
-    assert said[-1] == "  mod template: changed"
+    output = builder("build", "chat", "--dry-run").stdout.splitlines()
+    assert [line.split()[0] for line in output[1:5]] == ["built", "built", "built", "to"]
+    assert output[-1] == "  mod template: changed"
 
 
 def test_no_promote_leaves_latest_where_it_is(
@@ -241,7 +241,7 @@ def test_several_targets_are_one_bake_that_builds_what_they_share_once(
         f"{repository}:{number}" for number in (1, 2, 3)
     ]
     lock = reading.read(small.lock)
-    assert {model: held.pairing.image.number for model, held in lock.models.items()} == {
+    assert {model: paired.pairing.image.number for model, paired in lock.models.items()} == {
         "Org/a": 1,
         "Org/b": 2,
         "Org/c": 3,
@@ -263,6 +263,6 @@ def test_of_several_targets_only_those_that_changed_are_built(
     projects.add_recipe(small.root, "other", repository, "Org/Other", ["mods/other"])
     builder("build", "chat", "other")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
-    said = builder("build", "chat", "other").stdout.splitlines()
-    assert said[0] == f"already built as {repository}:2"
-    assert any(line.startswith(f"built {repository}:3 in ") for line in said)
+    output = builder("build", "chat", "other").stdout.splitlines()
+    assert output[0] == f"already built as {repository}:2"
+    assert any(line.startswith(f"built {repository}:3 in ") for line in output)

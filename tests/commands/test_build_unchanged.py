@@ -97,8 +97,8 @@ def test_a_later_number_with_the_same_inputs_may_come_back(
     remembered: str, build: Build, endpoint: Endpoint, repository: str
 ) -> None:
     build("chat", "--force")
-    found = images.inspect(endpoint, f"{repository}:2")
-    assert found is not None
+    details = images.inspect(endpoint, f"{repository}:2")
+    assert details is not None
     images.tag(endpoint, f"{repository}:2", f"{repository}:elsewhere")
     images.remove_extra_tag(endpoint, f"{repository}:2")
     assert build("chat").startswith(f"(thought) {remembered}")

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.engine
 
 
 def layers(endpoint: Endpoint, image: str) -> tuple[str, ...]:
-    found = images.inspect(endpoint, image)
-    assert found is not None
-    return found.layers
+    details = images.inspect(endpoint, image)
+    assert details is not None
+    return details.layers
 
 
 def test_the_image_stands_on_the_layers_of_the_one_below(

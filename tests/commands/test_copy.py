@@ -35,8 +35,8 @@ FILLER = 4000  # kilobytes that every node lacks
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
     """A second engine."""
-    with registries.node("builder-node1", "10.214.0.1/24") as found:
-        yield found
+    with registries.node("builder-node1", "10.214.0.1/24") as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,8 @@ def registry_image(endpoint: Endpoint) -> Iterator[str]:
 
 @pytest.fixture
 def front(registry: Registry) -> Iterator[Front]:
-    with registries.before(registry) as found:
-        yield found
+    with registries.before(registry) as started:
+        yield started
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def has(node: Node, name: str, project: Project) -> bool:
 
 def names(node: Node) -> set[str]:
     """All that the node calls images by."""
-    found = api.request(node.endpoint, "GET", "/images/json") or []
-    return {name for image in found for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))}
+    details = api.request(node.endpoint, "GET", "/images/json") or []
+    return {name for image in details for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))}
 
 
 def test_through_a_registry_of_its_own_only_what_lacks_moves(
@@ -133,9 +133,9 @@ def test_nodes_tell_what_they_have_serve_and_what_is_stale(
         assert found["one"]["serving"][0] | {"stale": False} == found["one"]["serving"][0]
         registries.grow(small, 1, "two")
         builder("build", "chat")
-        said = builder("nodes").stdout
-        assert "stale latest" in said
-        assert "chat (stale)" in said
+        output = builder("nodes").stdout
+        assert "stale latest" in output
+        assert "chat (stale)" in output
         images.tag(node.endpoint, f"{built}:1", f"{built}:2")
         assert "moved" in builder("nodes").stdout
 
@@ -170,9 +170,9 @@ def test_a_registry_killed_in_mid_copy(
     assert front.reached.wait(60)
     registry.kill()
     front.heal()
-    _, said = copying.communicate(timeout=120)
-    assert copying.returncode == 1, said
-    assert f"{built}:1 is not on one: " in said
+    _, output = copying.communicate(timeout=120)
+    assert copying.returncode == 1, output
+    assert f"{built}:1 is not on one: " in output
     assert f"{built}:1" not in names(node)
     registry.start()
     builder("copy", f"{built}:1", "one")
@@ -187,9 +187,9 @@ def test_a_node_killed_in_mid_copy(small: Project, builder: Command, built: str,
     copying = subprocess.Popen(command(small, "copy", f"{built}:1", "one"), stderr=subprocess.PIPE, text=True)
     assert front.reached.wait(60)
     os.kill(node.pid, signal.SIGKILL)
-    _, said = copying.communicate(timeout=120)
-    assert copying.returncode == 1, said
-    assert said.count("is not on one") == 1
+    _, output = copying.communicate(timeout=120)
+    assert copying.returncode == 1, output
+    assert output.count("is not on one") == 1
     front.heal()
     node.script("down")
     node.script("up")
@@ -264,8 +264,8 @@ def test_a_copy_that_is_interrupted_or_killed_leaves_no_registry(
         copying = subprocess.Popen(argv, env=environ, stderr=subprocess.PIPE, text=True)
         wait_until(lambda: bool(containers.listing(endpoint, loopback.LABEL)))
         copying.send_signal(number)
-        _, said = copying.communicate(timeout=60)
-        assert copying.returncode in {130, -signal.SIGKILL}, said
+        _, output = copying.communicate(timeout=60)
+        assert copying.returncode in {130, -signal.SIGKILL}, output
         assert len(containers.listing(endpoint, loopback.LABEL)) == (number == signal.SIGKILL)
     # The next copy ends what the killed one left.
     builder("copy", f"{built}:1", "one", environ={"BUILDER_REGISTRY_IMAGE": registry_image})

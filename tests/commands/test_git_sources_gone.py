@@ -72,7 +72,7 @@ def test_without_a_mirror_it_is_said_what_is_gone(
 ) -> None:
     before = pinned.lock.read_bytes()
     shutil.rmtree(pinned.mirrors)
-    said = builder("build", "small", code=6).stderr
-    assert f"the source tree {upstream.url}#" in said
-    assert f"there is no mirror of {upstream.url}" in said
+    output = builder("build", "small", code=6).stderr
+    assert f"the source tree {upstream.url}#" in output
+    assert f"there is no mirror of {upstream.url}" in output
     assert pinned.lock.read_bytes() == before

@@ -39,8 +39,8 @@ MODEL = "Org/Model-1B"
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
     """A second engine."""
-    with registries.node("builder-node3", "10.216.0.1/24") as found:
-        yield found
+    with registries.node("builder-node3", "10.216.0.1/24") as started:
+        yield started
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ def test_a_number_comes_to_another_machine_by_a_file(
     assert done["size"] == file.stat().st_size
     assert [path.name for path in tmp_path.glob(".one*")] == []
 
-    said = far("import-image", str(file)).stdout
-    assert said.startswith(f"{repository}:1 imported, {done['layers']} layers, ")
+    output = far("import-image", str(file)).stdout
+    assert output.startswith(f"{repository}:1 imported, {done['layers']} layers, ")
     assert far.fingerprint(1) == recorded(built, repository, 1)
     mine, theirs = (reading.read(one.lock).image(ImageName(repository, 1)) for one in (built, far.project))
     assert mine == theirs
-    held = far.lock.images[repository]
+    record = far.lock.images[repository]
     # Number 2 was given on the other machine: it is not given again here.
-    assert (held.current, held.next) == (1, 3)
+    assert (record.current, record.next) == (1, 3)
     (row,) = json.loads(far("list", "--json").stdout)["images"]
     assert (row["image"], row["state"], row["status"]) == (f"{repository}:1", "present", "good")
     # All is there; the project's mod has changed since number 1.
@@ -137,9 +137,9 @@ def test_a_number_comes_to_another_machine_by_a_file(
 
     # What serves the model and what is current stays; the model comes with the number that serves it.
     builder("export-image", "small", str(file), "--force")
-    said = far("import-image", str(file)).stdout
-    assert f"it serves {MODEL}" in said
-    assert f"`builder promote {repository}:2` makes it current" in said
+    output = far("import-image", str(file)).stdout
+    assert f"it serves {MODEL}" in output
+    assert f"`builder promote {repository}:2` makes it current" in output
     assert far.lock.images[repository].current == 1
     assert f"{repository}:1 → {repository}:2" in far("rollback", "small", "--to", "2").stdout
     assert far.lock.images[repository].current == 2
@@ -232,8 +232,8 @@ def test_what_is_here_without_its_record_is_recorded(
     built.lock.unlink()
     assert "images.lock is lost" in builder("import-image", str(file), code=4).stderr
     built.lock.write_text(text.dump(Lock()))
-    said = builder("import-image", str(file)).stdout
-    assert said.startswith(f"{repository}:2 is here already\nit serves {MODEL}\n")
+    output = builder("import-image", str(file)).stdout
+    assert output.startswith(f"{repository}:2 is here already\nit serves {MODEL}\n")
     assert [*reading.read(built.lock).images[repository].numbers] == [2]
 
 
@@ -299,9 +299,9 @@ def test_a_full_disk_leaves_no_file(built: Project, builder: Command, tmp_path: 
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
     try:
-        said = builder("export-image", f"{repository}:1", str(folder / "one.tar"), code=1).stderr
-        assert "was not written: No space left on device" in said
-        assert "make room there" in said
+        output = builder("export-image", f"{repository}:1", str(folder / "one.tar"), code=1).stderr
+        assert "was not written: No space left on device" in output
+        assert "make room there" in output
         assert list(folder.iterdir()) == []
         builder("export-image", f"{repository}:2", str(folder / "two.tar"), "--since", "1")
     finally:
@@ -380,8 +380,8 @@ def test_a_killed_import_leaves_all_or_nothing(
 @pytest.fixture(scope="module")
 def older(endpoint: Endpoint) -> Iterator[Node]:
     """An engine with the classic image store, where layers are kept unpacked."""
-    with registries.node("builder-node6", "10.219.0.1/24", classic=True) as found:
-        yield found
+    with registries.node("builder-node6", "10.219.0.1/24", classic=True) as started:
+        yield started
 
 
 def test_the_classic_store_exports_and_imports(
@@ -434,9 +434,9 @@ def test_layers_that_are_packed_in_another_way_are_not_taken(
     builder("export-image", f"{repository}:2", str(part), "--since", "1")
     number(far.endpoint, repository, 1, pack=gzip.compress)
     before = far.state()
-    said = far("import-image", str(part), code=1).stderr
-    assert f"keeps the layers of {repository}:1 packed in another way" in said
-    assert "without --since" in said
+    output = far("import-image", str(part), code=1).stderr
+    assert f"keeps the layers of {repository}:1 packed in another way" in output
+    assert "without --since" in output
     assert far.state() == before
 
 
@@ -448,7 +448,7 @@ def test_an_engine_without_room_takes_nothing(
     with registries.node("builder-node7", "10.220.0.1/24", disk="30m") as small:
         full = replace(far, endpoint=small.endpoint, environ={**far.environ, "DOCKER_HOST": small.host})
         before = full.state()
-        said = full("import-image", str(file), code=1).stderr
-        assert "no space left" in said
-        assert "make room" in said
+        output = full("import-image", str(file), code=1).stderr
+        assert "no space left" in output
+        assert "make room" in output
         assert full.state() == before

@@ -97,17 +97,17 @@ def settled(project: Project, endpoint: Endpoint) -> Lock:
 
 def require_in_line(project: Project, endpoint: Endpoint, repository: str) -> None:
     """The engine and builds/ hold exactly what the lock says."""
-    held = settled(project, endpoint).images.get(repository, Repository())
+    record = settled(project, endpoint).images.get(repository, Repository())
     tags = images.tags(endpoint, [repository, "builder-work"])
-    present = [one for one, image in held.numbers.items() if not image.pruned]
-    wanted = {f"{repository}:{one}" for one in present} | ({f"{repository}:latest"} if held.current else set())
+    present = [n for n, image in record.numbers.items() if not image.pruned]
+    wanted = {f"{repository}:{n}" for n in present} | ({f"{repository}:latest"} if record.current else set())
     assert {tag for tag in tags if repository in tag} == wanted
-    if held.current:
-        assert tags[f"{repository}:latest"] == tags[f"{repository}:{held.current}"]
-    for one in present:
-        details = images.inspect(endpoint, f"{repository}:{one}")
+    if record.current:
+        assert tags[f"{repository}:latest"] == tags[f"{repository}:{record.current}"]
+    for n in present:
+        details = images.inspect(endpoint, f"{repository}:{n}")
         assert details
-        assert images.fingerprint(details) == held.numbers[one].fingerprint
+        assert images.fingerprint(details) == record.numbers[n].fingerprint
     assert not list((project.state / "journal").glob("*"))
     assert {path.name for path in project.root.glob(".images.lock*")} <= {".images.lock.writer", ".images.lock.new"}
 
@@ -135,12 +135,12 @@ def test_promote(small: Project, endpoint: Endpoint, repository: str, moments: M
     stock(small, endpoint, repository, (1, 2, 3), (MODEL,))
     while moments.killed < KILLS:
         before = reading.read(small.lock)
-        held = before.images[repository]
-        to = chance.choice(held.previous)
+        record = before.images[repository]
+        to = chance.choice(record.previous)
         name = f"{repository}:{to}"
         moments.run(partial(promote.run, workspace(small, endpoint), name, force=False))
         after = reading.read(small.lock)
-        assert after in (before, before.with_repository(repository, held.with_current(to)))
+        assert after in (before, before.with_repository(repository, record.with_current(to)))
         require_in_line(small, endpoint, repository)
 
 
@@ -151,10 +151,10 @@ def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Mom
         plan = prune.plan(workspace(small, endpoint, environ={}), 1, timedelta(0), datetime.now(UTC))
         assert [going.name.number for going in plan.going] == [1, 2, 3]
         moments.run(partial(prune.run, workspace(small, endpoint), plan))
-        held = reading.read(small.lock).images[repository]
-        gone = [number for number, image in held.numbers.items() if image.pruned]
+        record = reading.read(small.lock).images[repository]
+        gone = [number for number, image in record.numbers.items() if image.pruned]
         assert gone in ([], [1], [1, 2], [1, 2, 3])
-        assert (held.current, held.previous, held.next) == (4, (3, 2, 1), 5)
+        assert (record.current, record.previous, record.next) == (4, (3, 2, 1), 5)
         require_in_line(small, endpoint, repository)
         for pruned in gone:
             name = ImageName(repository, pruned)
@@ -181,11 +181,11 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
         moments.run(partial(_give, workspace(small, endpoint), repository, image, finished))
         images.remove(endpoint, f"{other}:{turn}")
         after = reading.read(small.lock)
-        held = after.images[repository]
-        assert after == before or held.numbers[held.next - 1] == image
-        assert given.items() <= held.numbers.items(), "a number means what it meant"
-        assert sorted(held.numbers) == list(range(1, held.next))
-        given = dict(held.numbers)
+        record = after.images[repository]
+        assert after == before or record.numbers[record.next - 1] == image
+        assert given.items() <= record.numbers.items(), "a number means what it meant"
+        assert sorted(record.numbers) == list(range(1, record.next))
+        given = dict(record.numbers)
         require_in_line(small, endpoint, repository)
         assert {int(path.name) for path in (small.builds / repository).glob("*")} == set(given) - {1}
 
@@ -217,17 +217,17 @@ def test_whole_builds(
         process.communicate(timeout=120)
         taken = taken or time.monotonic() - began
         killed += process.returncode == -signal.SIGKILL
-        held = reading.read(small.lock).images[repository]
-        assert given.items() <= held.numbers.items(), "a number means what it meant"
-        assert len(held.numbers) - len(given) in (0, 1)
-        given = dict(held.numbers)
+        record = reading.read(small.lock).images[repository]
+        assert given.items() <= record.numbers.items(), "a number means what it meant"
+        assert len(record.numbers) - len(given) in (0, 1)
+        given = dict(record.numbers)
     sys.stdout.write(f"killed {killed} builds of {taken:.1f} s\n")
     projects.write(small.root / "mods/template/chat.jinja", "the last\n")
     builder("build", "chat")
-    held = reading.read(small.lock).images[repository]
-    assert sorted(held.numbers) == list(range(1, len(given) + 2))
+    record = reading.read(small.lock).images[repository]
+    assert sorted(record.numbers) == list(range(1, len(given) + 2))
     assert leftovers(endpoint, repository) == sorted(
-        [*(f"{repository}:{n}" for n in held.numbers), f"{repository}:latest"]
+        [*(f"{repository}:{n}" for n in record.numbers), f"{repository}:latest"]
     )
     assert not list((small.state / "work").iterdir())
     require_in_line(small, endpoint, repository)

@@ -50,8 +50,8 @@ def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repo
 
 def test_what_nothing_tells_of_is_moved_away_to_begin_anew(small: Project, builder: Command, repository: str) -> None:
     projects.write(small.builds / "gone/1/bake.json", "{}")
-    said = builder("lock", "--recover", code=1).stderr
-    assert "move its folders away" in said
+    output = builder("lock", "--recover", code=1).stderr
+    assert "move its folders away" in output
     small.builds.rename(small.root / "away")
     builder("build", "chat")
     assert [*reading.read(small.lock).images[repository].numbers] == [1]
@@ -89,12 +89,14 @@ def test_without_build_directories_the_labels_tell(
     unknown = json.loads(builder("lock", "--recover", "--json").stdout)["unknown"]
     assert [line for line in unknown if line.startswith(f"{repository}:2 has no build directory")]
     after = reading.read(lived.lock)
-    held = before.images[repository]
-    numbers = {n: replace(image, built=held.numbers[n].built) for n, image in after.images[repository].numbers.items()}
-    assert replace(after.images[repository], numbers=numbers) == held
+    record = before.images[repository]
+    numbers = {
+        n: replace(image, built=record.numbers[n].built) for n, image in after.images[repository].numbers.items()
+    }
+    assert replace(after.images[repository], numbers=numbers) == record
     assert (after.models, after.pins) == (before.models, before.pins)
     for n, image in after.images[repository].numbers.items():
-        assert abs(_seconds(image.built) - _seconds(held.numbers[n].built)) < 60
+        assert abs(_seconds(image.built) - _seconds(record.numbers[n].built)) < 60
 
 
 def _seconds(stamp: str) -> float:
@@ -109,19 +111,19 @@ def test_what_the_engine_no_longer_has_is_recorded_as_pruned(
     images.remove(endpoint, f"{repository}:1")
     images.tag(endpoint, "debian:bookworm-slim", f"{repository}:3")
     lived.lock.unlink()
-    said = builder("lock", "--recover").stdout
-    assert f"{repository}:1 is not in this engine" in said
-    assert f"{repository}:3 names other content in this engine than was built" in said
-    held = reading.read(lived.lock).images[repository]
-    assert [number for number, image in held.numbers.items() if image.pruned] == [1]
-    assert held.current == 2
+    output = builder("lock", "--recover").stdout
+    assert f"{repository}:1 is not in this engine" in output
+    assert f"{repository}:3 names other content in this engine than was built" in output
+    record = reading.read(lived.lock).images[repository]
+    assert [number for number, image in record.numbers.items() if image.pruned] == [1]
+    assert record.current == 2
 
 
 def test_a_good_lock_gets_only_what_it_lacks(lived: Project, builder: Command, repository: str) -> None:
     builder("mark", "small:1", "good", "--note", "kept")
     lock = reading.read(lived.lock)
-    held = lock.images[repository]
-    less = replace(held, numbers={n: held.numbers[n] for n in (1, 2)}, previous=(1,))
+    record = lock.images[repository]
+    less = replace(record, numbers={n: record.numbers[n] for n in (1, 2)}, previous=(1,))
     models = {
         name: replace(model, pairing=replace(model.pairing, image=ImageName(repository, 2)), previous=())
         for name, model in lock.models.items()
@@ -129,7 +131,7 @@ def test_a_good_lock_gets_only_what_it_lacks(lived: Project, builder: Command, r
     lived.lock.write_text(dump(replace(lock, images={repository: less}, models=models)), encoding="utf-8")
     builder("lock", "--recover")
     after = reading.read(lived.lock)
-    assert after.images[repository] == replace(less, numbers=held.numbers)
+    assert after.images[repository] == replace(less, numbers=record.numbers)
     assert after.models == models
     assert after.pins == lock.pins
 

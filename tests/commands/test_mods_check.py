@@ -33,7 +33,7 @@ def run(there: ModProject, *refs: str, names: tuple[str, ...] = ()) -> tuple[Mod
 def test_each_version_tells_whether_the_patch_applies(there: ModProject) -> None:
     there.add_mod("fix")
     verdicts = run(there, *RELEASES)
-    assert [(one.target, one.state, one.holds) for one in verdicts] == [
+    assert [(verdict.target, verdict.state, verdict.holds) for verdict in verdicts] == [
         ("vllm 0.20.0", "applies", True),
         ("vllm 0.21.0", "applies", True),
         ("vllm 0.22.0", "applies", True),
@@ -41,7 +41,7 @@ def test_each_version_tells_whether_the_patch_applies(there: ModProject) -> None
         ("vllm 0.24.0", "in place", True),
         ("vllm 0.25.0", "fails", False),
     ]
-    outcomes = [one.tried[0].outcome for one in verdicts]
+    outcomes = [verdict.tried[0].outcome for verdict in verdicts]
     assert [shift.offset for shift in outcomes[1].shifts] == [2, 2]
     assert [shift.context for shift in outcomes[2].shifts] == [(2, 2)]
     assert outcomes[3].problem == f"{INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)"
@@ -58,7 +58,10 @@ def test_what_was_looked_at_once_takes_no_network(there: ModProject) -> None:
 
 def test_a_version_that_is_not_required_is_told_apart(there: ModProject) -> None:
     there.add_mod("fix", 'requires: {vllm: ">=0.21,<0.23"}')
-    states = [(one.state, one.excluded, one.tried[0].outcome.state) for one in run(there, "0.20.0", "0.21.0", "0.23.0")]
+    states = [
+        (verdict.state, verdict.excluded, verdict.tried[0].outcome.state)
+        for verdict in run(there, "0.20.0", "0.21.0", "0.23.0")
+    ]
     excluded = "it holds for vllm >=0.21,<0.23"
     assert states == [("excluded", excluded, "applies"), ("applies", "", "applies"), ("excluded", excluded, "fails")]
 
@@ -67,9 +70,9 @@ def test_every_mod_is_tried_alone_and_those_without_patches_are_shown(there: Mod
     there.add_mod("one")
     there.add_mod("two", patch=diff(NEW, NEW.replace("ten\n", "TEN\n")))
     there.add_mod("other", package="elsewhere")
-    found = {one.mod.name: one.state for one in run(there, "0.20.0")}
-    assert found == {"one": "applies", "other": "no patches", "two": "fails"}
-    assert [one.mod.name for one in run(there, "0.20.0", names=("mods/two", "one"))] == ["two", "one"]
+    states = {verdict.mod.name: verdict.state for verdict in run(there, "0.20.0")}
+    assert states == {"one": "applies", "other": "no patches", "two": "fails"}
+    assert [verdict.mod.name for verdict in run(there, "0.20.0", names=("mods/two", "one"))] == ["two", "one"]
 
 
 def test_patches_of_one_mod_build_on_each_other(there: ModProject) -> None:
@@ -98,7 +101,7 @@ def test_a_ref_means_the_repository_of_a_definition(there: ModProject, tmp_path:
         there.define_git("git", vllm.url)
         old, main = vllm.history.v0_19_0, vllm.history.main
         verdicts = run(there, "v0.19.0", "main", old, main)
-        assert [(one.target, one.state) for one in verdicts] == [
+        assert [(verdict.target, verdict.state) for verdict in verdicts] == [
             ("vllm v0.19.0", "applies"),
             ("vllm main", "excluded"),
             (f"vllm {old[:12]}", "applies"),

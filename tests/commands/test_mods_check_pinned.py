@@ -39,7 +39,7 @@ def add_recipe(there: ModProject, name: str, *mods: str) -> None:
 
 
 def said(verdicts: tuple[ModVerdict, ...]) -> list[tuple[str, str, str, bool]]:
-    return [(one.mod.name, one.target, one.state, one.holds) for one in verdicts]
+    return [(verdict.mod.name, verdict.target, verdict.state, verdict.holds) for verdict in verdicts]
 
 
 def test_one_that_nobody_asks_for_is_tried_wherever_it_could_be_used(there: ModProject) -> None:
@@ -76,7 +76,7 @@ def test_in_a_recipe_it_comes_after_those_before_it(there: ModProject) -> None:
         ("two", "wheel, recipe chat", "fails", False),
     ]
     there.add_mod("two", "after: [one]", diff(NEW, NEW.replace("ten\n", "TEN\n")))
-    assert {one.state for one in run(there)} == {"applies"}
+    assert {verdict.state for verdict in run(there)} == {"applies"}
 
 
 def test_a_recipe_that_names_an_unknown_one_is_told_with_its_place(there: ModProject) -> None:

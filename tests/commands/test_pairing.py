@@ -36,9 +36,9 @@ def said(builder: Command, *arguments: str, code: int = 0) -> dict[str, Any]:
 
 def latest(endpoint: Endpoint, repository: str) -> list[str]:
     """The numbers that ``latest`` is."""
-    found = images.inspect(endpoint, f"{repository}:latest")
-    assert found
-    return sorted(tag.rpartition(":")[2] for tag in found.tags if not tag.endswith(":latest"))
+    details = images.inspect(endpoint, f"{repository}:latest")
+    assert details
+    return sorted(tag.rpartition(":")[2] for tag in details.tags if not tag.endswith(":latest"))
 
 
 def test_a_model_is_paired_and_others_stay(stocked: Project, builder: Command, repository: str) -> None:

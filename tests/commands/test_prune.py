@@ -162,13 +162,13 @@ def test_images_without_a_name_that_builds_left_go(
     for content in (b"left", b"foreign"):
         ours = labels(repository, 77) if content == b"left" else {"org.opencontainers.image.title": repository}
         load(endpoint, f"{repository}:77", (BASE, {"x": content}), ours)
-        found = images.inspect(endpoint, f"{repository}:77")
-        assert found
+        details = images.inspect(endpoint, f"{repository}:77")
+        assert details
         images.tag(endpoint, "debian:bookworm-slim", f"{repository}:77")
         if content == b"left":
-            left = found.id
+            left = details.id
         else:
-            foreign = found.id
+            foreign = details.id
     images.remove(endpoint, f"{repository}:77")
     done = said(builder, "--keep", "9", "--yes")
     assert done["nameless"] == [left]

@@ -25,12 +25,12 @@ def test_a_number_is_built_again_though_templates_and_mods_have_moved_on(
     projects.write(small.root / "dockerfiles/small/Dockerfile.j2", "FROM {{ nothing }}\n")
     for tag in ("1", "latest"):
         images.remove(endpoint, f"{repository}:{tag}")
-    said = builder("rebuild", f"{repository}:1").stdout
-    assert said.startswith(f"{repository}:1 built again in ")
-    assert said.endswith(": the same content, tagged again\n")
-    found = images.inspect(endpoint, f"{repository}:1")
-    assert found is not None
-    assert images.fingerprint(found) == reading.read(small.lock).images[repository].numbers[1].fingerprint
+    output = builder("rebuild", f"{repository}:1").stdout
+    assert output.startswith(f"{repository}:1 built again in ")
+    assert output.endswith(": the same content, tagged again\n")
+    details = images.inspect(endpoint, f"{repository}:1")
+    assert details is not None
+    assert images.fingerprint(details) == reading.read(small.lock).images[repository].numbers[1].fingerprint
     assert small.lock.read_bytes() == before
 
 
@@ -40,8 +40,8 @@ def test_other_content_is_said_and_not_kept(
     builder("build", "chat")
     built = images.inspect(endpoint, f"{repository}:1")
     projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited since\n")
-    said = builder("rebuild", "small", code=1).stdout
-    assert "other content, which was not kept" in said
+    output = builder("rebuild", "small", code=1).stdout
+    assert "other content, which was not kept" in output
     assert images.inspect(endpoint, f"{repository}:1") == built
     # Its own: others may be building in this engine.
     assert images.tags(endpoint, [f"builder-work:{repository}-*"]) == {}

@@ -68,12 +68,12 @@ def test_a_folder_is_checked_as_a_whole(project: Project, tmp_path: Path) -> Non
         projects.write(folder / name, BROKEN)
     projects.write(folder / "notes.txt", "no recipe")
     checked = recipes_check.run(project, (str(folder), "chat", str(folder / "a.yaml")))
-    assert [(one.file, len(one.problems)) for one in checked] == [
+    assert [(recipe.file, len(recipe.problems)) for recipe in checked] == [
         ("shared/a.yaml", 5),
         ("shared/b.yml", 5),
         ("recipes/chat.yaml", 0),
     ]
-    assert [one.file for one in recipes_check.run(project, ())] == ["recipes/chat.yaml"]
+    assert [recipe.file for recipe in recipes_check.run(project, ())] == ["recipes/chat.yaml"]
 
 
 def test_a_project_may_have_no_recipes(project: Project) -> None:
@@ -96,5 +96,5 @@ def test_a_path_that_is_nothing_is_refused_with_the_nearest(project: Project) ->
 
 def test_every_shipped_recipe_is_well() -> None:
     checked = recipes_check.run(shipped_files.project(), ())
-    assert [problem for one in checked for problem in one.problems] == []
+    assert [problem for recipe in checked for problem in recipe.problems] == []
     assert checked

@@ -62,10 +62,10 @@ def test_numbers_that_only_the_registry_has_come_back(
     before = reading.read(pushed.lock)
     lose(pushed, builds=True)
     remove_all(endpoint, repository)
-    said = document(builder)
-    assert said["images"] == [f"{repository}:1", f"{repository}:2"]
-    assert said["findings"] == []
-    unknown = "\n".join(said["unknown"])
+    result = document(builder)
+    assert result["images"] == [f"{repository}:1", f"{repository}:2"]
+    assert result["findings"] == []
+    unknown = "\n".join(result["unknown"])
     assert f"{repository}:1 is in the registry alone: when it was built is not known" in unknown
     assert f"{repository}:latest is not in this engine: current is 2, as in the registry" in unknown
     assert "marks, notes and pins" in unknown
@@ -94,11 +94,11 @@ def test_what_both_have_is_one_number_with_its_digest(
     # Number 1 is not pruned: the registry has it. What was built and pushed is known whole.
     assert held(pushed, repository) == before
     lose(pushed, builds=True)
-    said = document(builder)
+    result = document(builder)
     assert {n: image.digest for n, image in held(pushed, repository).numbers.items()} == {
         n: image.digest for n, image in before.numbers.items()
     }
-    assert f"{repository}:latest is 3 in this engine and 2 in the registry: current is 3" in said["unknown"]
+    assert f"{repository}:latest is 3 in this engine and 2 in the registry: current is 3" in result["unknown"]
     assert held(pushed, repository).current == 3
 
 
@@ -117,9 +117,9 @@ def test_other_content_in_the_registry_is_said_and_not_recorded(
         projects.write(
             pushed.builds / repository / "2/images.lock", dump(replace(lock, images={repository: one}, models={}))
         )
-    said = document(builder, code=1)
-    assert len(said["findings"]) == 1
-    assert f"/{repository}:2 holds other content than is recorded for {repository}:2" in said["findings"][0]
+    result = document(builder, code=1)
+    assert len(result["findings"]) == 1
+    assert f"/{repository}:2 holds other content than is recorded for {repository}:2" in result["findings"][0]
     recorded = held(pushed, repository).numbers[2]
     assert (recorded.fingerprint, recorded.digest) == (fingerprint, None)
     assert held(pushed, repository).numbers[1].digest
@@ -166,9 +166,9 @@ def test_with_nothing_but_a_registry_that_does_not_answer_nothing_is_written(
 ) -> None:
     registries.configure(small, registry=registry.address)
     registry.kill()
-    said = builder("lock", "--recover", code=1).stderr
-    assert "nothing to recover" in said
-    assert f"{registry.address} could not be asked" in said
+    output = builder("lock", "--recover", code=1).stderr
+    assert "nothing to recover" in output
+    assert f"{registry.address} could not be asked" in output
     assert not small.lock.exists()
 
 
@@ -185,6 +185,6 @@ def test_images_of_others_in_the_registry_are_left_alone(
         images.remove_extra_tag(endpoint, reference)
     lose(pushed, builds=True)
     remove_all(endpoint, repository)
-    said = document(builder)
-    assert said["images"] == [f"{repository}:1", f"{repository}:2"]
-    assert f"{reference} was not built by this program: left alone" in said["unknown"]
+    result = document(builder)
+    assert result["images"] == [f"{repository}:1", f"{repository}:2"]
+    assert f"{reference} was not built by this program: left alone" in result["unknown"]

@@ -39,14 +39,14 @@ def pushed(small: Project, builder: Command, repository: str, registry: Registry
 
 
 def recorded(project: Project, repository: str, number: int = 1) -> NumberedImage:
-    found = reading.read(project.lock).image(ImageName(repository, number))
-    assert found
-    return found
+    record = reading.read(project.lock).image(ImageName(repository, number))
+    assert record
+    return record
 
 
 def row(builder: Command, number: int = 1) -> dict[str, object]:
     rows = json.loads(builder("list", "--json").stdout)["images"]
-    found: dict[str, object] = next(one for one in rows if one["number"] == number)
+    found: dict[str, object] = next(row for row in rows if row["number"] == number)
     return found
 
 
@@ -71,8 +71,8 @@ def test_only_the_current_number_becomes_latest(
 ) -> None:
     registries.grow(small, 1, "two")
     builder("build", "chat", "--no-promote")
-    said = builder("push", f"{repository}:2", "small:1").stdout
-    assert "2 pushed:" in said
+    output = builder("push", f"{repository}:2", "small:1").stdout
+    assert "2 pushed:" in output
     assert (
         engine_registry.digest(endpoint, f"{pushed.address}/{repository}:latest") == recorded(small, repository).digest
     )

@@ -75,9 +75,9 @@ def test_an_interrupted_build_takes_back_what_it_began(
     process = start(small, "build", "chat")
     wait_for_log(small, "slow step has begun")
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    _, output = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said.splitlines()[-1] == "interrupted"
+    assert output.splitlines()[-1] == "interrupted"
     assert not small.lock.exists()
     assert leftovers(endpoint, repository) == []
     assert not list((small.state / "work").iterdir())
@@ -121,11 +121,11 @@ def test_two_builds_at_once_get_different_numbers(small: Project, endpoint: Endp
     processes = [start(small, "build", "chat"), start(small, "build", "small", "--mod", "other")]
     ended = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], ended
-    held = reading.read(small.lock).images[repository]
-    assert sorted(held.numbers) == [1, 2]
-    assert {tuple(image.mods) for image in held.numbers.values()} == {("template",), ("other",)}
+    record = reading.read(small.lock).images[repository]
+    assert sorted(record.numbers) == [1, 2]
+    assert {tuple(image.mods) for image in record.numbers.values()} == {("template",), ("other",)}
     assert leftovers(endpoint, repository) == [f"{repository}:1", f"{repository}:2", f"{repository}:latest"]
-    latest, current = (images.inspect(endpoint, f"{repository}:{tag}") for tag in ("latest", held.current))
+    latest, current = (images.inspect(endpoint, f"{repository}:{tag}") for tag in ("latest", record.current))
     assert latest is not None
     assert current is not None
     assert latest.id == current.id

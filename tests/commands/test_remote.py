@@ -26,8 +26,8 @@ FILLER = 4000  # kilobytes of a layer that two numbers share
 
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
-    with registries.node("builder-node5", "10.221.0.1/24") as found:
-        yield found
+    with registries.node("builder-node5", "10.221.0.1/24") as started:
+        yield started
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def elsewhere(node: Node, endpoint: Endpoint) -> Iterator[str]:
 @pytest.fixture
 def registry(tmp_path: Path, endpoint: Endpoint) -> Iterator[Registry]:
     """A registry with the base image."""
-    with registries.registry(tmp_path / "registry") as found:
-        registries.push_base(endpoint, f"{found.address}/base:1")
-        yield found
+    with registries.registry(tmp_path / "registry") as started:
+        registries.push_base(endpoint, f"{started.address}/base:1")
+        yield started
 
 
 def base_from(project: Project, reference: str) -> None:
@@ -56,13 +56,13 @@ def test_what_is_built_elsewhere_is_loaded_and_the_same_as_from_here(
     builder("build", "chat", "--builder", elsewhere)
     assert "already built" in builder("build", "chat", "--builder", elsewhere).stdout
     builder("build", "chat", "--force")
-    held = reading.read(small.lock).images[repository].numbers
-    assert (held[1].builder, held[2].builder) == (elsewhere, None)
-    assert held[1].input_hash == held[2].input_hash
-    assert (held[1].mods, held[1].versions) == (held[2].mods, held[2].versions)
+    numbers = reading.read(small.lock).images[repository].numbers
+    assert (numbers[1].builder, numbers[2].builder) == (elsewhere, None)
+    assert numbers[1].input_hash == numbers[2].input_hash
+    assert (numbers[1].mods, numbers[1].versions) == (numbers[2].mods, numbers[2].versions)
     details = images.inspect(endpoint, f"{repository}:1")
     assert details
-    assert images.fingerprint(details) == held[1].fingerprint
+    assert images.fingerprint(details) == numbers[1].fingerprint
 
 
 def test_a_chain_is_built_elsewhere_and_recorded_as_from_here(
@@ -87,16 +87,16 @@ def test_through_the_registry_only_what_lacks_moves_and_the_number_is_there(
         builder("build", "chat", "--builder", elsewhere, "--push")
         first = front.sent
         projects.add_mod(small.root, "small", "echo more > /more\n", {})
-        said = builder("build", "chat", "--mod", "small", "--builder", elsewhere, "--push").stdout
+        output = builder("build", "chat", "--mod", "small", "--builder", elsewhere, "--push").stdout
         assert front.sent - first < FILLER * 10 < FILLER * 1000 < first
-        held = reading.read(small.lock).images[repository].numbers
-        assert f"{repository}:2 pushed, now latest: {front.address}/{repository}:2@{held[2].digest}" in said
+        numbers = reading.read(small.lock).images[repository].numbers
+        assert f"{repository}:2 pushed, now latest: {front.address}/{repository}:2@{numbers[2].digest}" in output
         for number in (1, 2):
-            assert held[number].builder == elsewhere
-            assert engine_registry.digest(endpoint, f"{front.address}/{repository}:{number}") == held[number].digest
+            assert numbers[number].builder == elsewhere
+            assert engine_registry.digest(endpoint, f"{front.address}/{repository}:{number}") == numbers[number].digest
             details = images.inspect(endpoint, f"{repository}:{number}")
             assert details
-            assert images.fingerprint(details) == held[number].fingerprint
+            assert images.fingerprint(details) == numbers[number].fingerprint
         assert not [tag for tag in images.tags(endpoint) if front.address in tag]
 
 
@@ -147,8 +147,8 @@ def test_builder_yaml_names_it_and_the_cache_goes_to_the_registry(
 
 
 def test_a_base_that_only_this_engine_has_is_refused(small: Project, builder: Command, elsewhere: str) -> None:
-    said = builder("build", "chat", "--builder", elsewhere, code=2).stderr
-    assert f"cannot see {BASE}" in said
+    output = builder("build", "chat", "--builder", elsewhere, code=2).stderr
+    assert f"cannot see {BASE}" in output
     assert not small.lock.exists()
 
 

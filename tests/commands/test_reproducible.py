@@ -56,9 +56,9 @@ def built_anew(
         argv += ["--set", f"image.output=type=image,compression=zstd,name={name}:1"]
         env = {**os.environ, **environment(endpoint)}
         subprocess.run(argv, cwd=small.builds / repository / "1", env=env, check=True, capture_output=True)
-        found = images.inspect(endpoint, f"{name}:1")
-        assert found is not None
-        return found
+        details = images.inspect(endpoint, f"{name}:1")
+        assert details is not None
+        return details
 
     yield build
     remove_all(endpoint, name)

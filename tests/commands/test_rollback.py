@@ -27,9 +27,9 @@ def lock(*statuses: Status, previous: tuple[int, ...] = ()) -> Lock:
     numbers = {n: image(status) for n, status in enumerate(statuses, start=1)}
     count = len(numbers)
     earlier = previous or tuple(range(count - 1, 0, -1))
-    held = Repository(next=count + 1, current=count, previous=earlier, numbers=numbers)
+    record = Repository(next=count + 1, current=count, previous=earlier, numbers=numbers)
     pairings = tuple(Pairing(ImageName(REPO, n)) for n in range(count - 1, 0, -1))
-    return Lock(images={REPO: held}, models={"Org/M": Model(Pairing(ImageName(REPO, count)), pairings)})
+    return Lock(images={REPO: record}, models={"Org/M": Model(Pairing(ImageName(REPO, count)), pairings)})
 
 
 BOTH = Subject("recipe", REPO, "Org/M")
@@ -99,9 +99,9 @@ def test_where_all_before_is_bad_that_is_said() -> None:
 
 def test_a_model_marked_bad_on_the_image_before_is_named_as_the_reason() -> None:
     start = lock("good", "good")
-    held = start.models["Org/M"]
-    earlier = tuple(replace(pairing, status="bad") for pairing in held.previous)
-    start = replace(start, models={**start.models, "Org/M": replace(held, previous=earlier)})
+    model = start.models["Org/M"]
+    earlier = tuple(replace(pairing, status="bad") for pairing in model.previous)
+    start = replace(start, models={**start.models, "Org/M": replace(model, previous=earlier)})
     because = rf"Org/M on {REPO}:1 is marked bad"
     with pytest.raises(NothingToDoError, match=because):
         planned_moves(start, MODEL, None)

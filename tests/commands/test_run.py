@@ -52,8 +52,8 @@ def builder(kitchen: Kitchen) -> Builder:
 
 
 def inspect(endpoint: Endpoint, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = api.request(endpoint, "GET", f"/containers/{name}/json")
-    return found
+    details: dict[str, Any] = api.request(endpoint, "GET", f"/containers/{name}/json")
+    return details
 
 
 def status(builder: Builder, what: str) -> dict[str, Any]:
@@ -79,11 +79,11 @@ def test_from_run_to_stop(kitchen: Kitchen, builder: Builder, endpoint: Endpoint
     again = builder("run", MODEL)
     assert again.stdout == f"{serves} already: {address}\n"
 
-    said = status(builder, MODEL)
-    assert (said["state"], said["image"], said["restarts"]) == ("healthy", f"{kitchen.repository}:2", 0)
-    assert (said["requests_running"], said["requests_waiting"], said["prompt_tokens"]) == (2, 1, 1200)
-    assert 300 < said["generated_tokens_per_second"] < 3000
-    assert (said["draft_tokens"], said["accepted_tokens"], said["acceptance"]) == (2000, 1760, 0.88)
+    service = status(builder, MODEL)
+    assert (service["state"], service["image"], service["restarts"]) == ("healthy", f"{kitchen.repository}:2", 0)
+    assert (service["requests_running"], service["requests_waiting"], service["prompt_tokens"]) == (2, 1, 1200)
+    assert 300 < service["generated_tokens_per_second"] < 3000
+    assert (service["draft_tokens"], service["accepted_tokens"], service["acceptance"]) == (2000, 1760, 0.88)
     for_people = builder("status", kitchen.name).stdout
     assert for_people.startswith(f"{kitchen.name}: healthy\n")
     assert "88.0% accepted: 1760 of 2000 drafted tokens" in for_people
@@ -100,11 +100,11 @@ def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builde
     builder("run", "chat")
     get(kitchen, "/die")
     end = time.monotonic() + 60
-    said = status(builder, "chat")
-    while (said["state"], said["restarts"]) != ("healthy", 1) and time.monotonic() < end:
+    service = status(builder, "chat")
+    while (service["state"], service["restarts"]) != ("healthy", 1) and time.monotonic() < end:
         time.sleep(0.2)
-        said = status(builder, "chat")
-    assert (said["state"], said["restarts"]) == ("healthy", 1)
+        service = status(builder, "chat")
+    assert (service["state"], service["restarts"]) == ("healthy", 1)
     log = builder("logs", "chat").stdout
     assert log.count("Application startup complete") == 2
     assert builder("logs", "chat", "--tail", "1").stdout == "INFO:     Application startup complete.\n"
@@ -182,8 +182,8 @@ def test_whatever_is_written_reaches_the_server_as_that_very_argument(
     expected += ["--greeting", HOSTILE[1], "-q", HOSTILE[0], *HOSTILE]
     service = f"{kitchen.name}-of-id-two"
     assert inspect(endpoint, service)["Config"]["Cmd"] == expected
-    said = builder("logs", service).stdout.splitlines()[0]
-    assert json.loads(said.removeprefix("arguments "))[1:] == expected[1:]
+    output = builder("logs", service).stdout.splitlines()[0]
+    assert json.loads(output.removeprefix("arguments "))[1:] == expected[1:]
     # What was asked for is kept in a label, and is the same when it comes back.
     builder("restart", service)
     assert inspect(endpoint, service)["Config"]["Cmd"] == expected
@@ -193,16 +193,16 @@ def test_the_token_is_in_no_label_and_no_log(kitchen: Kitchen, builder: Builder,
     token = "hf_very-secret"
     done = builder("run", "chat", HF_TOKEN=token)
     assert f"token {len(token)}\n" in builder("logs", "chat").stdout
-    found = inspect(endpoint, kitchen.name)
-    assert f"HF_TOKEN={token}" in found["Config"].pop("Env")
-    said = [
-        json.dumps(found),
+    details = inspect(endpoint, kitchen.name)
+    assert f"HF_TOKEN={token}" in details["Config"].pop("Env")
+    output = [
+        json.dumps(details),
         done.stdout,
         done.stderr,
         builder("status", "--json").stdout,
         builder("logs", "chat").stdout,
     ]
-    assert not [text for text in said if token in text]
+    assert not [text for text in output if token in text]
 
 
 def test_the_container_is_as_the_definition_and_the_recipe_say(
@@ -210,8 +210,8 @@ def test_the_container_is_as_the_definition_and_the_recipe_say(
 ) -> None:
     kitchen.recipe(more="env: {NOTE: 'a b', EMPTY: }\n")
     builder("run", "chat", "--detach")
-    found = inspect(endpoint, kitchen.name)
-    config, host = found["Config"], found["HostConfig"]
+    details = inspect(endpoint, kitchen.name)
+    config, host = details["Config"], details["HostConfig"]
     assert {"NOTE=a b", "EMPTY="} <= set(config["Env"])
     assert (host["NetworkMode"], host["IpcMode"], host["ShmSize"]) == ("host", "private", 64 << 20)
     assert (host["RestartPolicy"]["Name"], host["Init"], host["DeviceRequests"]) == ("unless-stopped", True, [])
@@ -256,9 +256,9 @@ def test_one_crash_is_forgiven(kitchen: Kitchen, builder: Builder) -> None:
 def test_a_program_that_is_not_in_the_image(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     file = kitchen.project.recipes / "chat.yaml"
     file.write_text(file.read_text().replace("vllm serve", "vlm serve"))
-    said = builder("run", "chat", code=1).stderr
-    assert f"{kitchen.name} ended " in said
-    assert "exec vlm failed: No such file or directory" in said
+    output = builder("run", "chat", code=1).stderr
+    assert f"{kitchen.name} ended " in output
+    assert "exec vlm failed: No such file or directory" in output
     assert services.find(endpoint, kitchen.name) is None
 
 
@@ -325,10 +325,10 @@ def test_interrupted_while_it_starts_nothing_is_left(
         assert child.stderr
         assert "loading weights" in child.stderr.readline()
         child.send_signal(number)
-        _, said = child.communicate(timeout=60)
+        _, output = child.communicate(timeout=60)
     assert child.returncode == 130
     stopping = f"stopping {kitchen.name}; with `--detach` it starts without anybody waiting"
-    assert said.splitlines()[-3:] == [stopping, "", "interrupted"]
+    assert output.splitlines()[-3:] == [stopping, "", "interrupted"]
     assert services.find(endpoint, kitchen.name) is None
 
 
@@ -336,9 +336,9 @@ def test_while_it_starts_status_says_the_phase(kitchen: Kitchen, builder: Builde
     done = builder("run", "chat", "--detach", "--", "--slow", "60")
     assert done.stdout == f"{kitchen.name} starts from {kitchen.repository}:2; `builder status` says how far it is\n"
     end = time.monotonic() + 30
-    while (said := status(builder, "chat"))["phase"] is None and time.monotonic() < end:
+    while (service := status(builder, "chat"))["phase"] is None and time.monotonic() < end:
         time.sleep(0.1)
-    assert (said["state"], said["phase"], said["requests_running"]) == ("starting", "loading weights", None)
+    assert (service["state"], service["phase"], service["requests_running"]) == ("starting", "loading weights", None)
 
 
 def test_what_does_not_end_in_time_is_killed(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:

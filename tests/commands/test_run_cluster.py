@@ -61,8 +61,8 @@ def builder(kitchen: Kitchen) -> Builder:
 
 
 def facts(endpoint: Endpoint, name: str) -> dict[str, Any]:
-    found = api.request(endpoint, "GET", f"/containers/{name}/json")
-    config, host = found["Config"], found["HostConfig"]
+    details = api.request(endpoint, "GET", f"/containers/{name}/json")
+    config, host = details["Config"], details["HostConfig"]
     return {
         "argv": config["Cmd"],
         "address": [entry for entry in config["Env"] if entry.startswith("VLLM_HOST_IP")],
@@ -104,20 +104,20 @@ def test_every_node_runs_the_command_with_its_place_in_it(
         "models": str(cluster.project.root / "models"),
     }
 
-    (said,) = json.loads(builder("status", MODEL, "--json").stdout)["services"]
-    assert (said["state"], said["nodes"], said["requests_running"]) == ("healthy", ["one", "two"], 2)
+    (service,) = json.loads(builder("status", MODEL, "--json").stdout)["services"]
+    assert (service["state"], service["nodes"], service["requests_running"]) == ("healthy", ["one", "two"], 2)
     assert '"--headless"' in builder("logs", "chat", "--node", "two").stdout
     assert "Application startup complete" in builder("logs", "chat").stdout
     assert " already: " in builder("run", "chat").stdout
 
     builder("rollback", MODEL)
     assert f"serves from {cluster.repository}:1" in builder("restart", "chat").stdout
-    serving = [services.find(one, cluster.name) for one in (endpoint, second)]
+    serving = [services.find(engine, cluster.name) for engine in (endpoint, second)]
     assert [service and service.image for service in serving] == [f"{cluster.repository}:1"] * 2
 
     services.stop(second, cluster.name, 0)
-    (said,) = json.loads(builder("status", MODEL, "--json").stdout)["services"]
-    assert (said["state"], said["missing_nodes"]) == ("incomplete", ["two"])
+    (service,) = json.loads(builder("status", MODEL, "--json").stdout)["services"]
+    assert (service["state"], service["missing_nodes"]) == ("incomplete", ["two"])
     builder("stop", "chat")
     assert services.find(endpoint, cluster.name) is None
 

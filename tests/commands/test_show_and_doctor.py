@@ -31,10 +31,10 @@ def test_show_tells_all_that_is_in_an_image(small: Project, builder: Command, re
     assert shown["base"]["image"] == "debian:bookworm-slim"
     assert shown["mod_hashes"] == image.mods
     assert shown["build_directory"] == f"builds/{repository}/1"
-    said = dict(line.split(maxsplit=1) for line in builder("show", "small").stdout.splitlines())
-    assert said["image"] == f"{repository}:1"
-    assert said["state"] == "present, current"
-    assert said["models"] == "Org/Model-1B"
+    output = dict(line.split(maxsplit=1) for line in builder("show", "small").stdout.splitlines())
+    assert output["image"] == f"{repository}:1"
+    assert output["state"] == "present, current"
+    assert output["models"] == "Org/Model-1B"
 
 
 def test_show_of_an_unknown_number_names_those_there_are(small: Project, builder: Command, repository: str) -> None:
@@ -56,7 +56,9 @@ def test_pin_and_unpin_say_what_they_changed(small: Project, builder: Command, r
 def test_doctor_finds_nothing_wrong_where_nothing_is(small: Project, builder: Command, tmp_path: Path) -> None:
     # But for the disk, which may be full without any fault of ours.
     short = any(
-        one.verdict == "error" for one in doctor.run(small, os.environ, tmp_path / "none") if one.subject == "disk"
+        diagnosis.verdict == "error"
+        for diagnosis in doctor.run(small, os.environ, tmp_path / "none")
+        if diagnosis.subject == "disk"
     )
     findings = json.loads(builder("doctor", "--json", code=int(short)).stdout)["findings"]
     verdicts = {finding["subject"]: finding["verdict"] for finding in findings}
@@ -72,11 +74,11 @@ def test_doctor_names_every_thing_that_is_wrong(
     projects.write(small.root / "recipes/lost.yaml", f"name: x\ncontainer: {repository}\nmods: [lost]\ncommand: x\n")
     file = small.root / "dockerfiles/small/image.yaml"
     projects.write(file, f"{file.read_text(encoding='utf-8')}mods: [gone]\n")
-    said = builder("doctor", code=1).stdout
-    assert f"warning  image:         {repository}:1 is moved" in said
-    assert "error    recipes:       recipes/broken.yaml:1:1: the key `command` is missing" in said
-    assert "recipes/lost.yaml:3:8: no mod `lost` in mods/; there are: template" in said
-    assert "error    definitions:   dockerfiles/small/image.yaml:6:8: no mod `gone` in mods/; there" in said
+    output = builder("doctor", code=1).stdout
+    assert f"warning  image:         {repository}:1 is moved" in output
+    assert "error    recipes:       recipes/broken.yaml:1:1: the key `command` is missing" in output
+    assert "recipes/lost.yaml:3:8: no mod `lost` in mods/; there are: template" in output
+    assert "error    definitions:   dockerfiles/small/image.yaml:6:8: no mod `gone` in mods/; there" in output
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
     assert "error    engine:" in builder("doctor", code=1, environ=nowhere).stdout
     small.lock.write_text("<<<<<<< ours\n", encoding="utf-8")

@@ -49,8 +49,8 @@ def test_an_image_that_is_gone_or_another_one_fails(
 
     images.tag(endpoint, f"{repository}:1", f"{repository}:latest")
     assert found(builder, 7) == [("moved", f"{repository}:latest")]
-    said = builder("verify", code=7).stdout
-    assert said == (
+    output = builder("verify", code=7).stdout
+    assert output == (
         f"moved    {repository}:latest: does not stand for {repository}:2 → `builder promote {repository}:2`\n"
     )
     # The remedy mends it, also where the number is marked bad by now, and where the tag is gone.
@@ -65,8 +65,8 @@ def test_an_image_that_is_gone_or_another_one_fails(
     images.remove(endpoint, f"{repository}:1")
     assert found(builder, 7) == [("missing", f"{repository}:1")]
     lock = reading.read(small.lock)
-    held = lock.images[repository]
-    pruned = held.with_number(1, replace(held.numbers[1], pruned="2026-11-22T08:00:00Z"))
+    record = lock.images[repository]
+    pruned = record.with_number(1, replace(record.numbers[1], pruned="2026-11-22T08:00:00Z"))
     recorded = small.lock.read_bytes()
     small.lock.write_text(dump(lock.with_repository(repository, pruned)), encoding="utf-8")
     assert found(builder, 0) == []
@@ -83,8 +83,8 @@ def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Comm
     folder = small.builds / repository / "1"
     mod = folder / "mods/template/chat.jinja"
     projects.write(mod, "edited\n")
-    said = builder("verify", code=1).stdout
-    assert said == (
+    output = builder("verify", code=1).stdout
+    assert output == (
         f"edited   {repository}:1: builds/{repository}/1: mods/template was edited"
         f" → `git checkout -- builds/{repository}/1`\n"
     )
@@ -97,8 +97,8 @@ def test_an_edited_build_directory_fails_otherwise(small: Project, builder: Comm
 def test_what_changed_since_is_news_and_no_fault(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
-    said = builder("verify").stdout
-    assert said == (
+    output = builder("verify").stdout
+    assert output == (
         f"changed  {repository}:1: a build makes another image today: mod template: changed"
         " → `builder build recipes/chat.yaml`\n"
     )
@@ -176,8 +176,8 @@ def test_without_an_engine_the_files_are_still_compared(
 ) -> None:
     builder("build", "chat")
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
-    said = builder("verify", code=5, environ=nowhere).stdout
-    assert said.startswith("unknown  engine: ")
+    output = builder("verify", code=5, environ=nowhere).stdout
+    assert output.startswith("unknown  engine: ")
     projects.write(small.builds / repository / "1/Dockerfile", "FROM scratch\n")
     assert f"edited   {repository}:1" in builder("verify", code=5, environ=nowhere).stdout
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def test_every_definition_gets_a_place_and_nothing_else_changes(tmp_path: Path) -> None:
     project = projects.make(tmp_path, "vllm-node-small")
     projects.write(tmp_path / "dockerfiles/broken/image.yaml", "repository: [\n")
-    known = Lock(pins={"other": {"linux/arm64": Pins()}}, images={"gone": Repository(next=3)})
-    reserved = images_lock.with_reserved_slots(project, known)
-    assert reserved.pins == {**known.pins, "small": {}}
-    assert reserved.images == {**known.images, "vllm-node-small": Repository()}
+    lock = Lock(pins={"other": {"linux/arm64": Pins()}}, images={"gone": Repository(next=3)})
+    reserved = images_lock.with_reserved_slots(project, lock)
+    assert reserved.pins == {**lock.pins, "small": {}}
+    assert reserved.images == {**lock.images, "vllm-node-small": Repository()}
     assert images_lock.with_reserved_slots(project, reserved) == reserved

@@ -40,20 +40,20 @@ def stocked(count: int, repository: str = REPO) -> tuple[Lock, dict[ImageName, I
 def reasons(
     lock: Lock,
     numbered: dict[ImageName, ImageDetails],
-    wish: RetentionPolicy,
+    policy: RetentionPolicy,
     containers: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[int, tuple[str, ...]]:
     engine = EngineImages(numbered, {}, containers or {})
-    return {name.number: why for name, why in retention.reasons(lock, engine, wish, NOW).items()}
+    return {name.number: why for name, why in retention.reasons(lock, engine, policy, NOW).items()}
 
 
 def test_current_pinned_paired_and_used_stay() -> None:
     lock, numbered = stocked(6)
-    held = lock.images[REPO]
-    lock = lock.with_image(ImageName(REPO, 1), replace(held.numbers[1], pinned=True))
+    record = lock.images[REPO]
+    lock = lock.with_image(ImageName(REPO, 1), replace(record.numbers[1], pinned=True))
     lock = lock.with_model("Org/M", Model(Pairing(ImageName(REPO, 2)), (Pairing(ImageName(REPO, 3)),)))
-    found = reasons(lock, numbered, RetentionPolicy(0, NONE), containers={"base-own-4": ("serving",)})
-    assert found == {
+    kept = reasons(lock, numbered, RetentionPolicy(0, NONE), containers={"base-own-4": ("serving",)})
+    assert kept == {
         1: ("pinned",),
         2: ("serves Org/M",),
         3: (),
@@ -71,9 +71,9 @@ def test_the_newest_stay(keep: int, going: list[int]) -> None:
 
 def test_only_what_is_old_enough_goes() -> None:
     lock, numbered = stocked(6)
-    found = reasons(lock, numbered, RetentionPolicy(0, timedelta(days=4)))
-    assert [number for number, why in found.items() if not why] == [1, 2]
-    assert found[3] == ("young",)
+    kept = reasons(lock, numbered, RetentionPolicy(0, timedelta(days=4)))
+    assert [number for number, why in kept.items() if not why] == [1, 2]
+    assert kept[3] == ("young",)
 
 
 def test_what_an_image_that_stays_was_built_on_stays() -> None:
@@ -81,11 +81,11 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
     lock = lock.with_image(ImageName(OTHER, 1), image())
     lock = lock.with_repository(OTHER, lock.images[OTHER].with_current(1))
     numbered[ImageName(OTHER, 1)] = details("base", "own-1", "kernels")
-    found = retention.reasons(
+    kept = retention.reasons(
         lock, EngineImages(numbered, {"mine:1": details("base", "own-2", "more")}, {}), RetentionPolicy(0, NONE), NOW
     )
-    assert found[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on it",)
-    assert found[ImageName(REPO, 2)] == ("mine:1 is built on it",)
+    assert kept[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on it",)
+    assert kept[ImageName(REPO, 2)] == ("mine:1 is built on it",)
 
 
 def test_the_same_content_under_another_number_is_no_reason() -> None:
@@ -114,13 +114,13 @@ def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
         paired = data.draw(st.lists(st.sampled_from(sorted(numbered)), min_size=1, max_size=3, unique=True))
         first, *rest = (Pairing(name) for name in paired)
         lock = lock.with_model(model, Model(first, tuple(rest)))
-    wish = RetentionPolicy(data.draw(st.integers(0, 3)), timedelta(days=data.draw(st.integers(0, 30))))
+    policy = RetentionPolicy(data.draw(st.integers(0, 3)), timedelta(days=data.draw(st.integers(0, 30))))
     used = data.draw(st.sets(st.sampled_from(sorted(map(str, numbered))))) if numbered else set()
-    found = retention.reasons(lock, EngineImages(numbered, {}, dict.fromkeys(used, ("c",))), wish, NOW)
-    going = {name for name, why in found.items() if not why}
-    for repository, held in lock.images.items():
-        assert ImageName(repository, held.current or 0) not in going
-        newest = sorted((name for name in numbered if name.repository == repository), reverse=True)[: wish.keep]
+    kept = retention.reasons(lock, EngineImages(numbered, {}, dict.fromkeys(used, ("c",))), policy, NOW)
+    going = {name for name, why in kept.items() if not why}
+    for repository, record in lock.images.items():
+        assert ImageName(repository, record.current or 0) not in going
+        newest = sorted((name for name in numbered if name.repository == repository), reverse=True)[: policy.keep]
         assert not going & set(newest)
     assert not going & {model.pairing.image for model in lock.models.values()}
     assert not {name for name in going if str(name) in used}
@@ -128,7 +128,7 @@ def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
         recorded = lock.image(name)
         assert recorded
         assert not recorded.pinned
-        assert NOW - datetime.fromisoformat(recorded.built) >= wish.older_than
+        assert NOW - datetime.fromisoformat(recorded.built) >= policy.older_than
         layers = numbered[name].layers
         above = [o for o in numbered.keys() - going if numbered[o].layers[: len(layers)] == layers]
         assert all(numbered[other].layers == layers for other in above)
