@@ -1,4 +1,4 @@
-"""The ``lock recover`` command: rebuilds a lost images.lock from build directories, the engine and the registry.
+"""The ``lock --recover`` command: rebuilds a lost images.lock from build directories, the engine and the registry.
 
 What was recorded after a build (marks, notes, pins of images, pairings that moved) is kept nowhere else.
 """

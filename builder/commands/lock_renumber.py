@@ -1,5 +1,4 @@
-"""The ``lock renumber`` command: repairs images.lock after a merge of two branches that gave one number to different
-images.
+"""The ``lock --renumber`` command: repairs images.lock after a merge in which one number is two images.
 
 Both images are kept: one of each pair gets the next free number, with its build directory, and the pairings follow.
 The image that this engine has under the number keeps it, or else the first one in the file.

@@ -30,7 +30,7 @@ class RolledBack:
 
 
 @dataclass(frozen=True)
-class Subject:
+class RollbackSubject:
     """The pointers to roll back: those of a repository, a model, or, for a recipe, both."""
 
     text: str
@@ -65,7 +65,7 @@ def preview(workspace: Workspace, text: str, to: int | None, *, force: bool) -> 
 
 
 def _possible_moves(
-    workspace: Workspace, lock: Lock, subject: Subject, to: int | None, *, force: bool
+    workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None, *, force: bool
 ) -> tuple[PointerMove, ...]:
     """The moves, each to an image that is here and, unless ``force``, not marked bad."""
     possible = planned_moves(lock, subject, to)
@@ -79,12 +79,12 @@ def _result(workspace: Workspace, before: Lock, moves: tuple[PointerMove, ...], 
     return RolledBack(moves, staying, passed, pointers.differences(workspace.project, moves))
 
 
-def _subject(project: Project, lock: Lock, text: str) -> Subject:
+def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
     if text in lock.models:
-        return Subject(text, None, text)
+        return RollbackSubject(text, None, text)
     repository = names.repository(project, lock, text)
     if repository:
-        return Subject(text, repository, None)
+        return RollbackSubject(text, repository, None)
     if ":" in text and names.repository(project, lock, text.rpartition(":")[0]):
         name, _, number = text.rpartition(":")
         raise UsageError(f"rollback takes no image `{text}`", hint=f"`builder rollback {name} --to {number}`")
@@ -92,10 +92,10 @@ def _subject(project: Project, lock: Lock, text: str) -> Subject:
     if recipe is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
     model = recipe.model if recipe.model in lock.models else None
-    return Subject(text, recipe.repository, model)
+    return RollbackSubject(text, recipe.repository, model)
 
 
-def planned_moves(lock: Lock, subject: Subject, to: int | None) -> tuple[PointerMove, ...]:
+def planned_moves(lock: Lock, subject: RollbackSubject, to: int | None) -> tuple[PointerMove, ...]:
     """The moves of a rollback. Raises NothingToDoError where there is none, UsageError for a number that images.lock
     does not have."""
     if subject.repository and subject.model and to is None:

@@ -38,7 +38,7 @@ print(json.dumps(readings))
 
 
 @dataclass(frozen=True)
-class Rates:
+class TokenRates:
     """Tokens a second, of prompts and generated, between two readings."""
 
     prompt: float
@@ -57,7 +57,7 @@ class ServerState:
     up: float | None
     restarts: int
     numbers: ServerMetrics | None
-    rates: Rates | None
+    rates: TokenRates | None
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _phase(server: RunningServer) -> Phase | None:
     return phases.latest([line.text for line in lines if line.written >= head.service.started])
 
 
-def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, Rates | None]:
+def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | None]:
     head = server.head
     if server.port is None:
         return None, None
@@ -138,7 +138,7 @@ def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, Rates | None]
     before, now = metrics.read(first), metrics.read(second)
     if before is None or now is None:
         return now, None
-    return now, Rates(
+    return now, TokenRates(
         prompt=(now.prompt_tokens - before.prompt_tokens) / (ended - began),
         generated=(now.generated_tokens - before.generated_tokens) / (ended - began),
     )

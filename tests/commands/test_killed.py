@@ -127,7 +127,9 @@ def test_rollback(small: Project, endpoint: Endpoint, repository: str, moments: 
 def _after(lock: Lock, subject: str) -> Lock:
     from builder.numbered.pointers import apply
 
-    whole = rollback.Subject(subject, None if subject == MODEL else subject, MODEL if subject == MODEL else None)
+    whole = rollback.RollbackSubject(
+        subject, None if subject == MODEL else subject, MODEL if subject == MODEL else None
+    )
     return apply(lock, rollback.planned_moves(lock, whole, None))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.commands.rollback import Subject, planned_moves
+from builder.commands.rollback import RollbackSubject, planned_moves
 from builder.errors import NothingToDoError, UsageError
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
 from builder.lock.text import dump
@@ -32,9 +32,9 @@ def lock(*statuses: Status, previous: tuple[int, ...] = ()) -> Lock:
     return Lock(images={REPO: record}, models={"Org/M": Model(Pairing(ImageName(REPO, count)), pairings)})
 
 
-BOTH = Subject("recipe", REPO, "Org/M")
-MODEL = Subject("Org/M", None, "Org/M")
-TAG = Subject(REPO, REPO, None)
+BOTH = RollbackSubject("recipe", REPO, "Org/M")
+MODEL = RollbackSubject("Org/M", None, "Org/M")
+TAG = RollbackSubject(REPO, REPO, None)
 
 
 def where(now: Lock) -> tuple[int | None, int]:
@@ -42,7 +42,7 @@ def where(now: Lock) -> tuple[int | None, int]:
 
 
 @pytest.mark.parametrize(("subject", "after"), [(BOTH, (2, 2)), (MODEL, (3, 2)), (TAG, (2, 3))])
-def test_only_what_was_named_moves_to_the_one_before(subject: Subject, after: tuple[int, int]) -> None:
+def test_only_what_was_named_moves_to_the_one_before(subject: RollbackSubject, after: tuple[int, int]) -> None:
     start = lock("good", "good", "good")
     there = apply(start, planned_moves(start, subject, None))
     assert where(there) == after

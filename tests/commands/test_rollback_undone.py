@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.commands.rollback import Subject, planned_moves
+from builder.commands.rollback import RollbackSubject, planned_moves
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
 from builder.numbered.pointers import apply
 
 pytestmark = pytest.mark.slow
 
 REPO, MODEL = "vllm-node-tf5", "Org/M"
-ALONE = [Subject("", REPO, None), Subject("", None, MODEL)]
-TOGETHER = Subject("", REPO, MODEL)
+ALONE = [RollbackSubject("", REPO, None), RollbackSubject("", None, MODEL)]
+TOGETHER = RollbackSubject("", REPO, MODEL)
 STATUSES = st.sampled_from(get_args(Status))
 
 
@@ -59,7 +59,7 @@ def pointers(lock: Lock) -> tuple[int | None, ImageName]:
     return lock.images[REPO].current, lock.models[MODEL].pairing.image
 
 
-def rolled_back_twice(lock: Lock, subject: Subject) -> None:
+def rolled_back_twice(lock: Lock, subject: RollbackSubject) -> None:
     there = apply(lock, planned_moves(lock, subject, None))
     assert pointers(there) != pointers(lock)
     assert apply(there, planned_moves(there, subject, None)) == lock
@@ -67,7 +67,7 @@ def rolled_back_twice(lock: Lock, subject: Subject) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(histories(together=False), st.sampled_from(ALONE))
-def test_rolled_back_twice_is_as_if_nothing_had_been(lock: Lock, subject: Subject) -> None:
+def test_rolled_back_twice_is_as_if_nothing_had_been(lock: Lock, subject: RollbackSubject) -> None:
     rolled_back_twice(lock, subject)
 
 
@@ -78,7 +78,7 @@ def test_a_recipe_rolled_back_twice_is_as_if_nothing_had_been(lock: Lock) -> Non
 
 
 @given(histories(together=False), st.sampled_from(ALONE), st.data())
-def test_going_to_a_number_is_undone_by_going_back(lock: Lock, subject: Subject, data: st.DataObject) -> None:
+def test_going_to_a_number_is_undone_by_going_back(lock: Lock, subject: RollbackSubject, data: st.DataObject) -> None:
     current, paired = pointers(lock)
     here = current if subject.repository else paired.number
     number = data.draw(st.sampled_from([other for other in lock.images[REPO].numbers if other != here]))
