@@ -1,4 +1,4 @@
-"""What all tests share: the real engine, small projects in it, and the command as a person runs it."""
+"""Fixtures of all tests: the real engine, small projects in it, and the command as a user runs it."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> workers.S
 
 
 def _changed() -> frozenset[PurePath]:
-    """What git tells of changes, the same for all workers, whose order must be one."""
-    told = shared.once("changed", lambda: "\n".join(map(str, ordering.changed(projects.REPOSITORY_ROOT))))
-    return frozenset(map(PurePath, told.splitlines()))
+    """The changes that git reports, read once for all workers, which must agree on the order."""
+    changed_paths = shared.once("changed", lambda: "\n".join(map(str, ordering.changed(projects.REPOSITORY_ROOT))))
+    return frozenset(map(PurePath, changed_paths.splitlines()))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -136,13 +136,13 @@ def remove_all(endpoint: Endpoint, repository: str) -> None:
     for tag in images.tags(endpoint, [repository]):
         images.remove(endpoint, tag)
     filters = {"dangling": ["true"], "label": [f"org.opencontainers.image.title={repository}"]}
-    for found in api.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
-        api.request(endpoint, "DELETE", f"/images/{found['Id']}")
+    for image in api.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
+        api.request(endpoint, "DELETE", f"/images/{image['Id']}")
 
 
 @pytest.fixture
 def repository(small: Project) -> str:
-    """What the images of ``small`` are called."""
+    """The repository of the images of ``small``."""
     from builder.definitions import image
 
     return image.repository_of(small, "small")
@@ -153,7 +153,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def builder(small: Project) -> Command:
-    """Runs ``builder`` on ``small`` as a person would; fails the test where the exit code is not ``code``."""
+    """Runs ``builder`` on ``small`` as a user would; fails the test where the exit code is not ``code``."""
 
     def run(*arguments: str, code: int = 0, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(

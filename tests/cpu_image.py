@@ -42,7 +42,7 @@ def project(root: Path, repository: str, *recipes: str) -> Project:
 
 
 def builder(project: Project, *arguments: str) -> str:
-    """What the command printed; it must end with 0."""
+    """The output of the command, which must end with 0."""
     done = subprocess.run(command(project, *arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -64,15 +64,15 @@ def started(
 
 
 def run_in(endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str]) -> str:
-    """What ``argv`` printed; it must end with 0."""
+    """The output of ``argv``, which must end with 0."""
     with started(endpoint, image, argv, folders, network_mode="none") as container:
         code = container.wait(timeout=600)["StatusCode"]
-        said = container.logs().decode()
-    assert code == 0, said
-    return said
+        output = container.logs().decode()
+    assert code == 0, output
+    return output
 
 
 def answer(endpoint: Endpoint, image: str, argv: list[str], folders: dict[Path, str]) -> Any:
     """The JSON object that ``argv`` printed on one line, among what vLLM says."""
-    said = run_in(endpoint, image, argv, folders)
-    return json.loads(next(line for line in reversed(said.splitlines()) if line.startswith("{")))
+    output = run_in(endpoint, image, argv, folders)
+    return json.loads(next(line for line in reversed(output.splitlines()) if line.startswith("{")))

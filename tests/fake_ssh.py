@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-# As with the real one, what is to be run goes through a shell of the person there, in their home.
+# As with the real one, what is to be run goes through a shell of the user there, in their home.
 _SSH = """#!/bin/sh
 printf '%s\\n' "$@" >> "$FAKE_SSH.asked"
 while [ "${1#-}" != "$1" ]; do

@@ -31,7 +31,7 @@ class Repo:
 
 
 @dataclass(frozen=True)
-class Asked:
+class HubRequest:
     """A request as it came in."""
 
     method: str
@@ -55,7 +55,7 @@ class Hub:
     hides_ids: bool = False
     changes: Files = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[HubRequest] = field(default_factory=list)
     stalled: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -69,7 +69,9 @@ class Hub:
 
     def got(self, name: str) -> list[str | None]:
         """The ranges in which a file was asked for, None for the whole."""
-        return [one.range for one in self.asked if one.method == "GET" and one.path.endswith(f"/{name}")]
+        return [
+            request.range for request in self.requests if request.method == "GET" and request.path.endswith(f"/{name}")
+        ]
 
 
 @contextmanager
@@ -105,27 +107,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
-        said = self.headers.get("Authorization")
-        self.hub.asked.append(Asked(self.command, path, self.headers.get("Range"), said))
+        authorization = self.headers.get("Authorization")
+        self.hub.requests.append(HubRequest(self.command, path, self.headers.get("Range"), authorization))
         listing = re.fullmatch(r"/api/models/(.+)/revision/(.+)", path)
         file = re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", path)
-        found = listing or file
-        repo = self.hub.repos.get(found[1]) if found else None
-        commit = repo.refs.get(found[2], found[2]) if repo and found else ""
+        match = listing or file
+        repo = self.hub.repos.get(match[1]) if match else None
+        commit = repo.refs.get(match[2], match[2]) if repo and match else ""
         if self.hub.status:
             self._send(self.hub.status, b"out of order")
-        elif said and said != f"Bearer {self.hub.token}":
+        elif authorization and authorization != f"Bearer {self.hub.token}":
             self._send(401, b"", {"X-Error-Message": "Invalid credentials in Authorization header"})
-        elif repo is None or found is None:
+        elif repo is None or match is None:
             self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
-        elif repo.gated and file and not said:
+        elif repo.gated and file and not authorization:
             self._send(401, b"", {"X-Error-Code": "GatedRepo"})
         elif commit not in repo.commits:
             self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
         elif file:
             self._file(commit, file[3], repo.commits[commit])
         else:
-            self._list(found[1], commit, repo.commits[commit])
+            self._list(match[1], commit, repo.commits[commit])
 
     def _list(self, model: str, commit: str, files: Files) -> None:
         siblings = []

@@ -1,4 +1,4 @@
-"""What a test session leaves behind once it has ended, which must be nothing: processes, images, containers."""
+"""Leftovers of a test session, of which there must be none: processes, images, containers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _processes() -> Iterator[str]:
 def in_engine(endpoint: Endpoint) -> list[str]:
     """The images, containers, volumes and networks whose names are of this session."""
     named = re.compile(rf"(?:builder-test|docs)-{shared.mark()}[0-9a-f]{{6}}")
-    found = []
+    remains = []
     for kind, path, query in (
         ("image", "/images/json", {}),
         ("container", "/containers/json", {"all": 1}),
@@ -52,5 +52,5 @@ def in_engine(endpoint: Endpoint) -> list[str]:
     ):
         answer = api.request(endpoint, "GET", path, query=query)
         listed: list[dict[str, Any]] = (answer.get("Volumes") if kind == "volume" else answer) or []
-        found += [f"{kind} {match[0]}" for entry in listed if (match := named.search(json.dumps(entry)))]
-    return found
+        remains += [f"{kind} {match[0]}" for entry in listed if (match := named.search(json.dumps(entry)))]
+    return remains

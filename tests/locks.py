@@ -26,6 +26,6 @@ def without_circumstances(image: NumberedImage) -> NumberedImage:
 
 def write(project: Project, numbers: tuple[int, ...], current: int, paired: int | None = None, **mods: str) -> None:
     """A lock with these numbers of ``small``, and its model paired with one of them."""
-    held = Repository(max(numbers) + 1, current, numbers={number: numbered(mods) for number in numbers})
+    repository = Repository(max(numbers) + 1, current, numbers={number: numbered(mods) for number in numbers})
     pairing = {MODEL: Model(Pairing(ImageName("small", paired), RECIPE))} if paired else {}
-    projects.write(project.lock, text.dump(Lock(images={"small": held}, models=pairing)))
+    projects.write(project.lock, text.dump(Lock(images={"small": repository}, models=pairing)))

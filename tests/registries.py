@@ -80,7 +80,7 @@ def free_port() -> int:
 @contextmanager
 def registry(folder: Path, *, users: str = "") -> Iterator[Registry]:
     """A registry that keeps its images in ``folder``; with ``users`` (htpasswd) it asks for a login."""
-    found = Registry(folder, free_port())
+    instance = Registry(folder, free_port())
     auth = ""
     if users:
         projects.write(folder / "users", users)
@@ -89,14 +89,14 @@ def registry(folder: Path, *, users: str = "") -> Iterator[Registry]:
 version: 0.1
 log: {{level: error, accesslog: {{disabled: true}}}}
 storage: {{filesystem: {{rootdirectory: {folder}/data}}, delete: {{enabled: true}}}}
-http: {{addr: "{found.address}"}}
+http: {{addr: "{instance.address}"}}
 {auth}"""
     projects.write(folder / "config.yml", config)
-    found.start()
+    instance.start()
     try:
-        yield found
+        yield instance
     finally:
-        found.kill()
+        instance.kill()
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def push_base(endpoint: Endpoint, reference: str) -> None:
 
 @dataclass
 class Front:
-    """What stands before a registry, and does to the content of layers what ``fault`` says, ``times`` times:
+    """A proxy before a registry that does to the content of layers what ``fault`` says, ``times`` times:
 
     ``500`` answers so; ``cut`` ends in the middle; ``wrong`` turns bits; ``stall`` sends half and then nothing;
     ``slow`` takes ten seconds for a megabyte. ``sent`` counts bytes that went to engines; ``reached`` is set when a
@@ -201,11 +201,11 @@ def _relay(handler: BaseHTTPRequestHandler, front: Front) -> None:
         if meanwhile := front.before_tag.pop(tag, None):
             meanwhile()
         if tag in front.immutable:
-            said = json.dumps({"errors": [{"code": "DENIED", "message": f"{tag} is configured as immutable"}]}).encode()
+            body = json.dumps({"errors": [{"code": "DENIED", "message": f"{tag} is configured as immutable"}]}).encode()
             handler.send_response(412)
-            handler.send_header("Content-Length", str(len(said)))
+            handler.send_header("Content-Length", str(len(body)))
             handler.end_headers()
-            handler.wfile.write(said)
+            handler.wfile.write(body)
             return
     connection = http.client.HTTPConnection("127.0.0.1", front.upstream.port, timeout=60)
     headers = {
@@ -318,17 +318,17 @@ def _node(folder: Path, bridge: str, address: str, disk: str, classic: bool) -> 
     first = Path(os.environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine") / "root"
     if first.is_dir():
         shutil.copytree(first, home / "root", symlinks=True, copy_function=os.link)
-    found = Node(environ, f"unix://{folder}/run/docker.sock")
+    instance = Node(environ, f"unix://{folder}/run/docker.sock")
     if disk:
         (home / "data").mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk}", "tmpfs", home / "data"], check=True)
     try:
-        found.script("up")
-        yield found
+        instance.script("up")
+        yield instance
     finally:
-        found.script("down")
+        instance.script("down")
         subprocess.run(["umount", "-l", home / "data"], capture_output=True)
-        found.script("down", "--purge")
+        instance.script("down", "--purge")
 
 
 def configure(project: Project, *, registry: str = "", nodes: dict[str, str] | None = None) -> None:

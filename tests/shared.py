@@ -1,4 +1,4 @@
-"""What the processes of one test session share: a folder, things that are made once, and turns at the engine.
+"""The state that the processes of one test session share: a folder, things that are made once, and turns at the engine.
 
 With pytest-xdist a session is a controller and its workers, else one process. Whoever begins it ends it, however the
 tests went: then what was noted for removal is removed, by `tests.leftovers`.
@@ -66,7 +66,7 @@ def locked(name: str, *, shared: bool = False) -> Iterator[None]:
 
 
 def once(name: str, make: Callable[[], str]) -> str:
-    """What ``make`` returned to the first process that asked for ``name``; others wait for it. Where it raises, the
+    """The result of ``make`` in the first process that asked for ``name``; others wait for it. Where it raises, the
     next tries again."""
     with locked(name):
         made = folder() / f"{name}.made"
@@ -79,9 +79,9 @@ def once(name: str, make: Callable[[], str]) -> str:
 @contextmanager
 def turn(*, alone: bool) -> Iterator[None]:
     """A turn at the engine: ``alone``, or beside others. Who waits to be alone is not overtaken."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with locked("queue"):
-            held.enter_context(locked("turn", shared=not alone))
+            stack.enter_context(locked("turn", shared=not alone))
         yield
 
 
@@ -101,7 +101,7 @@ def stop_engine_at_end() -> None:
 
 
 def repositories() -> list[str]:
-    """What `remove_at_end` noted."""
+    """The notes of `remove_at_end`."""
     return sorted(path.name for path in folder().glob("repositories/*"))
 
 

@@ -37,11 +37,11 @@ def load(
         "os": "linux",
         "created": "1980-01-01T00:00:00Z",
         "config": {"Labels": dict(labels or {}), "Cmd": ["/none"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in packed]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in packed]},
         "history": [{"created_by": f"COPY {n}"} for n in range(len(packed))]
         + [{"created_by": "LABEL x=y", "empty_layer": True}],
     }
-    files = {f"{n}.tar": pack(one) for n, one in enumerate(packed)}
+    files = {f"{n}.tar": pack(layer) for n, layer in enumerate(packed)}
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": list(files)}]
     archive = _tar(
         {**files, "config.json": json.dumps(config).encode(), "manifest.json": json.dumps(manifest).encode()}
@@ -63,7 +63,7 @@ def _tar(files: Files) -> bytes:
 
 
 def labels(repository: str, number: int) -> dict[str, str]:
-    """What a build would say of its image."""
+    """The record that a build would make of its image."""
     return {
         "org.opencontainers.image.title": repository,
         "builder.definition": "small",
@@ -90,15 +90,15 @@ def number(
 
 def record(endpoint: Endpoint, tag: str, number: int) -> NumberedImage:
     """The record of an image that is in the engine."""
-    found = images.inspect(endpoint, tag)
-    assert found is not None
+    details = images.inspect(endpoint, tag)
+    assert details is not None
     return NumberedImage(
         built=BUILT.format(number % 60),
         definition="small",
-        platform=found.platform,
-        fingerprint=images.fingerprint(found),
+        platform=details.platform,
+        fingerprint=images.fingerprint(details),
         input_hash=f"sha256:{number:064x}",
-        size=found.size,
+        size=details.size,
     )
 
 
@@ -107,10 +107,10 @@ def stock(
 ) -> Lock:
     """Numbers in the engine and in images.lock, as if they had been built one after another for these models."""
     lock = Lock()
-    for one in numbers:
-        name = ImageName(repository, one)
-        lock = lock.with_image(name, number(endpoint, repository, one))
-        lock = lock.with_repository(repository, lock.images[repository].with_current(one))
+    for n in numbers:
+        name = ImageName(repository, n)
+        lock = lock.with_image(name, number(endpoint, repository, n))
+        lock = lock.with_repository(repository, lock.images[repository].with_current(n))
         for model in models:
             lock = lock.with_pairing(model, Pairing(name))
         images.tag(endpoint, str(name), f"{repository}:latest")

@@ -44,12 +44,12 @@ def decisions(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def test_the_command_line_decides_nothing() -> None:
-    found = [
+    decided = [
         f"{path.name}:{line}: {text}"
         for path in sorted(COMMAND_LINE.glob("*.py"))
         for line, text in decisions(ast.parse(path.read_text(encoding="utf-8")))
     ]
-    assert found == [], "the command line calls commands and prints what they return"
+    assert decided == [], "the command line calls commands and prints what they return"
 
 
 @pytest.mark.parametrize(

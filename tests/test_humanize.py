@@ -10,7 +10,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "expected"),
     [
         (0, "0 B"),
         (999, "999 B"),
@@ -20,12 +20,12 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
         (2 * 10**12, "2.0 TB"),
     ],
 )
-def test_sizes(count: int, said: str) -> None:
-    assert humanize.size(count) == said
+def test_sizes(count: int, expected: str) -> None:
+    assert humanize.size(count) == expected
 
 
 @pytest.mark.parametrize(
-    ("stamp", "said"),
+    ("stamp", "expected"),
     [
         ("2026-11-20T11:59:30Z", "just now"),
         ("2026-11-20T11:55:00Z", "5 min ago"),
@@ -37,12 +37,12 @@ def test_sizes(count: int, said: str) -> None:
         ("some day", "some day"),
     ],
 )
-def test_ages(stamp: str, said: str) -> None:
-    assert humanize.ago(stamp, NOW) == said
+def test_ages(stamp: str, expected: str) -> None:
+    assert humanize.ago(stamp, NOW) == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (192, "3 min 12 s"), (7500, "2 h 05 min")]
+    ("seconds", "expected"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (192, "3 min 12 s"), (7500, "2 h 05 min")]
 )
-def test_durations(seconds: float, said: str) -> None:
-    assert humanize.duration(seconds) == said
+def test_durations(seconds: float, expected: str) -> None:
+    assert humanize.duration(seconds) == expected

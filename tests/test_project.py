@@ -30,17 +30,17 @@ def test_outside_of_a_project_it_is_said_how_to_name_one(tmp_path: Path) -> None
 
 
 def test_a_path_is_told_from_the_folder_of_the_project(tmp_path: Path) -> None:
-    found = Project(tmp_path)
-    assert found.relative(tmp_path / "mods/../recipes/a.yaml") == "recipes/a.yaml"
-    assert found.relative(tmp_path.parent / "a.yaml") == str(tmp_path.parent / "a.yaml")
+    project = Project(tmp_path)
+    assert project.relative(tmp_path / "mods/../recipes/a.yaml") == "recipes/a.yaml"
+    assert project.relative(tmp_path.parent / "a.yaml") == str(tmp_path.parent / "a.yaml")
 
 
 @pytest.mark.parametrize("folder", ["journal", "work"])
 def test_what_a_killed_process_left_is_unfinished(tmp_path: Path, folder: str) -> None:
-    found = Project(tmp_path)
-    assert not found.unfinished
-    place = found.state / folder
+    project = Project(tmp_path)
+    assert not project.unfinished
+    place = project.state / folder
     place.mkdir(parents=True)
-    assert not found.unfinished
+    assert not project.unfinished
     (place / "small-1").touch()
-    assert found.unfinished
+    assert project.unfinished

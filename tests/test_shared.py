@@ -1,4 +1,4 @@
-"""What the processes of a test session share, and that what they leave behind is found."""
+"""The state that the processes of a test session share, and the search for what they leave behind."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def test_a_process_that_goes_on_is_found_with_its_test(own: Path, monkeypatch: p
     monkeypatch.setattr(leftovers, "_GRACE", 0.3)
     assert leftovers.processes() == []
     with subprocess.Popen(["sleep", "60"]) as process:
-        (found,) = leftovers.processes()
+        (remains,) = leftovers.processes()
         process.kill()
-    assert found.startswith(f"process {process.pid}, sleep 60, of tests/test_shared.py::test_a_process_that_goes_on")
+    assert remains.startswith(f"process {process.pid}, sleep 60, of tests/test_shared.py::test_a_process_that_goes_on")
     assert leftovers.processes() == []
 
 

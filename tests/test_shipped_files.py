@@ -49,8 +49,8 @@ def use(root: Path) -> None:
 
 def files(root: Path) -> dict[str, bytes]:
     """Every file below ``root``, but for git's."""
-    found = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    return {path: content for path, content in found.items() if not path.startswith(".git/")}
+    files = {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    return {path: content for path, content in files.items() if not path.startswith(".git/")}
 
 
 def test_a_clone_in_use_is_as_one_just_made(clone: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which tests go to one process together, where pytest-xdist runs them in several."""
+"""The grouping of tests that pytest-xdist has to run in one process."""
 
 from __future__ import annotations
 

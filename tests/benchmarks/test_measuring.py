@@ -1,4 +1,4 @@
-"""How what was measured is shown: medians, ranges, ratios, and whether what is wanted was reached."""
+"""The tables of measurements: medians, ranges, ratios, and targets reached or missed."""
 
 from __future__ import annotations
 

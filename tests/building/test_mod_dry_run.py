@@ -1,4 +1,4 @@
-"""Before a build: patches that do not apply stop it, and what could not be told is said."""
+"""The dry run before a build: patches that do not apply stop it, and those that could not be tried are reported."""
 
 from __future__ import annotations
 
@@ -117,13 +117,13 @@ def test_a_build_stops_before_it_begins(small: Project, repository: str, builder
     projects.add_mod(small.root, "fix", "", {"a.patch": diff()}, yaml)
     make_simple_index(wheels)
     with serving(wheels) as server:
-        found = {}
+        errors = {}
         for version in ("0.20.0", "0.22.0", "0.23.0"):
             text = projects.IMAGE.format(repository=repository) + SOURCES.format(version=version)
             projects.write(small.dockerfiles / "small/image.yaml", text)
             ask = ("build", "small", "--mod", "fix", "--dry-run")
             code = 2 if version == "0.23.0" else 0
-            found[version] = builder(*ask, code=code, environ={"PIP_INDEX_URL": f"{server.url}/simple"}).stderr
-    assert "a.patch" not in found["0.20.0"]
-    assert "mod fix: a.patch fits vllm 0.22.0 in part" in found["0.22.0"]
-    assert "mods/fix/mod.yaml:2:12: a.patch does not apply to vllm 0.23.0" in found["0.23.0"]
+            errors[version] = builder(*ask, code=code, environ={"PIP_INDEX_URL": f"{server.url}/simple"}).stderr
+    assert "a.patch" not in errors["0.20.0"]
+    assert "mod fix: a.patch fits vllm 0.22.0 in part" in errors["0.22.0"]
+    assert "mods/fix/mod.yaml:2:12: a.patch does not apply to vllm 0.23.0" in errors["0.23.0"]

@@ -40,8 +40,8 @@ def asking(project: Project, *mods: str) -> Recipe:
 
 def test_each_is_baked_once_on_the_lowest_image_that_asks_for_it(project: Project) -> None:
     chain = (define(project, "low", "[mods/other]"), define(project, "high", "[]"))
-    found = mod_selection.load(project, chain, asking(project, "mods/other", "mods/template"), ("template",))
-    assert [[mod.name for mod in mods] for mods in found] == [["other"], ["template"]]
+    loaded = mod_selection.load(project, chain, asking(project, "mods/other", "mods/template"), ("template",))
+    assert [[mod.name for mod in mods] for mods in loaded] == [["other"], ["template"]]
 
 
 def test_unknown_ones_are_told_with_their_places_in_all_files(project: Project) -> None:

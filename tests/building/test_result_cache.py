@@ -1,4 +1,4 @@
-"""Which changes make a build think again: every one that a plan could be made differently by."""
+"""The cache of results: every change that could alter a plan makes the build plan again."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_what_a_plan_is_made_from_is_seen_to_change(project: Project, change: Callable[[Path], object]) -> None:
+def test_a_change_of_anything_that_a_plan_is_made_from_is_noticed(
+    project: Project, change: Callable[[Path], object]
+) -> None:
     before = ask(project)
     time.sleep(0.02)  # a file system's clock may stand still for so long
     change(project.root)
@@ -104,7 +106,7 @@ def test_what_only_reads_or_writes_elsewhere_changes_nothing(project: Project) -
     assert compiled.path == before.path
 
 
-def test_another_question_has_another_answer(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_request_has_another_key(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = {
         ask(project, "chat").path,
         ask(project, "chat", "chat").path,
@@ -139,25 +141,25 @@ def test_times_in_whole_seconds_take_longer_to_settle(project: Project, monkeypa
     assert ask(project).settled
 
 
-def test_too_much_to_look_at_is_not_looked_at(project: Project) -> None:
+def test_too_many_files_are_not_looked_at(project: Project) -> None:
     (project.mods / "template/a").symlink_to(project.mods)
     (project.mods / "template/b").symlink_to(project.mods)
     assert result_cache.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
 
 
 @pytest.mark.parametrize("left", ["journal/small.json", "work/small-1/build/Dockerfile"])
-def test_while_somebody_builds_or_was_killed_nothing_is_remembered(project: Project, left: str) -> None:
+def test_while_a_build_runs_or_was_killed_nothing_is_stored(project: Project, left: str) -> None:
     projects.write(project.state / left, "{}")
     assert result_cache.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
 
 
-def test_without_a_lock_there_is_nothing_to_remember(project: Project) -> None:
+def test_without_a_lock_nothing_is_stored(project: Project) -> None:
     project.lock.unlink()
     assert result_cache.cache_key(workspace(project, ENGINE), BuildRequest(())) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"files": 1}', "\0\1"])
-def test_a_damaged_memory_is_none(project: Project, content: str) -> None:
+def test_a_damaged_entry_counts_as_none(project: Project, content: str) -> None:
     question = ask(project)
     projects.write(question.path, content)
     assert result_cache.look_up(workspace(project, ENGINE), question) is None

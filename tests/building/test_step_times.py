@@ -1,4 +1,4 @@
-"""How long steps took, remembered from build to build."""
+"""The times of steps, stored from build to build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a finished image must hold, looked for in a container of it on the real engine."""
+"""The checks of a finished image, in a container of it on the real engine."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ def foreign(host: str) -> str:
 
 
 def check(endpoint: Endpoint, image: str, platform: str, host: str, *wanted: ImageCheck) -> list[str]:
-    """What is said while the image of a plan with vLLM 0.19.1 is checked."""
+    """The messages while the image of a plan with vLLM 0.19.1 is checked."""
     plan = replace(shipped.plan("cpu", "wheel", platform), checks=wanted, versions={"vllm": Version("0.19.1", None)})
-    said: list[str] = []
+    messages: list[str] = []
     label = image.partition(":")[0]
     try:
-        verification.run_checks(endpoint, image, plan, {label: ""}, host, lambda event: said.append(str(event)))
+        verification.run_checks(endpoint, image, plan, {label: ""}, host, lambda event: messages.append(str(event)))
     finally:
         assert containers.listing(endpoint, label) == []
-    return said
+    return messages
 
 
 def contains(text: str) -> ImageCheck:
@@ -98,7 +98,7 @@ def test_an_image_as_it_was_planned(endpoint: Endpoint, make: Make, host: str) -
 
 
 @pytest.mark.parametrize(
-    ("image", "said"),
+    ("image", "messages"),
     [
         ({"version": "0.20.0"}, "the image holds vLLM 0.20.0, while 0.19.1 is pinned"),
         ({"missing": 1}, "the image holds vLLM of no version, while 0.19.1 is pinned"),
@@ -106,11 +106,11 @@ def test_an_image_as_it_was_planned(endpoint: Endpoint, make: Make, host: str) -
     ],
 )
 def test_what_is_not_as_it_was_planned(
-    endpoint: Endpoint, make: Make, host: str, image: dict[str, object], said: str
+    endpoint: Endpoint, make: Make, host: str, image: dict[str, object], messages: str
 ) -> None:
     with pytest.raises(BuildFailedError) as caught:
         check(endpoint, make(host, **image), host, host)
-    assert caught.value.message == said
+    assert caught.value.message == messages
 
 
 def test_a_check_of_a_mod_that_does_not_hold(endpoint: Endpoint, make: Make, host: str) -> None:
@@ -124,14 +124,16 @@ def test_another_platform_is_checked_where_the_machine_runs_it(
     endpoint: Endpoint, make: Make, host: str, foreign: str
 ) -> None:
     image = make(foreign, broken=1)
-    _, said = check(endpoint, image, foreign, host, contains("tool_call"))
-    assert f"vLLM not imported: on an emulated {foreign}" in said
+    _, messages = check(endpoint, image, foreign, host, contains("tool_call"))
+    assert f"vLLM not imported: on an emulated {foreign}" in messages
     with pytest.raises(BuildFailedError, match="lacks 'reasoning'"):
         check(endpoint, image, foreign, host, contains("reasoning"))
     with pytest.raises(BuildFailedError, match=r"holds vLLM 0\.20\.0"):
         check(endpoint, make(foreign, version="0.20.0"), foreign, host)
 
 
-def test_another_platform_that_cannot_run_here_is_said(endpoint: Endpoint, make: Make, host: str, foreign: str) -> None:
-    _, said = check(endpoint, make(foreign, runs=False), foreign, host, contains("reasoning"))
-    assert f"checks not run: this engine is {host}, and does not emulate {foreign}" in said
+def test_another_platform_that_cannot_run_here_is_reported(
+    endpoint: Endpoint, make: Make, host: str, foreign: str
+) -> None:
+    _, messages = check(endpoint, make(foreign, runs=False), foreign, host, contains("reasoning"))
+    assert f"checks not run: this engine is {host}, and does not emulate {foreign}" in messages

@@ -1,4 +1,4 @@
-"""What a build shows while it runs: on a terminal, in a pipe, and as much as was asked for."""
+"""The progress of a build: on a terminal, in a pipe, and at each verbosity."""
 
 from __future__ import annotations
 
@@ -53,21 +53,21 @@ def piped(*arguments: str) -> str:
 
 
 def on_a_terminal(*arguments: str) -> str:
-    """What a terminal of 80 columns gets."""
+    """The output on a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     process = subprocess.Popen([sys.executable, "-c", EVENTS, *arguments], stdout=theirs, stderr=theirs, env=environ)
     os.close(theirs)
-    said = b""
+    output = b""
     while select.select([ours], [], [], 60)[0]:
         try:
             piece = os.read(ours, 4096)
         except OSError:  # the other end is closed
             break
-        said += piece
+        output += piece
     os.close(ours)
     assert process.wait(timeout=60) == 0
-    return said.decode()
+    return output.decode()
 
 
 def test_a_pipe_gets_a_line_a_step() -> None:
@@ -89,11 +89,11 @@ def test_quiet_says_nothing() -> None:
 
 
 def test_a_terminal_gets_a_clock_and_how_long_the_step_took_before() -> None:
-    said = on_a_terminal()
-    assert "took 1 min 15 s before" in said
-    assert "0:00:00" in said
-    assert "1 min 01 s  [2/3] the vllm wheel" in said
-    assert "0:00:00\x1b[0m exporting to image" in said  # of a step that has no time before
+    output = on_a_terminal()
+    assert "took 1 min 15 s before" in output
+    assert "0:00:00" in output
+    assert "1 min 01 s  [2/3] the vllm wheel" in output
+    assert "0:00:00\x1b[0m exporting to image" in output  # of a step that has no time before
 
 
 @pytest.mark.parametrize("variable", ["1", ""])
@@ -104,7 +104,7 @@ def test_no_color(tmp_path: Path, variable: str) -> None:
     environ = {**os.environ, "NO_COLOR": variable, "PYTHONPATH": str(projects.REPOSITORY_ROOT)}
     subprocess.run(argv, stdout=theirs, stderr=theirs, env=environ, timeout=60)
     os.close(theirs)
-    said = os.read(ours, 4096).decode()
+    output = os.read(ours, 4096).decode()
     os.close(ours)
-    assert "no project here" in said
-    assert ("\x1b[" in said) == (variable == "")
+    assert "no project here" in output
+    assert ("\x1b[" in output) == (variable == "")

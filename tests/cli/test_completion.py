@@ -1,4 +1,4 @@
-"""What a shell offers after TAB: asked of a real bash, and of click's own protocol for zsh and fish."""
+"""Completions after TAB: in a real bash, and by click's own protocol for zsh and fish."""
 
 from __future__ import annotations
 

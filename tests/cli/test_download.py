@@ -1,4 +1,4 @@
-"""The download command, and what `list --models` says after it, as a person runs them; the hub answers over HTTP."""
+"""The download command, and `list --models` after it, as a user runs them; the hub answers over HTTP."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SMALL = {"config.json": b"{}", "model.safetensors": b"w" * 5000}
 
 @dataclass(frozen=True)
 class Machine:
-    """A person's machine: a project, a home, and the hub that they reach."""
+    """A user's machine: a project, a home, and the hub that they reach."""
 
     project: Project
     home: Path
@@ -66,7 +66,7 @@ class Machine:
         return done
 
     def refuse(self, *arguments: str, code: int = 6, **environ: str) -> str:
-        """What a command says that fails."""
+        """The error of a command that fails."""
         return self.run("download", *arguments, code=code, **environ).stderr
 
 
@@ -100,9 +100,9 @@ def test_a_model_comes_whole_and_once(machine: Machine) -> None:
     assert f"{MODEL}: 100 % of 21.0 MB" in done.stderr
     assert f"{MODEL} at {commit[:7]}: 21.0 MB in " in done.stdout
     assert str(machine.model / "snapshots" / commit) in done.stdout
-    machine.hub.asked.clear()
+    machine.hub.requests.clear()
     assert "it was here already" in machine.run("download", "chat").stdout
-    assert not [one for one in machine.hub.asked if "/resolve/" in one.path]
+    assert not [request for request in machine.hub.requests if "/resolve/" in request.path]
 
 
 def test_huggingface_hub_finds_it_without_the_hub(machine: Machine) -> None:
@@ -110,8 +110,8 @@ def test_huggingface_hub_finds_it_without_the_hub(machine: Machine) -> None:
     machine.run("download", MODEL)
     script = f"import huggingface_hub; print(huggingface_hub.snapshot_download({MODEL!r}))"
     argv = [command(machine.project)[0], "-c", script]
-    found = subprocess.run(argv, capture_output=True, text=True, env={**machine.environ, "HF_HUB_OFFLINE": "1"})
-    assert found.stdout.strip() == str(machine.model / "snapshots" / commit), found.stderr
+    process = subprocess.run(argv, capture_output=True, text=True, env={**machine.environ, "HF_HUB_OFFLINE": "1"})
+    assert process.stdout.strip() == str(machine.model / "snapshots" / commit), process.stderr
 
 
 def test_a_draft_model_comes_along(machine: Machine) -> None:
@@ -127,10 +127,10 @@ def test_which_revision_is_meant(machine: Machine) -> None:
     third = machine.hub.add(MODEL, {"a": b"newest"})
     locks.write(machine.project, (1,), current=1, paired=1)
     lock = machine.project.lock
-    held = reading.read(lock)
-    known = held.models[MODEL]
-    paired = replace(known, pairing=replace(known.pairing, revision=first))
-    lock.write_text(text.dump(held.with_model(MODEL, paired)))
+    recorded = reading.read(lock)
+    model = recorded.models[MODEL]
+    paired = replace(model, pairing=replace(model.pairing, revision=first))
+    lock.write_text(text.dump(recorded.with_model(MODEL, paired)))
     # As it was paired, where nobody says anything else; and what is loaded without asking the hub.
     machine.run("download", MODEL)
     assert [path.name for path in (machine.model / "snapshots").iterdir()] == [first]
@@ -141,7 +141,7 @@ def test_which_revision_is_meant(machine: Machine) -> None:
     assert content(machine, second) == {"a": b"tagged"}
     assert (machine.model / "refs/v1").read_text() == second
     assert (machine.model / "refs/main").read_text() == first
-    # As the person says.
+    # As the user says.
     machine.run("download", "chat", "--revision", "main")
     assert (machine.model / "refs/main").read_text() == third
     assert lock.read_text().count(first) == 1
@@ -175,9 +175,9 @@ def test_an_ended_download_goes_on(machine: Machine, how: signal.Signals) -> Non
     assert machine.hub.stalled.wait(30)
     partial = _until_written(machine)
     process.send_signal(how)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == (-9 if how is signal.SIGKILL else 130), said
-    assert "Traceback" not in said
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == (-9 if how is signal.SIGKILL else 130), output
+    assert "Traceback" not in output
     # The old model is what `main` means until the new one is whole.
     assert (machine.model / "refs/main").read_text() != commit
     row = json.loads(_listed(machine, "--json"))["models"][0]
@@ -223,7 +223,7 @@ def test_a_terminal_shows_a_bar(machine: Machine) -> None:
 
 
 def _read_all(descriptor: int) -> Iterator[bytes]:
-    """What a terminal gets until its last writer is gone, which Linux reports as EIO."""
+    """The output of a terminal until its last writer is gone, which Linux reports as EIO."""
     with suppress(OSError):
         while read := os.read(descriptor, 65536):
             yield read
@@ -237,7 +237,7 @@ def test_models_go_on_to_nodes(machine: Machine) -> None:
     projects.write(machine.project.root / "builder.yaml", "nodes: {spark2: 'ssh://ann@spark2', spark3: 'tcp://b:1'}\n")
     assert "builder.yaml has no node `spark9`" in machine.refuse("chat", "--to", "spark9", code=2)
     assert "models go to nodes over ssh" in machine.refuse("chat", "--to", "spark3", code=2)
-    assert machine.hub.asked == []
+    assert machine.hub.requests == []
     done = machine.run("download", "chat", "--to", "spark2", code=0, **environ)
     assert f"copying {MODEL} to spark2" in done.stderr
     assert done.stdout.splitlines()[-1] == "copied to spark2"
@@ -264,9 +264,9 @@ def test_other_content_is_refused_and_not_kept(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL)
     machine.hub.changes["model.safetensors"] = b"x" * 5000
     listed = hashlib.sha256(SMALL["model.safetensors"]).hexdigest()
-    found = hashlib.sha256(b"x" * 5000).hexdigest()
-    said = machine.refuse("chat")
-    assert f"what arrived is not what the hub lists (its id is {found}, not {listed})" in said
+    process = hashlib.sha256(b"x" * 5000).hexdigest()
+    output = machine.refuse("chat")
+    assert f"what arrived is not what the hub lists (its id is {process}, not {listed})" in output
     assert not list(machine.model.glob(f"blobs/{listed}*"))
     assert not (machine.model / "refs").exists()
     machine.hub.changes.clear()
@@ -293,44 +293,46 @@ def test_a_mirror_that_lists_no_ids_is_left_to_huggingface_hub(machine: Machine)
 def test_too_large_for_the_disk(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL)
     machine.hub.claims["model.safetensors"] = 10**15
-    said = machine.refuse("chat")
-    assert f"{MODEL}: 1000.0 TB to download, and " in said
-    assert " GB free" in said
-    assert "HF_HOME" in said
+    output = machine.refuse("chat")
+    assert f"{MODEL}: 1000.0 TB to download, and " in output
+    assert " GB free" in output
+    assert "HF_HOME" in output
     assert machine.hub.got("config.json") == []
 
 
 def test_a_gated_model(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL, gated=True)
     machine.hub.token = "hf_right"
-    said = machine.refuse("chat")
-    assert f"{MODEL} is gated: its terms have to be accepted at {machine.hub.url}/{MODEL}" in said
-    assert "then set HF_TOKEN to a token of that account" in said
-    said = machine.refuse("chat", HF_TOKEN="hf_wrong")
-    assert "refuses the token" in said
-    assert "hf_wrong" not in said
+    output = machine.refuse("chat")
+    assert f"{MODEL} is gated: its terms have to be accepted at {machine.hub.url}/{MODEL}" in output
+    assert "then set HF_TOKEN to a token of that account" in output
+    output = machine.refuse("chat", HF_TOKEN="hf_wrong")
+    assert "refuses the token" in output
+    assert "hf_wrong" not in output
     done = machine.run("download", "chat", "--verbose", HF_TOKEN="hf_right", HF_DEBUG="1")
     assert "hf_right" not in done.stdout + done.stderr
     assert not [path for path in machine.home.rglob("*") if path.is_file() and b"hf_right" in path.read_bytes()]
-    assert {one.authorization for one in machine.hub.asked if "/resolve/" in one.path} >= {"Bearer hf_right"}
+    assert {request.authorization for request in machine.hub.requests if "/resolve/" in request.path} >= {
+        "Bearer hf_right"
+    }
 
 
 def test_what_the_hub_does_not_have(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL)
     assert f"{MODEL} has no revision `v9`" in machine.refuse("chat", "--revision", "v9")
     assert f"{MODEL} has no revision `../../x`" in machine.refuse("chat", "--revision", "../../x")
-    said = machine.refuse("Org/Unknown")
-    assert f"{machine.hub.url} shows no model `Org/Unknown`" in said
-    assert "HF_TOKEN is not set" in said
+    output = machine.refuse("Org/Unknown")
+    assert f"{machine.hub.url} shows no model `Org/Unknown`" in output
+    assert "HF_TOKEN is not set" in output
 
 
 def test_a_hub_that_does_not_work(machine: Machine) -> None:
     machine.hub.status = 400
     assert f"{machine.hub.url} answers 400" in machine.refuse("chat")
-    said = machine.refuse("chat", HF_ENDPOINT="http://ann:pass@127.0.0.1:9/")
-    assert "http://127.0.0.1:9 does not answer" in said
-    assert "HF_ENDPOINT" in said
-    assert "pass" not in said
+    output = machine.refuse("chat", HF_ENDPOINT="http://ann:pass@127.0.0.1:9/")
+    assert "http://127.0.0.1:9 does not answer" in output
+    assert "HF_ENDPOINT" in output
+    assert "pass" not in output
 
 
 def test_names_that_would_leave_the_cache_are_refused(machine: Machine) -> None:
@@ -341,13 +343,13 @@ def test_names_that_would_leave_the_cache_are_refused(machine: Machine) -> None:
 
 def test_offline_takes_what_is_here(machine: Machine) -> None:
     commit = machine.hub.add(MODEL, SMALL)
-    said = machine.refuse("chat", HF_HUB_OFFLINE="1")
-    assert f"{MODEL} at `main` is to be taken from the cache (HF_HUB_OFFLINE is set), and it is not there" in said
+    output = machine.refuse("chat", HF_HUB_OFFLINE="1")
+    assert f"{MODEL} at `main` is to be taken from the cache (HF_HUB_OFFLINE is set), and it is not there" in output
     machine.run("download", "chat")
-    machine.hub.asked.clear()
+    machine.hub.requests.clear()
     done = machine.run("download", "chat", HF_HUB_OFFLINE="1")
     assert f"{MODEL} at {commit[:7]}: it was here already" in done.stdout
-    assert machine.hub.asked == []
+    assert machine.hub.requests == []
 
 
 def test_what_cannot_be_downloaded(machine: Machine) -> None:
@@ -358,7 +360,7 @@ def test_what_cannot_be_downloaded(machine: Machine) -> None:
     assert "/models/mine is no model of the hub, but a folder" in machine.refuse("chat", code=2)
     path.write_text(path.read_text().replace("vllm serve /models/mine", "python -m server"))
     assert "recipes/chat.yaml names no model" in machine.refuse("chat", code=2)
-    assert machine.hub.asked == []
+    assert machine.hub.requests == []
 
 
 def test_list_says_what_is_here(machine: Machine) -> None:
@@ -380,6 +382,6 @@ def test_list_does_not_import_huggingface_hub(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL)
     machine.run("download", MODEL)
     locks.write(machine.project, (1,), current=1, paired=1)
-    said = machine.run("list", "--models", PYTHONPROFILEIMPORTTIME="1").stderr
-    assert "builder.storage.huggingface_cache" in said
-    assert not [name for name in ("huggingface_hub", "httpx2", "builder.sources") if name in said]
+    output = machine.run("list", "--models", PYTHONPROFILEIMPORTTIME="1").stderr
+    assert "builder.storage.huggingface_cache" in output
+    assert not [name for name in ("huggingface_hub", "httpx2", "builder.sources") if name in output]

@@ -1,4 +1,4 @@
-"""What is said fits a terminal of 80 columns: folded between words, and never within a command or a name."""
+"""Output fits a terminal of 80 columns: folded between words, and never within a command or a name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def may_be_wider(line: str, said: str) -> bool:
 def test_no_word_is_lost_or_cut_and_no_line_is_too_long(line: str, columns: int, hanging: int) -> None:
     lines = folding.fold(line, columns, hanging)
     assert flat(lines) == flat([line])
-    assert all(len(one) <= columns or may_be_wider(one, line) for one in lines)
+    assert all(len(part) <= columns or may_be_wider(part, line) for part in lines)
     assert all(len(piece) <= len(line) for piece in lines)
 
 

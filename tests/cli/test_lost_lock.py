@@ -1,4 +1,4 @@
-"""What each command says where images.lock is gone, though builds/ has images."""
+"""The error of each command where images.lock is gone, though builds/ has images."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_nothing_is_decided_by_a_lost_lock(tmp_path: Path, command: str) -> None
     projects.write(tmp_path / "builder.yaml", "nodes: {node: {engine: tcp://127.0.0.1:9}}\n")
     projects.write(tmp_path / "builds/small/1/bake.json", "{}")
     done = run(*command.split(), cwd=tmp_path)
-    said = " ".join(done.stderr.split())
-    assert (done.returncode, done.stdout) == (4, ""), said
-    assert said.startswith("error: images.lock is lost, while builds/ has images what to do: ")
-    assert "`git checkout -- images.lock`, or `builder lock --recover` makes it anew" in said
+    message = " ".join(done.stderr.split())
+    assert (done.returncode, done.stdout) == (4, ""), message
+    assert message.startswith("error: images.lock is lost, while builds/ has images what to do: ")
+    assert "`git checkout -- images.lock`, or `builder lock --recover` makes it anew" in message
     assert not project.lock.exists()

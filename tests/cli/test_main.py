@@ -21,10 +21,10 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 
 
 def test_the_help_lists_every_command_with_its_line() -> None:
-    said = run("--help").stdout
+    output = run("--help").stdout
     width = max(map(len, TABLE))
     for name, (_, _, line) in TABLE.items():
-        assert f"  {name:<{width}}  {line}" in said.splitlines()
+        assert f"  {name:<{width}}  {line}" in output.splitlines()
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -47,7 +47,7 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["biuld"], "no command `biuld`; did you mean `build`?"),
         (["ps"], "no command `ps`; did you mean `status`?"),
@@ -63,11 +63,11 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
         (["show", "small:1"], "images.lock has no image `small:1`"),
     ],
 )
-def test_a_mistake_on_the_command_line_ends_with_2(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_a_mistake_on_the_command_line_ends_with_2(tmp_path: Path, arguments: list[str], expected: str) -> None:
     projects.make(tmp_path)
     done = run(*arguments, cwd=tmp_path)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -92,9 +92,9 @@ def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
 
 def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
     projects.make(tmp_path)
-    said = "no images yet: `builder build TARGET` makes the first\n"
-    assert run("--project", str(tmp_path), "list").stdout == said
-    assert run("list", cwd=tmp_path / "mods").stdout == said
+    expected = "no images yet: `builder build TARGET` makes the first\n"
+    assert run("--project", str(tmp_path), "list").stdout == expected
+    assert run("list", cwd=tmp_path / "mods").stdout == expected
 
 
 def test_a_bug_ends_with_3_and_names_a_report(tmp_path: Path) -> None:
@@ -123,11 +123,11 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends_by", "code", "said"),
+    ("ends_by", "code", "expected"),
     [("KeyboardInterrupt", main.INTERRUPTED, "interrupted\n"), ("SystemExit", main.BUG, "bug")],
 )
 def test_what_fails_while_an_interrupted_process_ends_is_no_bug(
-    tmp_path: Path, ends_by: str, code: int, said: str
+    tmp_path: Path, ends_by: str, code: int, expected: str
 ) -> None:
     script = (
         "import sys, weakref\nfrom builder.cli import main\n"
@@ -141,5 +141,5 @@ def test_what_fails_while_an_interrupted_process_ends_is_no_bug(
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environ)
     assert done.returncode == code
-    assert said in done.stderr
+    assert expected in done.stderr
     assert ("bug" in done.stderr) is (code == main.BUG)

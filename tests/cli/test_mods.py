@@ -1,4 +1,4 @@
-"""``builder mods`` as a person types it, and what a terminal and a program get."""
+"""``builder mods`` as a user types it: its text and its JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_all_that_follows_against_is_tried(there: ModProject) -> None:
         "0.24.0": "in place already",
         "0.25.0": f"excluded: it holds for vllm <0.25; FAILS: {INC} does not exist",
     }
-    versions = (f"  vllm {version}  {said}" for version, said in rows.items())
+    versions = (f"  vllm {version}  {output}" for version, output in rows.items())
     expected = ["fix", "  requires     vllm <0.25", *versions]
     assert run(there, "check", "fix", "--against", *rows, code=1).stdout.splitlines() == expected
     assert run(there, "check", "--against", "0.20.0", "0.21.0", "--json").returncode == 0
@@ -88,8 +88,8 @@ def test_a_program_gets_every_hunk(there: ModProject) -> None:
 
 def test_without_against_the_pins_are_checked(there: ModProject) -> None:
     there.define("wheel", "0.23.0")
-    *_, said = run(there, "check", code=1).stdout.splitlines()
-    assert said == f"  wheel     FAILS on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)"
+    *_, output = run(there, "check", code=1).stdout.splitlines()
+    assert output == f"  wheel     FAILS on vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)"
 
 
 @pytest.mark.parametrize("against", [tuple(RELEASES), ()])
@@ -101,8 +101,10 @@ def test_nothing_is_wider_than_a_terminal(there: ModProject, against: tuple[str,
     there.add_mod("a-mod-with-a-name-that-is-as-long-as-they-come", yaml, ten)
     projects.add_mod(there.project.root, "bare", "true\n", {})
     projects.add_mod(there.project.root, "required", "true\n", {}, f"description: x\nrun: run.sh\n{yaml}\n")
-    verb = mods_check.run(there.project, (), against, there.environ, there.report)
-    verdicts = verb if against else mods_check_pinned.run(there.project, (), there.environ, there.report)
+    if against:
+        verdicts = mods_check.run(there.project, (), against, there.environ, there.report)
+    else:
+        verdicts = mods_check_pinned.run(there.project, (), there.environ, there.report)
     lines = list(mods_text.lines(verdicts, 80))
     assert max(map(len, lines)) <= 80
     assert len(lines) > 4
@@ -111,10 +113,10 @@ def test_nothing_is_wider_than_a_terminal(there: ModProject, against: tuple[str,
 def test_the_list_tells_what_each_is(there: ModProject) -> None:
     projects.write(there.project.mods / "broken/mod.yaml", "description: [\n")
     there.define("wheel", "0.20.0", "[fix]")
-    said = run(there, "list").stdout.splitlines()
-    assert said[0] == "broken"
-    assert said[1].startswith("  broken     mods/broken/mod.yaml:")
-    assert said[-5:] == [
+    output = run(there, "list").stdout.splitlines()
+    assert output[0] == "broken"
+    assert output[1].startswith("  broken     mods/broken/mod.yaml:")
+    assert output[-5:] == [
         "fix",
         "  A mod",
         "  changes    1 patch to vllm",
@@ -130,8 +132,8 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
 
 def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
     projects.add_mod(there.project.root, "bare", "true\n", {})
-    said = run(there, "check", "bare", "--against", "0.20.0", "0.21.0").stdout
-    assert said.splitlines() == [
+    output = run(there, "check", "bare", "--against", "0.20.0", "0.21.0").stdout
+    assert output.splitlines() == [
         "bare",
         "  it declares no patches, so none can stop applying",
         "  a `check:` in its mod.yaml would prove it in each image that is built",

@@ -1,4 +1,4 @@
-"""The recipes and export commands, as a person runs them."""
+"""The recipes and export commands, as a user runs them."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def test_list_without_recipes(project: Project) -> None:
 
 
 def test_show_prints_the_command_as_a_shell_takes_it(project: Project) -> None:
-    said = run(
+    done = run(
         project, "recipes", "show", "chat", "--port", "9", "--tp", "2", "--set", "max-num-seqs=3", "--", "--x", "a b"
     )
-    assert said.stdout.splitlines() == [
+    assert done.stdout.splitlines() == [
         "recipe       recipes/chat.yaml",
         "name         Chat",
         "description  d",
@@ -108,7 +108,7 @@ def test_show_prints_a_script_as_it_is(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["recipes", "show", "small"], "`small` is an image definition, not a recipe"),
         (["recipes", "show", "chat", "--set", "x"], "`x`: KEY=VALUE is wanted"),
@@ -120,10 +120,10 @@ def test_show_prints_a_script_as_it_is(project: Project) -> None:
         (["export", "chat", "--format", "recipe", "--port", "1"], "takes the recipe as it is"),
     ],
 )
-def test_a_mistake_ends_with_2(project: Project, arguments: list[str], said: str) -> None:
+def test_a_mistake_ends_with_2(project: Project, arguments: list[str], expected: str) -> None:
     locks.write(project, (1,), current=1)
     done = run(project, *arguments, code=2)
-    assert said in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -143,7 +143,7 @@ def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: 
         "2 recipes checked: 3 problems in 2 of them",
     ]
     document = json.loads(run(project, "recipes", "check", str(tmp_path / "shared"), "--json", code=2).stdout)
-    assert [(p["line"], p["column"]) for one in document["recipes"] for p in one["problems"]] == [
+    assert [(p["line"], p["column"]) for checked in document["recipes"] for p in checked["problems"]] == [
         (5, 7),
         (5, 9),
         (3, 12),
@@ -158,7 +158,7 @@ def test_build_refuses_a_recipe_that_names_a_number(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "commands"),
+    ("text", "expected", "commands"),
     [
         ("container: smal\ncommand: x", "2:1: container: no image definition makes `smal`; there are: small", EVERY),
         ("container: small\nmods: [x]\ncommand: x", "3:8: no mod `x` in mods/; there are: template", BUILD),
@@ -166,28 +166,28 @@ def test_build_refuses_a_recipe_that_names_a_number(project: Project) -> None:
     ],
 )
 def test_a_mistake_in_a_recipe_is_said_the_same_way_by_every_command(
-    project: Project, text: str, said: str, commands: tuple[str, ...]
+    project: Project, text: str, expected: str, commands: tuple[str, ...]
 ) -> None:
     locks.write(project, (1,), current=1)
     projects.write(project.recipes / "x.yaml", f"name: x\n{text}\n")
-    assert run(project, "recipes", "check", "x", code=2).stdout.splitlines()[0] == f"recipes/x.yaml:{said}"
+    assert run(project, "recipes", "check", "x", code=2).stdout.splitlines()[0] == f"recipes/x.yaml:{expected}"
     for typed in commands:
-        assert run(project, *typed.split(), code=2).stderr == f"error: recipes/x.yaml:{said}\n"
+        assert run(project, *typed.split(), code=2).stderr == f"error: recipes/x.yaml:{expected}\n"
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "expected"),
     [
         ("compose", "    image: small:1\n"),
         ("script", "  small:1 serve Org/Model-1B --port 9 --n 2 --x 'a b'\n"),
         ("opencode", '"baseURL": "http://127.0.0.1:9/v1"'),
     ],
 )
-def test_export_writes_the_paired_image_down(project: Project, tmp_path: Path, kind: str, said: str) -> None:
+def test_export_writes_the_paired_image_down(project: Project, tmp_path: Path, kind: str, expected: str) -> None:
     locks.write(project, (1, 2), current=2, paired=1)
     arguments = ("export", "chat", "--format", kind, "--port", "9")
     done = run(project, *arguments, "--", "--x", "a b")
-    assert said in done.stdout
+    assert expected in done.stdout
     assert done.stderr == ""
     file = tmp_path / "out"
     assert run(project, *arguments, "--output", str(file), "--", "--x", "a b").stdout == f"{file}: small:1\n"

@@ -38,7 +38,7 @@ def test_each_is_a_schema_and_printed_as_it_is_kept(name: str) -> None:
 def test_every_key_is_described(name: str) -> None:
     def undescribed(node: object, path: str) -> list[str]:
         if isinstance(node, list):
-            return [found for n, item in enumerate(node) for found in undescribed(item, f"{path}[{n}]")]
+            return [missing for n, item in enumerate(node) for missing in undescribed(item, f"{path}[{n}]")]
         if not isinstance(node, dict):
             return []
         own = [
@@ -46,23 +46,23 @@ def test_every_key_is_described(name: str) -> None:
             for key, value in node.get("properties", {}).items()
             if "description" not in value and "description" not in _target(value)
         ]
-        return own + [found for key, value in node.items() for found in undescribed(value, f"{path}.{key}")]
+        return own + [missing for key, value in node.items() for missing in undescribed(value, f"{path}.{key}")]
 
     whole = json.loads(schemas.text(name))
 
     def _target(value: dict[str, str]) -> dict[str, str]:
         reference = value.get("$ref", "").removeprefix("#/$defs/")
-        found: dict[str, str] = whole.get("$defs", {}).get(reference, {})
-        return found
+        target: dict[str, str] = whole.get("$defs", {}).get(reference, {})
+        return target
 
     assert undescribed(whole, name) == []
 
 
 def test_without_a_name_it_tells_where_each_is() -> None:
-    said = run().stdout
+    output = run().stdout
     for name in NAMES:
-        assert f"{name:<7}  {schemas.title(name)}" in said
-        assert str(schemas.FILES[name]) in said
+        assert f"{name:<7}  {schemas.title(name)}" in output
+        assert str(schemas.FILES[name]) in output
 
 
 def test_an_unknown_name_ends_with_2() -> None:

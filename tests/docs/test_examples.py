@@ -37,20 +37,20 @@ third
 
 
 def test_the_examples_of_a_page() -> None:
-    found = [(one.command, one.output) for one in examples.examples(PAGE)]
-    assert found == [("one", "first"), ("two \\\nmore", ""), ("three", ""), ("four", "second\n\nthird")]
+    parsed = [(example.command, example.output) for example in examples.examples(PAGE)]
+    assert parsed == [("one", "first"), ("two \\\nmore", ""), ("three", ""), ("four", "second\n\nthird")]
 
 
 def test_a_page_is_filled_with_what_was_printed() -> None:
     page = examples.filled(PAGE, ["1", "2\n2", "", "4"])
-    assert [one.output for one in examples.examples(page)] == ["1", "2\n2", "", "4"]
+    assert [example.output for example in examples.examples(page)] == ["1", "2\n2", "", "4"]
     assert page.startswith(
         "# Title\n\n```console\n$ one\n1\n$ two \\\n> more\n2\n2\n$ three\n```\n\n```sh\n$ not one\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("said", "otherwise"),
+    ("output", "otherwise"),
     [
         ("built x:1 in 2 min 04 s: 5.3 GB, 0 of 8 steps cached", "built x:1 in 31.5 s: 990 MB, 6 of 9 steps cached"),
         (
@@ -64,19 +64,19 @@ def test_a_page_is_filled_with_what_was_printed() -> None:
         ("on linux/amd64 at 2026-11-20T22:00:00Z", "on linux/arm64 at 2027-01-01T00:00:00Z"),
     ],
 )
-def test_what_differs_between_runs_is_taken_out(said: str, otherwise: str) -> None:
-    assert examples.normal(said) == examples.normal(otherwise)
+def test_what_differs_between_runs_is_taken_out(output: str, otherwise: str) -> None:
+    assert examples.normal(output) == examples.normal(otherwise)
 
 
 @pytest.mark.parametrize(
-    ("said", "otherwise"),
+    ("output", "otherwise"),
     [("built x:1 in 1.0 s", "built x:2 in 1.0 s"), ("x:1  good", "x:1  bad"), ("vllm 0.32.0", "vllm 0.33.0")],
 )
-def test_what_matters_stays(said: str, otherwise: str) -> None:
-    assert examples.normal(said) != examples.normal(otherwise)
+def test_what_matters_stays(output: str, otherwise: str) -> None:
+    assert examples.normal(output) != examples.normal(otherwise)
 
 
-def test_a_terminal_shows_what_a_person_would_see(tmp_path: Path) -> None:
+def test_a_terminal_shows_what_a_user_would_see(tmp_path: Path) -> None:
     line = "tput cols; printf 'gone\\rhere\\n' >&2; printf '%0100d\\n' 7; test -t 1 && echo terminal"
-    said = terminal.text(terminal.run(line, tmp_path, os.environ))
-    assert said.splitlines() == ["80", "here", "7".rjust(100, "0"), "terminal"]
+    output = terminal.text(terminal.run(line, tmp_path, os.environ))
+    assert output.splitlines() == ["80", "here", "7".rjust(100, "0"), "terminal"]

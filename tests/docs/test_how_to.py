@@ -71,7 +71,7 @@ TITLES = [
 
 
 @dataclass(frozen=True)
-class Person:
+class User:
     """Somebody with a project at ``root`` whose image is called ``repository`` and comes from ``upstream``."""
 
     root: Path
@@ -85,7 +85,7 @@ class Person:
 
 
 @pytest.fixture
-def person(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
+def user(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
     """A project with one image, of a vLLM that has moved on since."""
     for name in ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"):
         monkeypatch.setenv(name, "2026-11-02T09:00:00Z")  # so that the commits are the same in every run
@@ -94,27 +94,27 @@ def person(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) 
         upstream.commit("[Release] 0.19.1", serve="tools = 'parsed'\n")
         upstream.git("tag", "v0.19.1")
         upstream.git("push", "--quiet", "--tags")
-        one = Person(tmp_path / "project", repository, upstream)
-        _start(one)
-        assert "built vllm-node-tf5:1 in" in one.run("builder build qwen3.5-122b-tf5")
+        newcomer = User(tmp_path / "project", repository, upstream)
+        _start(newcomer)
+        assert "built vllm-node-tf5:1 in" in newcomer.run("builder build qwen3.5-122b-tf5")
         for number, title in enumerate(TITLES):
             upstream.commit(title, **{f"part{number}": f"{title!r}\n"})
         _pull_request(upstream)
-        yield one
+        yield newcomer
     remove_all(endpoint, repository)
 
 
-def _start(person: Person) -> None:
-    project = projects.make(person.root, person.repository)
+def _start(user: User) -> None:
+    project = projects.make(user.root, user.repository)
     for kind in ("dockerfiles/small", "mods/template", "recipes"):
         for file in sorted((project.root / kind).iterdir()):
             file.unlink()
         (project.root / kind).rmdir()
     definition = project.root / "dockerfiles/tf5"
-    projects.write(definition / "image.yaml", IMAGE.format(repository=person.repository, url=person.upstream.url))
+    projects.write(definition / "image.yaml", IMAGE.format(repository=user.repository, url=user.upstream.url))
     projects.write(definition / "Dockerfile.j2", DOCKERFILE)
     model = "Intel/Qwen3.5-122B-A10B-int4-AutoRound"
-    projects.add_recipe(project.root, "qwen3.5-122b-tf5", person.repository, model, [])
+    projects.add_recipe(project.root, "qwen3.5-122b-tf5", user.repository, model, [])
 
 
 def _pull_request(upstream: Upstream) -> None:
@@ -127,8 +127,8 @@ def _pull_request(upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("name", ["find-what-broke", "pin-a-pull-request"])
-def test_every_example_prints_what_the_page_says(name: str, person: Person, request: pytest.FixtureRequest) -> None:
-    examples.check(PAGES / f"{name}.md", person.run, write=request.config.getoption("--write-golden"))
+def test_every_example_prints_what_the_page_says(name: str, user: User, request: pytest.FixtureRequest) -> None:
+    examples.check(PAGES / f"{name}.md", user.run, write=request.config.getoption("--write-golden"))
 
 
 @pytest.fixture
@@ -142,14 +142,14 @@ def stick() -> Iterator[Path]:
 
 
 def test_the_examples_of_a_machine_without_a_network(
-    person: Person, tmp_path: Path, stick: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    user: User, tmp_path: Path, stick: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """From the first import on, they are run on the other machine."""
-    far = Person(tmp_path / "far", person.repository, person.upstream)
+    far = User(tmp_path / "far", user.repository, user.upstream)
     for folder in ("dockerfiles", "mods", "recipes"):
-        shutil.copytree(person.root / folder, far.root / folder)
+        shutil.copytree(user.root / folder, far.root / folder)
     with registries.node("builder-node4", "10.217.0.1/24") as node:
-        at = person
+        at = user
 
         def run(line: str) -> str:
             nonlocal at

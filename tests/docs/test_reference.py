@@ -12,8 +12,8 @@ PAGES = generate.pages()
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_current(page: str) -> None:
-    said = (generate.HERE / page).read_text(encoding="utf-8")
-    assert said == PAGES[page], "`make reference` writes it anew"
+    committed = (generate.HERE / page).read_text(encoding="utf-8")
+    assert committed == PAGES[page], "`make reference` writes it anew"
 
 
 def test_no_other_page_lies_there() -> None:

@@ -73,10 +73,10 @@ def test_every_command_prints_what_the_page_says(cpu: Project, request: pytest.F
 @pytest.mark.parametrize("picture", PICTURES)
 def test_a_picture_shows_what_the_page_says(picture: str) -> None:
     """Each line of the page, character for character, but for the times and sizes of another run."""
-    told: dict[str, list[str]] = defaultdict(list)
+    outputs: dict[str, list[str]] = defaultdict(list)
     for example in examples.examples(PAGE.read_text(encoding="utf-8")):
-        told[example.command].append(example.output)
-    expected = "\n".join(f"$ {command}\n{told[command][nth]}" for command, nth in PICTURES[picture])
+        outputs[example.command].append(example.output)
+    expected = "\n".join(f"$ {command}\n{outputs[command][nth]}" for command, nth in PICTURES[picture])
     for theme in pictures.THEMES:
         shown = pictures.words((pictures.HERE / f"{picture}-{theme}.svg").read_text(encoding="utf-8"))
         assert _solid(shown) == _solid(expected)
