@@ -146,6 +146,7 @@ def test_promote(small: Project, endpoint: Endpoint, repository: str, moments: M
         require_in_line(small, endpoint, repository)
 
 
+@pytest.mark.alone
 def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Moments) -> None:
     stock(small, endpoint, repository, (1, 2, 3, 4), (MODEL,))
     while moments.killed < KILLS:

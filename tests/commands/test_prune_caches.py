@@ -62,6 +62,7 @@ def said(builder: Command, cache: dict[str, str], *arguments: str) -> dict[str, 
 
 
 @pytest.mark.engine
+@pytest.mark.alone
 def test_what_pruned_numbers_compiled_goes_with_them(
     served: Project, builder: Command, repository: str, cache: dict[str, str]
 ) -> None:
@@ -82,6 +83,7 @@ def test_what_pruned_numbers_compiled_goes_with_them(
 
 
 @pytest.mark.engine
+@pytest.mark.alone
 def test_what_was_pruned_before_leaves_nothing_either_and_what_is_only_missing_does(
     served: Project, builder: Command, endpoint: Endpoint, repository: str, cache: dict[str, str]
 ) -> None:
@@ -98,6 +100,7 @@ def test_what_was_pruned_before_leaves_nothing_either_and_what_is_only_missing_d
 
 
 @pytest.mark.engine
+@pytest.mark.alone
 def test_nothing_that_serving_did_not_make_goes(
     served: Project, builder: Command, repository: str, cache: dict[str, str], tmp_path: Path
 ) -> None:
@@ -135,6 +138,7 @@ def somebody() -> Iterator[Path]:
 
 
 @pytest.mark.engine
+@pytest.mark.alone
 def test_what_a_container_wrote_as_root_is_removed_in_one(endpoint: Endpoint, somebody: Path) -> None:
     one = ImageName("builder-test-any", 1)
     environ = {"XDG_CACHE_HOME": str(somebody)}
@@ -191,6 +195,7 @@ def test_what_is_read_of_a_wheel_goes_when_nothing_pins_it(tmp_path: Path) -> No
 
 
 @pytest.mark.engine
+@pytest.mark.alone
 def test_stale_wheels_count_and_go_without_any_image(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, cache: dict[str, str]
 ) -> None:
