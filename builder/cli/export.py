@@ -31,7 +31,7 @@ def export(
     kind: str,
     output: Path | None,
     address: str,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Export what serves a recipe or a model, for other tools.
 
@@ -43,7 +43,7 @@ def export(
     """
     from builder.commands import export as command
 
-    request = command.ExportRequest(what, kind, overrides(given), extra, address)
+    request = command.ExportRequest(what, kind, overrides(options), extra, address)
     exported = command.run(context.project, request, os.environ)
     for warning in exported.warnings:
         print_note(warning)

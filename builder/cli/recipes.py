@@ -54,11 +54,11 @@ def list_(context: Context, as_json: bool) -> None:
 @serve_options
 @json_option
 @pass_context
-def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Show what a recipe starts, and the image that serves it."""
     from builder.commands import recipes_show
 
-    shown, engine_error = recipes_show.run(context.workspace(), recipe, overrides(given), extra)
+    shown, engine_error = recipes_show.run(context.workspace(), recipe, overrides(options), extra)
     parsed = shown.row.checked.recipe
     if as_json:
         print_json({**_row_document(shown.row), "command": _command_document(shown.command)})

@@ -14,7 +14,7 @@ from builder.cli.serve_options import overrides, serving_options
 @serving_options
 @pass_context
 def restart(
-    context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **given: Any
+    context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **options: Any
 ) -> None:
     """Restart a server, from the image that is paired now.
 
@@ -25,7 +25,7 @@ def restart(
     from builder.commands import restart as command
     from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(what, overrides(given), extra, nodes)
+    request = ServeRequest(what, overrides(options), extra, nodes)
     with serve_progress.reporter() as report:
         result = command.run(context.workspace(report), request, detach=detach)
     serve_progress.print_served(result)

@@ -14,7 +14,7 @@ from builder.cli.serve_options import overrides, serving_options
 @serving_options
 @pass_context
 def run(
-    context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **given: Any
+    context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **options: Any
 ) -> None:
     """Serve a model with the image that it is paired with.
 
@@ -25,7 +25,7 @@ def run(
     from builder.commands import run as command
     from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(what, overrides(given), extra, nodes)
+    request = ServeRequest(what, overrides(options), extra, nodes)
     with serve_progress.reporter() as report:
         result = command.run(context.workspace(report), request, detach=detach)
     serve_progress.print_served(result)

@@ -57,10 +57,10 @@ def serving_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return _what_argument(_extra_argument(command))
 
 
-def overrides(given: dict[str, Any]) -> dict[str, str]:
+def overrides(options: dict[str, Any]) -> dict[str, str]:
     """Returns the values that were typed, by key of the recipe. Raises click's error for a ``--set`` without a `=`."""
-    values = {key: str(given[key]) for key in _KEYS if given[key] is not None}
-    for text in given["settings"]:
+    values = {key: str(options[key]) for key in _KEYS if options[key] is not None}
+    for text in options["settings"]:
         key, sign, value = text.partition("=")
         if not key or not sign:
             raise click.BadParameter(f"`{text}`: KEY=VALUE is wanted", param_hint="--set")
