@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Project:
-    """A project folder. Everything in ``state`` may be deleted at any time: work in progress, logs, caches."""
+    """A project folder. What is in ``state`` may be deleted while no command runs: logs, caches, and what killed
+    processes left; but for the mirror of a commit that upstream no longer has."""
 
     root: Path
 

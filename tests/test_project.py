@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder import project
 from builder.errors import UsageError
 from builder.project import Project
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_a_project_is_found_from_any_folder_in_it(tmp_path: Path) -> None:

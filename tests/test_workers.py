@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILE = """\
 import os, time

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.building import baking, step_times, work_folder
+from builder.building import bake_run, step_times, work_folder
 from builder.distribution import registry, remote_builder
 from builder.engine import images
 from builder.engine.client import versions
@@ -59,8 +59,8 @@ def baked_images(
             plan = image.plan
             work = stack.enter_context(work_folder.create(workspace, plan.repository, plan.files))
             push_to = f"{registry_address}/{plan.repository}" if registry_address and engine.builds_elsewhere else ""
-            jobs.append(baking.BakeJob(work.directory, plan.definition.name, work, push_to))
-        results, log = baking.bake(workspace, jobs)
+            jobs.append(bake_run.BakeJob(work.directory, plan.definition.name, work, push_to))
+        results, log = bake_run.bake(workspace, jobs)
 
         def baked_one_by_one() -> Iterator[BakedImage]:
             for image, job, result in zip(planned, jobs, results, strict=True):

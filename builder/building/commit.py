@@ -33,6 +33,7 @@ def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, *, pr
         transaction.place(name, candidate)
         lock = _recorded(transaction.lock, name, planned, record, promote=promote)
         transaction.commit(images_lock.with_reserved_slots(workspace.project, lock))
+    # The end of the transaction has set `latest`.
     return name
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.definitions import image
-from builder.definitions.image import MAKES
+from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.definitions.mods import mod_reading
 from builder.definitions.package_name import canonical
 from builder.errors import FileProblemsError
@@ -83,6 +83,6 @@ def _versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
     packages = pins.python.packages if pins.python else ()
     versions.update({canonical(package.name): package.version for package in packages})
     for name, pin in pins.sources.items():
-        made = MAKES.get(name, ()) if isinstance(pin, GitPin) else ()
+        made = PACKAGES_BUILT_FROM.get(name, ()) if isinstance(pin, GitPin) else ()
         versions.update({canonical(package): pin.version for package in (name, *made)})
     return versions

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.building import baking, work_folder
+from builder.building import bake_run, work_folder
 from builder.engine import images
 from builder.errors import ImageStateError
 from builder.events import Message
@@ -32,7 +32,7 @@ def rebuilt_image(
     workspace: Workspace, name: ImageName, recorded: NumberedImage, attest: Sequence[str] = ()
 ) -> Iterator[RebuiltImage]:
     """Builds ``builds/REPOSITORY/NUMBER`` again; the image is removed at the end of the block, unless it was given
-    another tag. Steps that BuildKit's cache still has are not repeated. ``attest`` is as for `baking.bake`. The caller
+    another tag. Steps that BuildKit's cache still has are not repeated; ``attest`` as for `bake_run.bake`. The caller
     checks once that the engine can build (`versions.require_supported`).
 
     Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
@@ -46,8 +46,8 @@ def rebuilt_image(
     work_folder.remove_stale(workspace)
     with work_folder.create(workspace, name.repository, {}) as work:
         workspace.report(Message(f"building {name} again from {workspace.project.relative(directory)}"))
-        job = baking.BakeJob(directory, recorded.definition, work)
-        _, log = baking.bake(workspace, [job], attest)
+        job = bake_run.BakeJob(directory, recorded.definition, work)
+        _, log = bake_run.bake(workspace, [job], attest)
         details = images.inspect(workspace.engine, work.tag)
         if details is None:
             raise ImageStateError("the image was removed from the engine while it was being built")

@@ -41,7 +41,7 @@ class Resolution:
     """All targets of a build, the pins of their definitions by name, and images.lock as it was read."""
 
     targets: tuple[ResolvedTarget, ...]
-    pins: Mapping[str, definition_pins.Completed]
+    pins: Mapping[str, definition_pins.ResolvedPins]
     lock: Lock
 
 
@@ -69,7 +69,7 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
         mod_selection.load(project, chain, named.recipe, request.mods)
         for named, chain in zip(targets, all_chains, strict=True)
     ]
-    pins = chains.complete(workspace, lock, all_chains, request.update)
+    pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
     if faults := [fault for completed in pins.values() for fault in completed.faults]:
         raise definition_pins.error_of(faults)
     resolved = []

@@ -15,7 +15,7 @@ from builder.engine.client import endpoint as endpoints
 from builder.engine.client import versions
 from builder.errors import BuilderError
 from builder.events import ignore
-from builder.lock import lost, reading
+from builder.lock import lost_lock, reading
 from builder.lock.file_problems import TAKE_BACK
 from builder.numbered import status
 from builder.sources import environment
@@ -146,8 +146,8 @@ def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str
     except BuilderError as error:
         yield Diagnosis("images.lock", "error", error.message, error.hint)
         return
-    if lost.is_lost(project):
-        yield Diagnosis("images.lock", "error", lost.MESSAGE, TAKE_BACK)
+    if lost_lock.is_lost(project):
+        yield Diagnosis("images.lock", "error", lost_lock.MESSAGE, TAKE_BACK)
         return
     count = sum(len(repository.numbers) for repository in lock.images.values())
     yield Diagnosis("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")

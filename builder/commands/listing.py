@@ -31,10 +31,10 @@ def run(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOve
 
 def lost_lock(workspace: Workspace) -> str:
     """Tells that images.lock is lost, and how it comes back; empty where it is there, or nothing was built yet."""
-    from builder.lock import lost
+    from builder.lock import lost_lock
     from builder.lock.file_problems import TAKE_BACK
 
-    return f"images.lock is {lost.MESSAGE}: {TAKE_BACK}" if lost.is_lost(workspace.project) else ""
+    return f"images.lock is {lost_lock.MESSAGE}: {TAKE_BACK}" if lost_lock.is_lost(workspace.project) else ""
 
 
 def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:

@@ -13,7 +13,7 @@ from builder.distribution import registry, registry_recovery
 from builder.engine import images
 from builder.errors import LockError, NothingToDoError
 from builder.events import Message
-from builder.lock import lost, merging, reading, sides
+from builder.lock import lost_lock, merge_sides, merging, reading
 from builder.lock.model import ImageName, Lock
 from builder.numbered import images_lock, recovery_sources
 from builder.storage import atomic_file
@@ -59,27 +59,27 @@ def run(workspace: Workspace) -> Recovered:
         try:
             return reading.parse_bytes(content, file)
         except LockError:
-            if not sides.is_lost(content, file):
+            if not merge_sides.is_lost(content, file):
                 raise
             damaged.append(content)
             return Lock()
 
     pushed = _read_registry(workspace)
-    with images_lock.repair(workspace, read) as transaction:
+    with images_lock.repair(workspace, read) as writer:
         recoverable = recovery_sources.find(workspace, pushed.numbers)
-        missing = [number for number in recoverable if transaction.lock.image(number.name) is None]
+        missing = [number for number in recoverable if writer.lock.image(number.name) is None]
         findings = (
             *pushed.faults,
-            *_disagreements(transaction.lock, pushed),
+            *_disagreements(writer.lock, pushed),
             *(finding for number in missing for finding in number.findings),
         )
         if not missing:
-            hint = _ANEW if lost.is_lost(workspace.project) else ""
+            hint = _ANEW if lost_lock.is_lost(workspace.project) else ""
             raise NothingToDoError("\n".join((_nothing_to_recover(recoverable), *findings)), hint=hint)
         aside = _put_aside(workspace.project, damaged)
         latest = recovery_sources.current(workspace.engine, recoverable)
-        transaction.commit(completed(transaction.lock, missing, {**pushed.latest, **latest}))
-        for name, repository in transaction.lock.images.items():
+        writer.commit(completed(writer.lock, missing, {**pushed.latest, **latest}))
+        for name, repository in writer.lock.images.items():
             images_lock.point_latest(workspace.engine, name, repository.current)
     unknown = (
         *(line for number in missing for line in number.unknown),

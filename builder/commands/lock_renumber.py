@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import images
 from builder.errors import EngineError
-from builder.lock import lost, merging, reading, sides
+from builder.lock import lost_lock, merge_sides, merging, reading
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbered import images_lock, merged_builds
 
@@ -48,32 +48,32 @@ def run(workspace: Workspace) -> RepairedLock:
     A lock that needs no repair stays as it is. Where another machine repaired it, the tags of this engine follow.
     Raises LockError where a side is damaged in another way, or images.lock is lost.
     """
-    lost.refuse(workspace.project)
-    merge_sides: list[Lock] = []
+    lost_lock.refuse(workspace.project)
+    locks: list[Lock] = []
 
     def read(content: bytes, file: str) -> Lock:
-        merge_sides.extend(_sides(content, file))
-        return merge_sides[0]
+        locks.extend(_sides(content, file))
+        return locks[0]
 
-    with images_lock.repair(workspace, read) as transaction:
-        merged = transaction.lock
+    with images_lock.repair(workspace, read) as writer:
+        merged = writer.lock
         pairs: list[tuple[ImageName, ImageName]] = []
         chosen: list[str] = []
-        for other in merge_sides[1:]:
+        for other in locks[1:]:
             merged, theirs, renumbered_pairs = _separate(workspace, merged, other)
             pairs += renumbered_pairs
             chosen += merging.chosen(merged, theirs)
             merged = merging.union(merged, theirs)
         # Directories before the lock, tags after it: where this is killed in between, the same command finishes.
         renumbered = tuple(_renumbered(workspace.project, merged, origin, to) for origin, to in pairs)
-        written = transaction.commit(merged)
+        written = writer.commit(merged)
         tagged = _retag(workspace.engine, merged)
     return RepairedLock(renumbered, tuple(chosen), tagged, written)
 
 
 def _sides(content: bytes, file: str) -> tuple[Lock, ...]:
     try:
-        return sides.locks(content.decode(), file)
+        return merge_sides.locks(content.decode(), file)
     except UnicodeDecodeError:
         return (reading.parse_bytes(content, file),)
 

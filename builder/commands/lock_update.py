@@ -55,7 +55,7 @@ def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, pla
     """
     lock = reading.of(workspace.project)
     image_chains = _chains(workspace, names, platform)
-    completed = chains.complete(workspace, lock, image_chains, update)
+    completed = chains.resolve_missing(workspace, lock, image_chains, update)
     after: dict[tuple[str, str], Pins] = {}
     moved: list[MovedPin] = []
     for definition in {part.name: part for chain in image_chains for part in chain}.values():

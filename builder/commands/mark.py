@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.errors import UsageError
-from builder.lock import lost
+from builder.lock import lost_lock
 from builder.numbered import images_lock, names
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run(workspace: Workspace, text: str, status: Status, note: str | None) -> Ma
 
     Raises UsageError where ``text`` names neither a model nor a numbered image.
     """
-    lost.refuse(workspace.project)
+    lost_lock.refuse(workspace.project)
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         if text in lock.models:

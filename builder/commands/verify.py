@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from builder.comparing import edited, today
+from builder.comparing import build_directory_edits, current_build
 from builder.definitions import configuration
 from builder.distribution import registry
 from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
-from builder.lock import lost, reading
+from builder.lock import lost_lock, reading
 from builder.lock.file_problems import TAKE_BACK
 from builder.lock.model import ImageName
 from builder.numbered import build_directory, status
@@ -81,8 +81,8 @@ def _in_registry(pushed_to: registry.Registry, endpoint: Endpoint, lock: Lock) -
 
 
 def _lost(project: Project) -> Iterator[Discrepancy]:
-    if lost.is_lost(project):
-        yield Discrepancy(project.lock.name, "missing", lost.MESSAGE, TAKE_BACK)
+    if lost_lock.is_lost(project):
+        yield Discrepancy(project.lock.name, "missing", lost_lock.MESSAGE, TAKE_BACK)
 
 
 def _engine(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:
@@ -117,7 +117,7 @@ def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
                 yield Discrepancy(str(name), "edited", error.message, error.hint)
                 continue
             folder = project.relative(directory.path)
-            for message in edited.edits(directory, image):
+            for message in build_directory_edits.edits(directory, image):
                 yield Discrepancy(str(name), "edited", f"{folder}: {message}", f"`git checkout -- {folder}`")
 
 
@@ -135,8 +135,8 @@ def _changed(workspace: Workspace, lock: Lock) -> Iterator[Discrepancy]:
             continue
         name, image = ImageName(repository, record.current), record.numbers[record.current]
         try:
-            build = today.original_build(workspace, name, image)
-            reasons = today.reasons(workspace, name, image, build)
+            build = current_build.original_build(workspace, name, image)
+            reasons = current_build.reasons(workspace, name, image, build)
         except EngineError:
             return  # another finding says that no engine answers
         except BuilderError as error:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 ArgumentValue = str | int | float | bool
 # The packages that each source is built into: building it satisfies a requirement for any of them.
-MAKES = {"vllm": ("vllm",), "flashinfer": ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")}
+PACKAGES_BUILT_FROM = {
+    "vllm": ("vllm",),
+    "flashinfer": ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
+}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The lines of images.lock as ``builder.lock.text`` writes them: how a string stands on one, and a reader of them.
 
 Nearly every file that is read was written by this program, and importing and running a YAML parser takes several times
-as long as all the rest. Any other layout is left to ``builder.lock.nodes``, which reads all YAML and names what is
+as long as all the rest. Any other layout is left to ``builder.lock.yaml_tree``, which reads all YAML and names what is
 wrong; where both can read a text, they read the same.
 """
 

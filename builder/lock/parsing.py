@@ -12,7 +12,7 @@ from builder.lock.model import VERSION, Lock
 from builder.lock.value_kinds import WrongError
 
 if TYPE_CHECKING:
-    from builder.lock.nodes import Tree
+    from builder.lock.yaml_tree import Tree
 
 
 def parse(content: str, file: str) -> Lock:
@@ -29,7 +29,7 @@ def parse(content: str, file: str) -> Lock:
 
 
 def _parse_yaml(content: str, file: str) -> Lock:
-    from builder.lock.nodes import read_tree
+    from builder.lock.yaml_tree import read_tree
 
     tree = read_tree(content, file)
     _refuse_other_version(tree)

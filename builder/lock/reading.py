@@ -24,9 +24,9 @@ def of(project: Project) -> Lock:
     content = read_bytes(project.lock)
     if content is not None:
         return parse_bytes(content, project.lock.name)
-    from builder.lock import lost  # only now: a lock that exists is read without json
+    from builder.lock import lost_lock  # only now: a lock that exists is read without json
 
-    lost.refuse(project)
+    lost_lock.refuse(project)
     return Lock()
 
 
@@ -62,7 +62,7 @@ def parse(content: str, file: str = "images.lock") -> Lock:
     marker, a file cut off, invalid YAML, a newer version, an unknown key, a wrong value, and a key or number that
     stands twice."""
     if conflict_marks(content):
-        from builder.lock import sides
+        from builder.lock import merge_sides
 
-        raise sides.conflict_error(content, file)
+        raise merge_sides.conflict_error(content, file)
     return parsing.parse(content, file)

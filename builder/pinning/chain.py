@@ -24,25 +24,27 @@ Update = Mapping[str, str | None]
 """Names to resolve anew (``vllm``, ``python``), each with the git ref to take, or None for the definition's."""
 
 
-def complete(
+def resolve_missing(
     workspace: Workspace, lock: Lock, chains: Sequence[Chain], update: Update
-) -> dict[str, definition_pins.Completed]:
+) -> dict[str, definition_pins.ResolvedPins]:
     """Pins for every definition of ``chains``, by name: those of ``lock``, but for stale ones and those to ``update``.
 
     No source is asked twice. See `definition_pins.complete`.
     """
     updates = _update_of_each(chains, update)
     sources = resolver.make(workspace)
-    completed: dict[str, definition_pins.Completed] = {}
+    completed: dict[str, definition_pins.ResolvedPins] = {}
     for chain in chains:
         inherited: definition_pins.Inherited = ()
         for definition in chain:
             name = definition.name
             if name not in completed:
                 pins = lock.pins_of(name, definition.platform)
-                completed[name] = definition_pins.Completed(pins)
+                completed[name] = definition_pins.ResolvedPins(pins)
                 if updates[name] or definition_pins.stale(definition, pins, inherited):
-                    completed[name] = definition_pins.complete(definition, pins, inherited, sources, updates[name])
+                    completed[name] = definition_pins.resolve_missing(
+                        definition, pins, inherited, sources, updates[name]
+                    )
             inherited = _inherited_from(definition, completed[name].pins, inherited)
     return completed
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.image import MAKES
+from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, Pins, WheelPin
 from builder.sources import python
@@ -95,7 +95,7 @@ def _requirements_of_sources(definition: ImageDefinition, pins: Pins, resolver: 
     """The requirements in the files of each source from git, by source, without those that are built from source."""
     from builder.sources.git import mirror_reading
 
-    built = {name for source in definition.git_sources for name in MAKES.get(source, ())}
+    built = {name for source in definition.git_sources for name in PACKAGES_BUILT_FROM.get(source, ())}
     requirements: dict[str, tuple[str, ...]] = {}
     for name, source in definition.git_sources.items():
         commit = str(pins.sources[name].commit)

@@ -30,7 +30,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Completed:
+class ResolvedPins:
     """The pins of a definition, all of them where there are no ``faults``, and the patches that were vendored for them,
     by SHA-256."""
 
@@ -63,9 +63,9 @@ def stale(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> tupl
     return tuple(name for name in names(definition) if not current[name])
 
 
-def complete(
+def resolve_missing(
     definition: ImageDefinition, pins: Pins, inherited: Inherited, resolver: Resolver, update: Mapping[str, str | None]
-) -> Completed:
+) -> ResolvedPins:
     """``pins`` with everything resolved that is missing, stale or named in ``update``; nothing else moves.
 
     ``update`` maps names to the git ref to take instead of the definition's, or None. What cannot be resolved is among
@@ -83,15 +83,15 @@ def complete(
             )
     requirements.check(resolver.project, definition)
     moving = set(stale(definition, pins, inherited)) | set(update)
-    base = _base(definition, pins, resolver) if "base" in moving else Completed(pins)
+    base = _base(definition, pins, resolver) if "base" in moving else ResolvedPins(pins)
     if not moving - {"base"}:
         return base
     rest = _sources(definition, pins, {name: update.get(name) for name in moving}, update, resolver)
     if not rest.faults and _need_closures(pins, rest.pins, moving - {"base"}, update):
         rest = _with_closures(definition, rest, inherited, resolver, frozenset(update))
     if rest.faults and pins.python:
-        rest = Completed(pins, faults=rest.faults)
-    return Completed(replace(rest.pins, base=base.pins.base), rest.patches, (*base.faults, *rest.faults))
+        rest = ResolvedPins(pins, faults=rest.faults)
+    return ResolvedPins(replace(rest.pins, base=base.pins.base), rest.patches, (*base.faults, *rest.faults))
 
 
 def error_of(faults: Sequence[Fault]) -> SourceError:
@@ -100,12 +100,12 @@ def error_of(faults: Sequence[Fault]) -> SourceError:
     return SourceError(message, hint="; ".join(dict.fromkeys(fault.error.hint for fault in faults if fault.error.hint)))
 
 
-def _base(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> Completed:
+def _base(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> ResolvedPins:
     reference = str(definition.base)
     try:
-        return Completed(replace(pins, base=BasePin(reference, resolver.base(reference, definition.platform))))
+        return ResolvedPins(replace(pins, base=BasePin(reference, resolver.base(reference, definition.platform))))
     except SourceError as error:
-        return Completed(pins, faults=(Fault(definition.name, "base", error),))
+        return ResolvedPins(pins, faults=(Fault(definition.name, "base", error),))
 
 
 def _sources(
@@ -114,10 +114,10 @@ def _sources(
     moving: Mapping[str, str | None],
     update: Mapping[str, str | None],
     resolver: Resolver,
-) -> Completed:
+) -> ResolvedPins:
     resolved = source_pins.resolve(definition, pins, moving, update, resolver)
     faults = tuple(Fault(definition.name, name, error) for name, error in resolved.errors.items())
-    return Completed(replace(pins, sources=resolved.sources), resolved.patches, faults)
+    return ResolvedPins(replace(pins, sources=resolved.sources), resolved.patches, faults)
 
 
 def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[str, str | None]) -> bool:
@@ -131,8 +131,12 @@ def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[
 
 
 def _with_closures(
-    definition: ImageDefinition, resolved: Completed, inherited: Inherited, resolver: Resolver, update: frozenset[str]
-) -> Completed:
+    definition: ImageDefinition,
+    resolved: ResolvedPins,
+    inherited: Inherited,
+    resolver: Resolver,
+    update: frozenset[str],
+) -> ResolvedPins:
     wants = definition.python
     if wants is None:
         return resolved

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.image import MAKES, GitSource, PythonRequirements, WheelSource
+from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource
 from builder.definitions.package_name import canonical
 from builder.errors import UsageError
 from builder.lock.pins import GitPin
@@ -134,4 +134,4 @@ def _of_commit(
 
 def _distribution(package: str) -> str:
     """The name of the wheel that holds ``package``, as an index has it."""
-    return MAKES.get(package, (canonical(package),))[0]
+    return PACKAGES_BUILT_FROM.get(package, (canonical(package),))[0]

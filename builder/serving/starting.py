@@ -10,8 +10,7 @@ from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, services
 from builder.engine.client.errors import EngineHTTPError
 from builder.errors import ConflictError, ImageStateError, ServeFailedError, UsageError
-from builder.serving import ports
-from builder.serving.exports import api
+from builder.serving import engine_request, ports
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
@@ -114,7 +113,9 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
         _make_folders(planned.settings)
     return ServerMember(
         planned.engine,
-        services.create(planned.engine.endpoint, planned.settings.name, api.request_body(planned.settings, environ)),
+        services.create(
+            planned.engine.endpoint, planned.settings.name, engine_request.request_body(planned.settings, environ)
+        ),
     )
 
 

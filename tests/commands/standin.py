@@ -72,7 +72,7 @@ if crashes():
     say("(EngineCore pid=7) ERROR 11-21 04:00:00 [core.py:946] ValueError: Free memory on device is less than desired")
     say("RuntimeError: Engine core initialization failed. See root cause above.")
     sys.exit(1)
-say("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.00it/s]")
+say("Loading safetensors checkpoint shards:  50% ResolvedPins | 1/2 [00:00<00:00,  1.00it/s]")
 say("INFO Graph capturing finished in 2 secs, took 0.10 GiB")
 if "--headless" in sys.argv:
     signal.pause()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from builder.errors import LockError, UsageError
 from builder.lock.lines import quote, read_layout, unquote
-from builder.lock.nodes import read_tree
 from builder.lock.text import dump
+from builder.lock.yaml_tree import read_tree
 from builder.yaml.yaml_file import load
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.errors import LockError
-from builder.lock import merging, sides
+from builder.lock import merge_sides, merging
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
 from builder.lock.pins import Pins, WheelPin
 from builder.lock.reading import parse
@@ -192,7 +192,7 @@ def test_one_number_that_two_branches_gave_is_named_with_both_places(
     assert problem in raised.value.message.split("\n")
     assert "git conflict marker `<<<<<<< HEAD`" in raised.value.message
     assert "builder lock --renumber" in raised.value.hint
-    assert sides.locks(text, "images.lock") == (ours, theirs)
+    assert merge_sides.locks(text, "images.lock") == (ours, theirs)
 
 
 def test_both_sides_are_read_from_a_conflict_in_a_file_that_both_added(git: Git, make_image: MakeImage) -> None:
@@ -206,7 +206,7 @@ def test_both_sides_are_read_from_a_conflict_in_a_file_that_both_added(git: Git,
     git.run("checkout", "--quiet", "main")
     git.commit(ours)
     git.run("-c", "merge.conflictStyle=diff3", "merge", "--quiet", "theirs", code=1)
-    assert sides.locks((git.folder / "images.lock").read_text(), "images.lock") == (ours, theirs)
+    assert merge_sides.locks((git.folder / "images.lock").read_text(), "images.lock") == (ours, theirs)
 
 
 def test_a_number_that_stands_twice_without_markers(base: Lock, make_image: MakeImage) -> None:
@@ -220,7 +220,7 @@ def test_a_number_that_stands_twice_without_markers(base: Lock, make_image: Make
         parse(text)
     assert raised.value.message == f"images.lock:{second}:7: `4` stands twice, first in images.lock:{first}:7"
     assert "--renumber" in raised.value.hint
-    one, other = sides.locks(text, "images.lock")
+    one, other = merge_sides.locks(text, "images.lock")
     assert one == ours
     assert other.images[CPU].numbers[4] == theirs.images[CPU].numbers[4]
 
@@ -236,7 +236,7 @@ def test_a_number_that_stands_twice_without_markers(base: Lock, make_image: Make
 )
 def test_damage_that_no_merge_leaves_is_an_error(text: str) -> None:
     with pytest.raises(LockError):
-        sides.locks(text, "images.lock")
+        merge_sides.locks(text, "images.lock")
 
 
 def test_a_file_is_lost_unless_it_can_be_repaired(base: Lock, make_image: MakeImage) -> None:
@@ -249,8 +249,8 @@ def test_a_file_is_lost_unless_it_can_be_repaired(base: Lock, make_image: MakeIm
         ("", True),
         (text.replace("built: 2026", "built: MMXX"), True),
     ]:
-        assert sides.is_lost(content.encode(), "images.lock") == lost
-    assert sides.is_lost(b"\xff\xfe", "images.lock")
+        assert merge_sides.is_lost(content.encode(), "images.lock") == lost
+    assert merge_sides.is_lost(b"\xff\xfe", "images.lock")
 
 
 def test_another_number_takes_its_pairings_and_pointers_along(full: Lock) -> None:

@@ -77,7 +77,7 @@ def load(project: Project, name: str) -> ImageDefinition:
     return image.load(project, name, PLATFORM)
 
 
-def faults(completed: definition_pins.Completed) -> list[str]:
+def faults(completed: definition_pins.ResolvedPins) -> list[str]:
     return [fault.name for fault in completed.faults]
 
 
@@ -86,7 +86,9 @@ def locked(*packages: str) -> PythonPin:
 
 
 def test_what_can_be_resolved_is_pinned_and_the_rest_is_named(project: Project, tmp_path: Path, vllm: Vllm) -> None:
-    completed = definition_pins.complete(load(project, "one"), Pins(), (), resolver(project, index(tmp_path)), {})
+    completed = definition_pins.resolve_missing(
+        load(project, "one"), Pins(), (), resolver(project, index(tmp_path)), {}
+    )
     assert faults(completed) == ["base"]
     assert completed.pins.base is None
     assert completed.pins.sources["vllm"].commit == vllm.history.main
@@ -100,7 +102,9 @@ def test_what_can_be_resolved_is_pinned_and_the_rest_is_named(project: Project, 
 def test_without_a_source_there_is_no_closure(project: Project, tmp_path: Path) -> None:
     one = project.dockerfiles / "one/image.yaml"
     projects.write(one, one.read_text(encoding="utf-8").replace("ref: main", "ref: mian"))
-    completed = definition_pins.complete(load(project, "one"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
+    completed = definition_pins.resolve_missing(
+        load(project, "one"), Pins(BASE), (), resolver(project, index(tmp_path)), {}
+    )
     assert (faults(completed), completed.pins) == (["vllm"], Pins(BASE))
 
 
@@ -109,17 +113,19 @@ def test_a_source_does_not_leave_the_closure_that_it_was_pinned_with(
 ) -> None:
     one = load(project, "one")
     sources = resolver(project, index(tmp_path))
-    before = replace(definition_pins.complete(one, Pins(), (), sources, {"vllm": vllm.history.v0_19_1}).pins, base=BASE)
+    before = replace(
+        definition_pins.resolve_missing(one, Pins(), (), sources, {"vllm": vllm.history.v0_19_1}).pins, base=BASE
+    )
     nothing = replace(sources, settings=UserSettings(index_url=make_index(tmp_path / "empty", [])))
-    completed = definition_pins.complete(one, before, (), nothing, {"vllm": None})
+    completed = definition_pins.resolve_missing(one, before, (), nothing, {"vllm": None})
     assert (faults(completed), completed.pins) == (["python"], before)
-    moved = definition_pins.complete(one, before, (), sources, {"vllm": None})
+    moved = definition_pins.resolve_missing(one, before, (), sources, {"vllm": None})
     assert (faults(moved), moved.pins.sources["vllm"].commit) == ([], vllm.history.main)
 
 
 def test_a_source_is_kept_where_there_is_no_closure_yet(project: Project, tmp_path: Path, vllm: Vllm) -> None:
     nothing = UserSettings(index_url=make_index(tmp_path / "empty", []))
-    completed = definition_pins.complete(load(project, "one"), Pins(BASE), (), resolver(project, nothing), {})
+    completed = definition_pins.resolve_missing(load(project, "one"), Pins(BASE), (), resolver(project, nothing), {})
     assert faults(completed) == ["python"]
     assert completed.pins.sources["vllm"].commit == vllm.history.main
     assert completed.pins.python is None
@@ -128,7 +134,7 @@ def test_a_source_is_kept_where_there_is_no_closure_yet(project: Project, tmp_pa
 def test_the_tree_of_a_pinned_commit_is_kept(project: Project, tmp_path: Path, vllm: Vllm) -> None:
     from builder.sources.git import trees
 
-    definition_pins.complete(load(project, "two"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
+    definition_pins.resolve_missing(load(project, "two"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
     trees.check_out(project.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
     assert (tmp_path / "tree/VERSION").read_text(encoding="utf-8") == "0.19.1\n"
 
@@ -137,7 +143,7 @@ def test_a_closure_is_stale_when_the_parents_packages_are_others(project: Projec
     top = load(project, "top")
     inherited = locked("serve", "uv").packages
     starts = ("python 3.12, glibc 2.39", "on one: 2 packages, sha256 ", "kernel")
-    completed = definition_pins.complete(top, Pins(), inherited, resolver(project, index(project.root)), {})
+    completed = definition_pins.resolve_missing(top, Pins(), inherited, resolver(project, index(project.root)), {})
     assert completed.pins.python is not None
     requested = zip(completed.pins.python.requested, starts, strict=True)
     assert [line[: len(start)] for line, start in requested] == list(starts)
@@ -148,11 +154,11 @@ def test_a_closure_is_stale_when_the_parents_packages_are_others(project: Projec
     assert definition_pins.stale(top, completed.pins, None) == ("python",)
 
 
-def complete(
+def resolve_missing(
     project: Project, lock: Lock, names: list[str], update: chain.Update, environ: dict[str, str]
-) -> dict[str, definition_pins.Completed]:
+) -> dict[str, definition_pins.ResolvedPins]:
     chains = [image_chain.load(project, name, PLATFORM) for name in names]
-    return chain.complete(workspace(project, endpoints.find(os.environ), environ=environ), lock, chains, update)
+    return chain.resolve_missing(workspace(project, endpoints.find(os.environ), environ=environ), lock, chains, update)
 
 
 @pytest.fixture
@@ -172,19 +178,19 @@ def lock(project: Project, environ: dict[str, str]) -> Lock:
 def test_two_targets_ask_their_common_source_once_and_get_the_same(
     project: Project, lock: Lock, environ: dict[str, str], vllm: Vllm
 ) -> None:
-    completed = complete(project, lock, ["one", "two", "top"], {}, environ)
+    completed = resolve_missing(project, lock, ["one", "two", "top"], {}, environ)
     assert [faults(of_one) for of_one in completed.values()] == [[], [], []]
     for name, of_one in completed.items():
         lock = lock.with_pins(name, PLATFORM, of_one.pins)
     upstream = vllm.history.repository
     new = upstream.commit("refs/heads/main", "New", {"new.py": "1"})
     before = len(vllm.server.requests)
-    completed = complete(project, lock, ["one", "two", "top"], {"vllm": None}, environ)
+    completed = resolve_missing(project, lock, ["one", "two", "top"], {"vllm": None}, environ)
     requests_for_all = len(vllm.server.requests) - before
     assert {completed[name].pins.sources["vllm"].commit for name in ("one", "two")} == {new}
     newer = upstream.commit("refs/heads/main", "Newer", {"new.py": "2"})
     before = len(vllm.server.requests)
-    assert complete(project, lock, ["two"], {"vllm": None}, environ)["two"].pins.sources["vllm"].commit == newer
+    assert resolve_missing(project, lock, ["two"], {"vllm": None}, environ)["two"].pins.sources["vllm"].commit == newer
     assert requests_for_all == len(vllm.server.requests) - before
 
 
@@ -193,7 +199,7 @@ def test_a_definition_whose_parent_fails_is_named_too(
 ) -> None:
     one = project.dockerfiles / "one/image.yaml"
     projects.write(one, one.read_text(encoding="utf-8").replace("ref: main", "ref: mian"))
-    completed = complete(project, lock, ["top", "two"], {}, environ)
+    completed = resolve_missing(project, lock, ["top", "two"], {}, environ)
     assert {name: faults(of_one) for name, of_one in completed.items()} == {
         "one": ["vllm"],
         "top": ["python"],
@@ -209,9 +215,9 @@ def test_a_definition_whose_parent_fails_is_named_too(
 def test_an_update_goes_to_the_highest_that_has_such_a_source(
     project: Project, lock: Lock, environ: dict[str, str]
 ) -> None:
-    assert complete(project, lock, ["other", "two"], {"vllm": None}, environ)["other"].pins == Pins(BASE)
+    assert resolve_missing(project, lock, ["other", "two"], {"vllm": None}, environ)["other"].pins == Pins(BASE)
     with pytest.raises(UsageError, match="other has no source `vllm`"):
-        complete(project, lock, ["other"], {"vllm": None}, environ)
+        resolve_missing(project, lock, ["other"], {"vllm": None}, environ)
 
 
 def test_stale_pins_are_refused_where_nothing_may_be_resolved(project: Project, lock: Lock) -> None:
@@ -226,10 +232,10 @@ def test_a_wheel_moves_when_its_source_is_updated_and_nothing_else_does(project:
     define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
     definition = load(project, "wheel")
     first = resolver(project, index(tmp_path, ("vllm", "0.19.0")))
-    pins = definition_pins.complete(definition, Pins(BASE), (), first, {}).pins
+    pins = definition_pins.resolve_missing(definition, Pins(BASE), (), first, {}).pins
     later = resolver(project, index(tmp_path, ("vllm", "0.19.0"), ("vllm", "0.19.1"), ("serve", "2.0")))
-    assert definition_pins.complete(definition, pins, (), later, {}).pins == pins
-    moved = definition_pins.complete(definition, pins, (), later, {"vllm": None}).pins
+    assert definition_pins.resolve_missing(definition, pins, (), later, {}).pins == pins
+    moved = definition_pins.resolve_missing(definition, pins, (), later, {"vllm": None}).pins
     assert moved.sources == {"vllm": WheelPin("vllm", "0.19.1")}
     assert moved.python is not None
     versions = {package.name: package.version for package in moved.python.packages}
@@ -254,19 +260,19 @@ def test_the_pins_of_shipped_definitions_are_current(name: str, platform: str) -
 def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_path: Path, vllm: Vllm) -> None:
     """Not even a better index is asked, since the commit that says what is needed stays."""
     one = load(project, "one")
-    before = definition_pins.complete(one, Pins(BASE), (), resolver(project, index(tmp_path)), {}).pins
+    before = definition_pins.resolve_missing(one, Pins(BASE), (), resolver(project, index(tmp_path)), {}).pins
     pull = 40898
     source = replace(one.git_sources["vllm"], pulls=(pull,))
     wants = replace(one, sources={**one.sources, "vllm": source})
     nothing = resolver(project, UserSettings(index_url=make_index(tmp_path / "empty", [])))
-    completed = definition_pins.complete(wants, before, (), nothing, {})
+    completed = definition_pins.resolve_missing(wants, before, (), nothing, {})
     assert faults(completed) == []
     assert completed.pins.python == before.python
     pin = completed.pins.sources["vllm"]
     assert isinstance(pin, GitPin)
     assert [request.number for request in pin.pulls] == [pull]
     assert pin.commit == before.sources["vllm"].commit
-    moved = definition_pins.complete(
+    moved = definition_pins.resolve_missing(
         replace(wants, sources={**one.sources, "vllm": replace(source, ref="v0.19.1")}), before, (), nothing, {}
     )
     assert faults(moved) == ["python"]

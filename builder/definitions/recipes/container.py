@@ -56,7 +56,7 @@ class Mount:
 @dataclass(frozen=True)
 class HealthCheck:
     """The health check of the server: ``argv``, which runs in the container, and times in seconds. Failures count only
-    after ``start_period``. `run` checks less often once the server has answered (see `exports.api`)."""
+    after ``start_period``. `run` checks less often once the server has answered (see `serving.engine_request`)."""
 
     argv: tuple[str, ...]
     interval: int = 15

@@ -14,7 +14,7 @@ from builder.definitions.recipes.container import ContainerSettings
 from builder.engine import services
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint, environment
-from builder.serving.exports import api as api_format
+from builder.serving import engine_request as api_format
 from builder.serving.exports import compose, script
 from tests import projects
 from tests.conftest import Command

@@ -67,9 +67,9 @@ def definition(tmp_path: Path, served: Served) -> ImageDefinition:
     return image.load(project, "wheel", "linux/arm64")
 
 
-def complete(tmp_path: Path, definition: ImageDefinition, settings: UserSettings) -> Pins:
+def resolve_missing(tmp_path: Path, definition: ImageDefinition, settings: UserSettings) -> Pins:
     asking = Resolver(Project(tmp_path), settings, lambda *_: "sha256:" + "b" * 64, lambda _: None)
-    completed = definition_pins.complete(definition, Pins(), (), asking, {})
+    completed = definition_pins.resolve_missing(definition, Pins(), (), asking, {})
     assert completed.faults == ()
     return completed.pins
 
@@ -86,7 +86,7 @@ def settings(tmp_path: Path) -> UserSettings:
 def test_version_hash_and_commit_are_those_of_the_commit(
     tmp_path: Path, definition: ImageDefinition, served: Served, settings: UserSettings
 ) -> None:
-    pins = complete(tmp_path, definition, settings)
+    pins = resolve_missing(tmp_path, definition, settings)
     index = f"{served.url}/{COMMIT}/cu130"
     assert pins.sources == {"vllm": WheelPin(f"vllm from {index}", VERSION, COMMIT[:9])}
     (wheel,) = (tmp_path / "wheels" / COMMIT).glob("*aarch64.whl")
@@ -101,7 +101,7 @@ def test_version_hash_and_commit_are_those_of_the_commit(
 def test_the_image_installs_it_from_there_by_hash(
     tmp_path: Path, definition: ImageDefinition, served: Served, settings: UserSettings
 ) -> None:
-    pins = complete(tmp_path, definition, settings)
+    pins = resolve_missing(tmp_path, definition, settings)
     plan = make(ImageInputs(definition, replace(pins, base=BasePin("x:1", "sha256:" + "b" * 64)), {}, ()))
     index = f"{served.url}/{COMMIT}/cu130"
     text = plan.files["Dockerfile"].content.decode()

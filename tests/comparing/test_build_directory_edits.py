@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.comparing import edited
+from builder.comparing import build_directory_edits
 from builder.errors import FileProblemsError
 from builder.lock.model import ImageName
 from builder.numbered import build_directory
@@ -36,7 +36,7 @@ def numbers(tmp_path: Path) -> Kept:
 def edits(numbers: Kept, name: ImageName) -> list[str]:
     image = numbers.lock.image(name)
     assert image is not None
-    return list(edited.edits(build_directory.read(numbers.project, name), image))
+    return list(build_directory_edits.edits(build_directory.read(numbers.project, name), image))
 
 
 @pytest.mark.parametrize("platform", shipped.PLATFORMS)

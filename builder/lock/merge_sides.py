@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from builder.errors import Location, LockError, NewerLockError, Problem
 from builder.lock import merging, parsing
 from builder.lock.file_problems import MERGE, conflict_marks, lock_error
-from builder.lock.nodes import Tree, read_tree
+from builder.lock.yaml_tree import Tree, read_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.errors import LockError
-from builder.lock import lost, reading, writing
+from builder.lock import lost_lock, reading, writing
 from builder.lock.model import Lock
 from builder.project import Project
 from tests import projects
@@ -54,12 +54,12 @@ def test_a_first_number_that_is_being_given_loses_nothing(project: Project) -> N
     build(project, "org/small/1")
     build(project, "org/small/1/mods/9")  # a mod may hold anything
     note(project, "org/small", 1, "sha256:1")
-    assert not lost.is_lost(project)
+    assert not lost_lock.is_lost(project)
     build(project, "org/small/2")
-    assert lost.is_lost(project)
+    assert lost_lock.is_lost(project)
 
 
 def test_a_pointer_that_is_being_moved_does(project: Project) -> None:
     build(project, "small/1")
     note(project, "small", 1, "")
-    assert lost.is_lost(project)
+    assert lost_lock.is_lost(project)
