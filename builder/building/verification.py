@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+from builder import timestamp
 from builder.engine import containers, images
 from builder.errors import BuildFailedError
 from builder.events import Message, Report
@@ -30,7 +30,7 @@ def verify(workspace: Workspace, baked: BakedImage) -> NumberedImage:
     require_pinned_base(engine, plan, baked.result, baked.details)
     run_checks(engine, baked.work.tag, plan, baked.work.labels, baked.host_platform, workspace.report)
     return NumberedImage(
-        built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        built=timestamp.now(),
         definition=plan.definition.name,
         platform=plan.definition.platform,
         fingerprint=images.fingerprint(baked.details),

@@ -8,10 +8,10 @@ An image that a model was paired with before may go: its number stays recorded, 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder import timestamp
 from builder.building import work_folder
 from builder.engine import disk_usage, images
 from builder.engine.buildkit import build_cache
@@ -135,7 +135,7 @@ def run(workspace: Workspace, pruning: PrunePlan) -> Pruned:
     cached = build_cache.records(workspace.engine)
     gone: list[ImageName] = []
     refused: list[str] = []
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    stamp = timestamp.now()
     for going in pruning.going:
         workspace.report(Message(f"removing {going.name}"))
         try:

@@ -8,10 +8,10 @@ registry; a finding tells of it.
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder import timestamp
 from builder.engine import disk_usage, images
 from builder.engine.reference import split_tag
 from builder.errors import LockError
@@ -135,7 +135,7 @@ def _from_build(
 ) -> RecoverableImage:
     number = _with_digest(RecoverableImage(name, part), pushed, f"builds/{name} is of another image")
     if local is None and number.image.digest is None:
-        pruned = replace(number.image, pruned=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        pruned = replace(number.image, pruned=timestamp.now())
         unknown = f"{name} is not in this engine, and since when is not known: recorded as pruned today"
         return replace(number, part=number.part.with_image(name, pruned), unknown=(unknown,))
     if local and images.fingerprint(local) != number.image.fingerprint:

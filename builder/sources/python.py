@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from builder import timestamp
 from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, PythonPin
 
@@ -212,5 +213,5 @@ def _pin(lock: dict[str, Any], requested: tuple[str, ...]) -> PythonPin:
             LockedPackage(package["name"], package["version"], tuple(sorted(f["hashes"]["sha256"] for f in files)))
         )
         newest = max([newest, *(f["upload-time"] for f in files if "upload-time" in f)])
-    stamp = newest.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    stamp = timestamp.of(newest)
     return PythonPin(requested, stamp, tuple(sorted(packages, key=lambda package: package.name)))

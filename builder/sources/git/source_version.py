@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from builder import timestamp
 from builder.sources.git.git_command import GitRepository, run_checked
 
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)")
@@ -43,7 +44,7 @@ def rfc3339(seconds: int) -> str:
     """Formats seconds since 1970 as RFC 3339 in UTC."""
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp.of(datetime.fromtimestamp(seconds, UTC))
 
 
 def next_version(version: str) -> str:
