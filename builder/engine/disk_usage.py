@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
 from builder.engine.client.api import quoted, request
+from builder.engine.client.errors import EngineHTTPError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,12 +53,24 @@ def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[L
     """Returns the unpacked size in bytes of each layer of these images; 0 where the history does not tell it."""
     measured = tuple(of_images)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        histories = pool.map(lambda image: request(endpoint, "GET", f"/images/{quoted(image.id)}/history"), measured)
+        histories = pool.map(lambda image: _history(endpoint, image), measured)
         sizes: dict[Layer, int] = {}
         for image, history in zip(measured, histories, strict=True):
-            of_image = _sizes(list(reversed(history or [])), len(image.layers))
-            sizes.update(zip(layers(image), of_image, strict=True))
+            of_image = _sizes(history, len(image.layers))
+            for layer, size in zip(layers(image), of_image, strict=True):
+                sizes[layer] = size or sizes.get(layer, 0)
     return sizes
+
+
+def _history(endpoint: Endpoint, image: ImageDetails) -> list[Mapping[str, object]]:
+    """Returns the history of an image, oldest step first; empty for one that was removed since it was listed."""
+    try:
+        history = request(endpoint, "GET", f"/images/{quoted(image.id)}/history")
+    except EngineHTTPError as error:
+        if error.is_not_found:
+            return []
+        raise
+    return list(reversed(history or []))
 
 
 def _sizes(history: Sequence[Mapping[str, object]], count: int) -> list[int]:

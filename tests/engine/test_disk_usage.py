@@ -42,6 +42,17 @@ def test_a_layer_is_told_by_all_below_it(endpoint: Endpoint, name: str) -> None:
     assert {first.id, second.id} <= {image.id for image in disk_usage.all_images(endpoint)}
 
 
+def test_an_image_removed_meanwhile_changes_no_size(endpoint: Endpoint, name: str) -> None:
+    load(endpoint, f"{name}:1", (BASE, {"a": name.encode()}))
+    load(endpoint, f"{name}:2", (BASE, {"b": name.encode()}))
+    one, two = (inspected(endpoint, f"{name}:{number}") for number in (1, 2))
+    before = disk_usage.layer_sizes(endpoint, [one])
+    images.remove(endpoint, f"{name}:2")
+    after = disk_usage.layer_sizes(endpoint, [one, two])
+    assert {layer: after[layer] for layer in before} == before
+    assert after[disk_usage.layers(two)[1]] == 0
+
+
 @pytest.mark.parametrize(
     ("created_by", "sizes", "layers", "expected"),
     [
