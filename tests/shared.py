@@ -50,6 +50,12 @@ def unique_name() -> str:
     return f"builder-test-{token()}"
 
 
+def bridge(number: int) -> tuple[str, str]:
+    """The name and address of a bridge for a further engine. ``number`` tells it from those of other tests that may run
+    at the same time; bridges of another session have other names."""
+    return f"builder-t{number}{mark()}", f"10.{213 + number}.{int(mark(), 16)}.1/24"
+
+
 def end() -> None:
     shutil.rmtree(folder())
     del os.environ[VARIABLE]

@@ -18,7 +18,7 @@ from builder.engine.registry import manifests as engine_registry
 from builder.lock import reading
 from builder.lock.model import ImageName, NumberedImage
 from builder.project import Project
-from tests import projects, registries, scanners
+from tests import projects, registries, scanners, shared
 from tests.conftest import BASE, Command, remove_all
 from tests.registries import Node, Registry
 from tests.workspaces import workspace
@@ -173,7 +173,7 @@ def test_a_node_gets_it_as_it_was_recorded(small: Project, builder: Command, bui
 
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
-    with registries.node("builder-attest", "10.223.0.1/24") as started:
+    with registries.node(*shared.bridge(10)) as started:
         yield started
 
 

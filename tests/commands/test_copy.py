@@ -20,7 +20,7 @@ from builder.errors import TransferError
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
-from tests import registries
+from tests import registries, shared
 from tests.conftest import Command, command, remove_all
 from tests.engine.relay import over_tcp
 from tests.registries import Front, Node, Registry
@@ -35,7 +35,7 @@ FILLER = 4000  # kilobytes that every node lacks
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
     """A second engine."""
-    with registries.node("builder-node1", "10.214.0.1/24") as started:
+    with registries.node(*shared.bridge(1)) as started:
         yield started
 
 
@@ -245,7 +245,7 @@ def test_a_slow_registry_is_waited_for(
 def test_a_node_whose_disk_is_full(small: Project, builder: Command, repository: str, registry: Registry) -> None:
     registries.grow(small, 60_000, "one")
     builder("build", "chat")
-    with registries.node("builder-node2", "10.215.0.1/24", disk="120m") as full:
+    with registries.node(*shared.bridge(2), disk="120m") as full:
         registries.configure(small, registry=registry.address, nodes={"full": full.host})
         done = builder("copy", f"{repository}:1", "full", code=1)
         assert "no space left on device" in done.stderr

@@ -14,7 +14,7 @@ import pytest
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.project import Project
-from tests import projects, registries
+from tests import projects, registries, shared
 from tests.conftest import BASE, Command, remove_all
 from tests.registries import Node
 
@@ -40,7 +40,7 @@ SetEnv DOCKER_HOST=unix:///node/docker.sock
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    with registries.node("builder-node8", "10.224.0.1/24") as started:
+    with registries.node(*shared.bridge(8)) as started:
         yield started
 
 

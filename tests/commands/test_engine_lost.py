@@ -13,7 +13,7 @@ import pytest
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
-from tests import projects
+from tests import projects, shared
 from tests.commands import second_engine
 from tests.commands.second_engine import engine
 from tests.commands.test_reliability import SLOW, wait_for_log
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.engine
 @pytest.fixture
 def second(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterator[dict[str, str]]:
     """The environment of a second engine that has the base image; it is gone, with its folders, when the test ends."""
-    with second_engine.running(tmp_path_factory.mktemp("engine"), "builder-test0", "10.213.0.1/24") as environ:
+    with second_engine.running(tmp_path_factory.mktemp("engine"), *shared.bridge(0)) as environ:
         second_engine.load(endpoint.host, environ, BASE)
         yield environ
 

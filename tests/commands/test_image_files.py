@@ -20,7 +20,7 @@ from builder.engine.client.endpoint import Endpoint, environment
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock
 from builder.project import Project
-from tests import registries
+from tests import registries, shared
 from tests.commands import kept
 from tests.conftest import Command, command, remove_all
 from tests.registries import Node
@@ -39,7 +39,7 @@ MODEL = "Org/Model-1B"
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
     """A second engine."""
-    with registries.node("builder-node3", "10.216.0.1/24") as started:
+    with registries.node(*shared.bridge(3)) as started:
         yield started
 
 
@@ -380,7 +380,7 @@ def test_a_killed_import_leaves_all_or_nothing(
 @pytest.fixture(scope="module")
 def older(endpoint: Endpoint) -> Iterator[Node]:
     """An engine with the classic image store, where layers are kept unpacked."""
-    with registries.node("builder-node6", "10.219.0.1/24", classic=True) as started:
+    with registries.node(*shared.bridge(6), classic=True) as started:
         yield started
 
 
@@ -445,7 +445,7 @@ def test_an_engine_without_room_takes_nothing(
 ) -> None:
     file = tmp_path / "one.tar"
     builder("export-image", f"{repository}:1", str(file))
-    with registries.node("builder-node7", "10.220.0.1/24", disk="30m") as small:
+    with registries.node(*shared.bridge(7), disk="30m") as small:
         full = replace(far, endpoint=small.endpoint, environ={**far.environ, "DOCKER_HOST": small.host})
         before = full.state()
         output = full("import-image", str(file), code=1).stderr

@@ -12,7 +12,7 @@ from builder.engine.client.endpoint import Endpoint
 from builder.engine.registry import manifests as engine_registry
 from builder.lock import reading
 from builder.project import Project
-from tests import buildkits, locks, projects, registries, scanners
+from tests import buildkits, locks, projects, registries, scanners, shared
 from tests.conftest import BASE, Command
 from tests.registries import Node, Registry
 
@@ -26,7 +26,7 @@ FILLER = 4000  # kilobytes of a layer that two numbers share
 
 @pytest.fixture(scope="module")
 def node(endpoint: Endpoint) -> Iterator[Node]:
-    with registries.node("builder-node5", "10.221.0.1/24") as started:
+    with registries.node(*shared.bridge(5)) as started:
         yield started
 
 

@@ -16,7 +16,7 @@ from builder.engine import images, services
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
-from tests import projects
+from tests import projects, shared
 from tests.commands import second_engine
 from tests.commands.serving import MODEL, Kitchen
 from tests.conftest import command
@@ -31,7 +31,7 @@ def second(
     tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, built: tuple[Project, str]
 ) -> Iterator[Endpoint]:
     """Another engine that has both numbers."""
-    with second_engine.running(tmp_path_factory.mktemp("engine"), "builder-test1", "10.213.1.1/24") as environ:
+    with second_engine.running(tmp_path_factory.mktemp("engine"), *shared.bridge(11)) as environ:
         second_engine.load(endpoint.host, environ, f"{built[1]}:1", f"{built[1]}:2")
         yield replace(endpoint, host=environ["DOCKER_HOST"])
 

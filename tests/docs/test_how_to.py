@@ -148,7 +148,7 @@ def test_the_examples_of_a_machine_without_a_network(
     far = User(tmp_path / "far", user.repository, user.upstream)
     for folder in ("dockerfiles", "mods", "recipes"):
         shutil.copytree(user.root / folder, far.root / folder)
-    with registries.node("builder-node4", "10.217.0.1/24") as node:
+    with registries.node(*shared.bridge(4)) as node:
         at = user
 
         def run(line: str) -> str:
