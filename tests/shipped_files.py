@@ -7,15 +7,14 @@ counts as it was committed, since every build in the clone changes it. Nothing e
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from builder.project import Project
+from tests import shared
 
 CLONE = Path(__file__).resolve().parent.parent
 FOLDERS = ("dockerfiles", "mods", "recipes", "builder/definitions/schemas")
@@ -24,10 +23,10 @@ LOCK = "images.lock"
 
 @cache
 def project() -> Project:
-    """The shipped project in a folder of this process, made once and gone when the process ends. Not to be written."""
-    folder = Path(tempfile.mkdtemp(prefix="builder-shipped-")).resolve()
-    atexit.register(_remove, folder, os.getpid())
-    return export(CLONE, folder)
+    """The shipped project in a folder of this test session, made once and gone when it ends. Not to be written."""
+    folder = shared.folder() / "shipped"
+    shared.once("shipped", lambda: str(export(CLONE, folder).root))
+    return Project(folder)
 
 
 def export(clone: Path, folder: Path) -> Project:
@@ -46,9 +45,3 @@ def _git(clone: Path, *arguments: str) -> bytes:
     # The clone may belong to another user, as it does in a container.
     argv = ["git", "-c", f"safe.directory={clone}", *arguments]
     return subprocess.run(argv, cwd=clone, env=environ, check=True, capture_output=True).stdout
-
-
-def _remove(folder: Path, process: int) -> None:
-    """Removes ``folder`` in the process that made it, and not in those that it forked."""
-    if os.getpid() == process:
-        shutil.rmtree(folder)
