@@ -27,8 +27,8 @@ _EXIT_CODE = re.compile(r"exit code: (\d+)")
 
 
 @dataclass(frozen=True)
-class StepStarted:
-    """The start of a step. ``step`` is BuildKit's digest of it, ``name`` BuildKit's text: ``[2/3] RUN make``."""
+class NamedStep:
+    """A step by BuildKit's digest of it, and by its ``name`` there: ``[2/3] RUN make``."""
 
     step: str
     name: str
@@ -50,27 +50,20 @@ class StepStarted:
 
 
 @dataclass(frozen=True)
-class StepFinished:
+class StepStarted(NamedStep):
+    """The start of a step."""
+
+
+@dataclass(frozen=True)
+class StepFinished(NamedStep):
     """The end of a step after ``seconds``; ``error`` is empty unless it failed or was cancelled.
 
     A few internal steps end more than once: the last end counts.
     """
 
-    step: str
-    name: str
     cached: bool
     seconds: float
     error: str = ""
-
-    @property
-    def internal(self) -> bool:
-        """True for BuildKit's own work, which the user need not see."""
-        return is_internal(self.name)
-
-    @property
-    def title(self) -> str:
-        """The name for the user: ``[3/6] mod x``."""
-        return title(self.name)
 
 
 @dataclass(frozen=True)
