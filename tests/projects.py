@@ -51,6 +51,13 @@ def make(root: Path, repository: str = "small") -> Project:
     return Project(root)
 
 
+def with_own_steps(project: Project, mark: str) -> None:
+    """Gives the image of ``small`` a first step of its own: of a step that several builds ran at once BuildKit keeps
+    several results, and takes any, so that two images have other layers where they should share them."""
+    path = project.root / "dockerfiles/small/image.yaml"
+    write(path, path.read_text(encoding="utf-8").replace("greeting: hello", f"greeting: hello {mark}"))
+
+
 def add_mod(root: Path, name: str, script: str, files: dict[str, str], yaml: str = "") -> None:
     """A mod with a ``run.sh`` where there is a ``script``, and a mod.yaml where ``yaml`` is given."""
     if script:
