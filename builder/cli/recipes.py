@@ -128,6 +128,7 @@ def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[
         ("listens on", f"{command.host or 'any address'}, port {command.port or 'unknown'}"),
         ("image", f"{row.image or recipe.container} ({_state(row)})"),
         ("mods", ", ".join(recipe.mods) or "none"),
+        ("volumes", ", ".join(recipe.volumes)),
         ("machines", machines),
         ("environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())),
         ("note", "; ".join(row.checked.warnings)),
@@ -168,6 +169,8 @@ def _row_document(row: RecipeRow) -> dict[str, Any]:
             "draft_model": recipe.draft_model,
             "container": recipe.container,
             "mods": list(recipe.mods),
+            "volumes": list(recipe.volumes),
+            "cluster": recipe.cluster,
             "solo_only": recipe.solo_only,
             "cluster_only": recipe.cluster_only,
         }

@@ -24,7 +24,9 @@ SCHEMA = SCHEMAS / "recipe.schema.json"
 class Recipe:
     """A recipe as read. ``file`` is its path relative to the project's folder, ``text`` the content of the file.
     ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). With ``solo_only`` it
-    serves on one node only, with ``cluster_only`` on several only."""
+    serves on one node only, with ``cluster_only`` on several only. ``volumes`` are mounts of its container
+    (``SRC:DST`` or ``SRC:DST:ro``); ``cluster`` is ``ray`` or ``none`` where the recipe says what joins several nodes.
+    """
 
     file: str
     name: str
@@ -36,7 +38,9 @@ class Recipe:
     mods: tuple[str, ...]
     defaults: dict[str, Scalar]
     env: dict[str, Scalar]
+    volumes: tuple[str, ...]
     command: str
+    cluster: str | None
     solo_only: bool
     cluster_only: bool
     ignored_build_args: tuple[str, ...]
@@ -121,7 +125,9 @@ def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
         mods=tuple(data.get("mods") or ()),
         defaults=dict(data.get("defaults") or {}),
         env=dict(data.get("env") or {}),
+        volumes=tuple(data.get("volumes") or ()),
         command=data["command"],
+        cluster=data.get("cluster"),
         solo_only=data.get("solo_only", False),
         cluster_only=data.get("cluster_only", False),
         ignored_build_args=tuple(map(str, data.get("build_args") or ())),

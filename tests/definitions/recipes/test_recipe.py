@@ -60,7 +60,8 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     text = (
         "recipe_version: 1\nname: x\ndescription: d\nmodel: Org/M\nmodel_revision: abc\ndraft_model: Org/D\n"
         "container: small\nbuild_args: [--a, 1]\nmods: [mods/m]\ndefaults: {a: 1, b: 0.5, c: true, d: }\n"
-        "env: {E: 1}\ncommand: x\nsolo_only: false\ncluster_only: true\n"
+        "env: {E: 1}\nvolumes: ['~/models:/models:ro', /a b:/c]\ncommand: x\ncluster: ray\nsolo_only: false\n"
+        "cluster_only: true\n"
     )
     loaded = recipe_texts.read(tmp_path, text).recipe
     assert loaded is not None
@@ -68,6 +69,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (loaded.draft_model, loaded.container, loaded.ignored_build_args) == ("Org/D", "small", ("--a", "1"))
     assert (loaded.mods, loaded.defaults) == (("mods/m",), {"a": 1, "b": 0.5, "c": True, "d": None})
     assert (loaded.env, loaded.command, loaded.solo_only, loaded.cluster_only) == ({"E": 1}, "x", False, True)
+    assert (loaded.volumes, loaded.cluster) == (("~/models:/models:ro", "/a b:/c"), "ray")
     assert str(loaded.location("defaults", "c")) == "r.yaml:10:26"
 
 
@@ -146,3 +148,16 @@ def test_text_that_is_no_recipe_at_all(tmp_path: Path) -> None:
     ]
     (problem,) = recipe_texts.problem_lines(tmp_path, "name: [\n")
     assert problem.startswith("r.yaml:2:1: ")
+
+
+@pytest.mark.parametrize("volume", ["models", "~/models:models", ":/models", "~/models:/models:rx", "a:/b:ro:/c"])
+def test_a_volume_that_is_none(tmp_path: Path, volume: str) -> None:
+    (problem,) = recipe_texts.problem_lines(tmp_path, f"name: x\ncontainer: c\nvolumes: ['{volume}']\ncommand: x\n")
+    assert problem.startswith("r.yaml:3:11: `volumes.0`: ")
+    assert "SRC:DST or SRC:DST:ro" in problem
+
+
+@pytest.mark.parametrize("cluster", ["mpi", "no", "[ray]"])
+def test_what_joins_several_machines_is_ray_or_nothing(tmp_path: Path, cluster: str) -> None:
+    (problem,) = recipe_texts.problem_lines(tmp_path, f"name: x\ncontainer: c\ncluster: {cluster}\ncommand: x\n")
+    assert problem.startswith("r.yaml:3:1: `cluster`: ")
