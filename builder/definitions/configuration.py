@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from builder.definitions.reading import read_checked
+from builder.definitions.reading import env_text, read_checked
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.project import Project
 
 FILE = "builder.yaml"
@@ -17,12 +19,18 @@ FILE = "builder.yaml"
 @dataclass(frozen=True)
 class Node:
     """A machine that receives images. ``engine`` is an address (ssh://, tcp://, unix://) or the name of a docker
-    context; ``models`` is the folder of its Hugging Face cache and ``address`` where other nodes reach it, if given."""
+    context; ``models`` is the folder of its Hugging Face cache and ``address`` where other nodes reach it, if given.
+
+    ``interface`` is the Ethernet name of the link to other nodes, ``rdma`` the RoCE devices on it: None where nothing
+    is configured, empty where there are none. ``env`` is for containers that serve together with other nodes."""
 
     name: str
     engine: str
     models: str | None = None
     address: str | None = None
+    interface: str | None = None
+    rdma: tuple[str, ...] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,13 @@ def load(project: Project) -> Configuration:
         cache=data.get("cache", False),
         scanner=data.get("scanner"),
         nodes=tuple(
-            Node(name, settings) if isinstance(settings, str) else Node(name, **settings)
+            Node(name, settings) if isinstance(settings, str) else _node(name, settings)
             for name, settings in data.get("nodes", {}).items()
         ),
     )
+
+
+def _node(name: str, settings: dict[str, Any]) -> Node:
+    rdma = settings.get("rdma")
+    env = {variable: env_text(value) for variable, value in (settings.get("env") or {}).items()}
+    return Node(name, **{**settings, "rdma": None if rdma is None else tuple(rdma), "env": env})

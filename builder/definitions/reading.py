@@ -37,3 +37,10 @@ def checked(text: str, file: str, schema: str) -> dict[str, Any]:
         raise FileProblemsError(problems)
     mapping: dict[str, Any] = data
     return mapping
+
+
+def env_text(value: str | float | bool | None) -> str:
+    """The text of an environment variable's value: booleans as YAML writes them, an empty text for null."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)

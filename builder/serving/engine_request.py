@@ -51,6 +51,13 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
             ],
             "RestartPolicy": {"Name": settings.restart},
             "Init": settings.init,
+            "Devices": [
+                {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"} for path in settings.devices
+            ],
+            "CapAdd": list(settings.capabilities),
+            **({"Memory": _bytes(settings.memory)} if settings.memory else {}),
+            **({"MemorySwap": _bytes(settings.memory_swap)} if settings.memory_swap else {}),
+            **({"PidsLimit": settings.pids} if settings.pids else {}),
             "DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}] if settings.gpus else [],
         },
     }

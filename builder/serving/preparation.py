@@ -97,7 +97,8 @@ def _settings(
         if nodes:
             settings = _with_models(settings, nodes[rank])
         if len(nodes) > 1:
-            settings = cluster.member(settings, rank, addresses[rank])
+            backend = cluster.backend_of(commands[0])
+            settings = cluster.member(settings, nodes[rank], rank, addresses[rank], backend)
         labels = {PROJECT: str(project.root), REQUEST: json.dumps(options), DIGEST: _digest(settings, selection)}
         labels |= {NODES: names} if names else {}
         all_settings.append(replace(settings, labels={**settings.labels, **labels}))

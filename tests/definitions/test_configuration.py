@@ -42,6 +42,25 @@ def test_all_of_it(tmp_path: Path) -> None:
     assert configuration.node("spark3").models == "/data/hf"
 
 
+def test_the_link_of_a_node(tmp_path: Path) -> None:
+    text = (
+        "nodes:\n  one:\n    engine: default\n    interface: enp1s0f1np1\n    rdma: [rocep1s0f1, roceP2p1s0f1]\n"
+        "    env: {NCCL_DEBUG: INFO, NCCL_IB_TIMEOUT: 22, EMPTY: }\n  two: {engine: a, rdma: []}\n  three: b\n"
+    )
+    one, two, three = load(tmp_path, text).nodes
+    assert (one.interface, one.rdma) == ("enp1s0f1np1", ("rocep1s0f1", "roceP2p1s0f1"))
+    assert one.env == {"NCCL_DEBUG": "INFO", "NCCL_IB_TIMEOUT": "22", "EMPTY": ""}
+    assert (two.rdma, three.rdma, three.env) == ((), None, {})
+
+
+@pytest.mark.parametrize(
+    "setting", ["interface: 'a b'", "interface: ''", "rdma: rocep1s0f1", "rdma: ['a,b']", "env: {a-b: 1}", "env: [A=1]"]
+)
+def test_what_is_no_link(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(FileProblemsError, match=r"builder.yaml:\d:"):
+        load(tmp_path, f"nodes:\n  one:\n    engine: default\n    {setting}\n")
+
+
 @pytest.mark.parametrize("registry", ["localhost", "localhost:5000", "127.0.0.1:5000", "ghcr.io/me/images", "nas:5000"])
 def test_registries(tmp_path: Path, registry: str) -> None:
     assert load(tmp_path, f"registry: {registry}\n").required_registry() == registry

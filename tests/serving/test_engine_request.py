@@ -33,6 +33,15 @@ def test_shared_memory_of_the_host_has_no_size() -> None:
     assert "ShmSize" not in engine_request.request_body(replace(WANTED, ipc="host", shm_size=""), {})["HostConfig"]
 
 
+def test_limits_devices_and_capabilities() -> None:
+    host = engine_request.request_body(WANTED, {})["HostConfig"]
+    assert (host["Memory"], host["MemorySwap"], host["PidsLimit"]) == (1 << 30, 2 << 30, 4096)
+    assert host["CapAdd"] == ["IPC_LOCK"]
+    assert [device["PathOnHost"] for device in host["Devices"]] == ["/dev/null"]
+    unlimited = engine_request.request_body(replace(WANTED, memory="", memory_swap="", pids=0), {})["HostConfig"]
+    assert not {"Memory", "MemorySwap", "PidsLimit"} & set(unlimited)
+
+
 def test_times_are_in_the_units_of_the_engine() -> None:
     health = engine_request.request_body(WANTED, {})["Healthcheck"]
     assert (health["Timeout"], health["StartPeriod"]) == (10 * 10**9, 3600 * 10**9)

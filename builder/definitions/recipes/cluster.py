@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import arguments, command
+from builder.definitions.recipes import arguments, cluster_network, command
 from builder.definitions.recipes.container import LABEL
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from builder.definitions.configuration import Node
+    from builder.definitions.recipes.cluster_network import Backend
     from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.container import ContainerSettings
     from builder.definitions.recipes.recipe import Recipe
@@ -52,7 +54,7 @@ def commands(
     if len(addresses) < 2:
         return (alone,)
     head, *others = addresses
-    if arguments.option(alone.words, "--distributed-executor-backend") == "ray":
+    if backend_of(alone) == "ray":
         first = ("bash", "-c", _HEAD, "bash", str(_RAY_PORT), head, *alone.argv)
         return (replace(alone, argv=first), *(replace(alone, argv=_worker(head, other)) for other in others))
     return tuple(
@@ -61,12 +63,16 @@ def commands(
     )
 
 
-def member(settings: ContainerSettings, rank: int, address: str) -> ContainerSettings:
-    """``settings`` for the node of that rank. Only the head node (rank 0) answers requests, so only it has a health
-    check."""
+def backend_of(rendered: ServeCommand) -> Backend:
+    """The backend that joins the nodes of a rendered command."""
+    return "ray" if arguments.option(rendered.words, "--distributed-executor-backend") == "ray" else "mp"
+
+
+def member(settings: ContainerSettings, node: Node, rank: int, address: str, backend: Backend) -> ContainerSettings:
+    """``settings`` for ``node``, which has that rank among the nodes and is reached by the others at ``address``. Only
+    the head node (rank 0) answers requests, so only it has a health check."""
     return replace(
-        settings,
-        env={**settings.env, "VLLM_HOST_IP": address},
+        cluster_network.connected(settings, node, address, backend),
         labels={**settings.labels, RANK: str(rank)},
         # The nodes talk to each other on ports that are chosen as they start.
         network="host",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.definitions.reading import env_text
 from builder.definitions.recipes import arguments, placeholders, shell_reading, substitution
 from builder.definitions.recipes.placeholders import CommandProblem, Piece, Placeholder, Scalar
 from builder.definitions.recipes.substitution import PlaceholderValues
@@ -82,13 +83,6 @@ def problems(recipe: Recipe) -> tuple[Problem, ...]:
     """The problems that keep the recipe's command from being rendered with its own defaults."""
     pieces, parsed, wrong = _read(recipe)
     return tuple(sorted((*wrong, *_unfit(recipe, pieces, parsed, PlaceholderValues(_defaults(recipe))))))
-
-
-def env_text(value: Scalar) -> str:
-    """The text of a value of ``env`` for the container: booleans as YAML writes them, an empty text for null."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
 
 
 def _read(recipe: Recipe) -> tuple[tuple[Piece, ...], ParsedCommand, tuple[Problem, ...]]:

@@ -70,7 +70,8 @@ class ContainerSettings:
     """The settings of a container. ``argv`` replaces the image's entrypoint and command. ``secrets`` are the names of
     variables to pass on from the environment if they are set. ``ports`` are published where the network is not the
     host's; ``shm_size`` is in Docker's notation (``16g``), and empty where ``ipc`` is the host's; a ulimit of -1 is
-    unlimited."""
+    unlimited. ``memory`` and ``memory_swap`` (memory and swap together), in Docker's notation, and ``pids`` are limits;
+    empty and 0 are none. ``devices`` are paths, the same inside as on the host, ``capabilities`` such as IPC_LOCK."""
 
     name: str
     image: str
@@ -90,6 +91,11 @@ class ContainerSettings:
     init: bool = True
     stop_signal: str = "SIGTERM"
     stop_seconds: int = STOPPING_SECONDS
+    devices: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    memory: str = ""
+    memory_swap: str = ""
+    pids: int = 0
 
 
 def settings(

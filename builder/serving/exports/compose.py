@@ -36,6 +36,11 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
         **({"ports": [f"{port}:{port}" for port in settings.ports]} if settings.ports else {}),
         "ipc": settings.ipc,
         **({"shm_size": settings.shm_size} if settings.shm_size else {}),
+        **({"devices": [f"{path}:{path}" for path in settings.devices]} if settings.devices else {}),
+        **({"cap_add": list(settings.capabilities)} if settings.capabilities else {}),
+        **({"mem_limit": settings.memory} if settings.memory else {}),
+        **({"memswap_limit": settings.memory_swap} if settings.memory_swap else {}),
+        **({"pids_limit": settings.pids} if settings.pids else {}),
         "ulimits": dict(settings.ulimits),
         "volumes": [
             {

@@ -45,6 +45,10 @@ def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
     yield "--ipc", settings.ipc
     if settings.shm_size:
         yield "--shm-size", settings.shm_size
+    yield from (("--device", path) for path in settings.devices)
+    yield from (("--cap-add", capability) for capability in settings.capabilities)
+    limits = {"--memory": settings.memory, "--memory-swap": settings.memory_swap, "--pids-limit": settings.pids}
+    yield from ((option, str(limit)) for option, limit in limits.items() if limit)
     yield from (("--ulimit", f"{name}={limit}") for name, limit in settings.ulimits.items())
     yield from (("--env", f"{name}={value}") for name, value in settings.env.items())
     # Without a value, so that it comes from the environment in which the script is run.

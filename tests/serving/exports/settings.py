@@ -37,4 +37,9 @@ def hostile(image: str = "small:1", program: tuple[str, ...] = ("tail", "-f", "/
         labels={f"builder.test.{number}": text for number, text in enumerate(HOSTILE)},
         health=HealthCheck(("true", *HOSTILE), interval=3600),
         ulimits={"nofile": 4096},
+        devices=("/dev/null",),
+        capabilities=("IPC_LOCK",),
+        memory="1g",
+        memory_swap="2g",
+        pids=4096,
     )

@@ -54,6 +54,9 @@ def test_compose_reads_every_value_as_it_was_meant(tmp_path: Path) -> None:
     assert (service["image"], service["pull_policy"]) == ("small:1", "never")
     assert (service["restart"], service["stop_grace_period"], service["init"]) == ("unless-stopped", "1m0s", True)
     assert (service["network_mode"], service["ipc"], service["shm_size"]) == ("host", "private", "67108864")
+    assert [device["source"] for device in service["devices"]] == ["/dev/null"]
+    assert (service["cap_add"], service["pids_limit"]) == (["IPC_LOCK"], 4096)
+    assert (service["mem_limit"], service["memswap_limit"]) == (str(1 << 30), str(2 << 30))
     assert "deploy" not in service
 
 

@@ -65,6 +65,9 @@ def facts(inspected: dict[str, Any]) -> dict[str, Any]:
         "mounts": {mount["Source"]: mount["Destination"] for mount in inspected["Mounts"]},
         "modes": (host["NetworkMode"], host["IpcMode"], host["ShmSize"], host["Init"], host["RestartPolicy"]["Name"]),
         "ulimits": {limit["Name"]: limit["Soft"] for limit in host["Ulimits"]},
+        "devices": [device["PathInContainer"] for device in host["Devices"]],
+        "capabilities": [name.removeprefix("CAP_") for name in host["CapAdd"]],
+        "limits": (host["Memory"], host["MemorySwap"], host["PidsLimit"]),
         "stop": (config["StopSignal"], config["StopTimeout"]),
         "gpus": host["DeviceRequests"],
     }
@@ -79,6 +82,9 @@ def expected(wanted: ContainerSettings, home: Path) -> dict[str, Any]:
         "mounts": {f"{home}/a b": "/root/.cache/x"},
         "modes": ("host", "private", 64 * 1024 * 1024, True, "unless-stopped"),
         "ulimits": {"nofile": 4096},
+        "devices": ["/dev/null"],
+        "capabilities": ["IPC_LOCK"],
+        "limits": (1 << 30, 2 << 30, 4096),
         "stop": ("SIGTERM", 60),
         "gpus": None,
     }

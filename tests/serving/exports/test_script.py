@@ -49,6 +49,8 @@ def test_docker_gets_every_value_as_it_was_meant(tmp_path: Path) -> None:
     assert given("--volume") == [f"{tmp_path}/.cache/a b:/root/.cache/x", f"{tmp_path}/$models:/root/models"]
     assert words[:5] == ["run", "--detach", "--pull", "never", "--init"]
     assert (given("--network"), given("--ipc"), given("--shm-size")) == (["host"], ["private"], ["64m"])
+    assert (given("--device"), given("--cap-add")) == (["/dev/null"], ["IPC_LOCK"])
+    assert (given("--memory"), given("--memory-swap"), given("--pids-limit")) == (["1g"], ["2g"], ["4096"])
     assert "--gpus" not in words
     (health,) = given("--health-cmd")
     output = subprocess.run(["sh", "-c", f"printf '%s\\0' {health}"], capture_output=True, text=True).stdout
