@@ -1,0 +1,207 @@
+"""The software that an image brings: its Python, the packages, and which vLLM and FlashInfer these are.
+
+Read in a container of it, so for any image, whoever built it: the Python is the one that has vLLM, wherever that is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from builder.engine import containers
+from builder.errors import FileProblemsError, ImageStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.containers import Container
+
+READ_SECONDS = 300
+METADATA = "/workspace/build-metadata.yaml"
+
+# Prints the Python that has vLLM, else any: those that PATH finds first, then the one that the command `vllm` runs by,
+# then virtual environments where images have them. From an empty folder: the current one comes first in Python's path.
+_FIND_PYTHON = """\
+cd "$(mktemp -d)" || exit 1
+any=
+interpreter=$(sed -n '1s/^#! *\\([^ ]*\\).*/\\1/p' "$(command -v vllm)" 2> /dev/null)
+for candidate in python3 python "$VIRTUAL_ENV/bin/python3" "$interpreter" /opt/venv/bin/python3 \\
+    /app/.venv/bin/python3 /workspace/.venv/bin/python3 /opt/conda/bin/python3 \\
+    /usr/local/bin/python3 /usr/bin/python3; do
+    path=$("$candidate" -B -c 'import sys; print(sys.executable if sys.version_info > (3,) else "")' 2> /dev/null)
+    if [ -z "$path" ]; then continue; fi
+    any=${any:-$path}
+    if "$path" -B -c 'import importlib.util as u, sys; sys.exit(u.find_spec("vllm") is None)' 2> /dev/null; then
+        printf '%s\\n' "$path"
+        exit
+    fi
+done
+printf '%s\\n' "$any"
+"""
+
+# Nothing is imported: that takes minutes, and may ask for a GPU. The last line is the answer.
+_READ_ALL = """\
+import importlib.metadata, importlib.util, json, os, pathlib, platform, sys
+versions = {}
+for distribution in importlib.metadata.distributions():
+    name = distribution.metadata["Name"]
+    if name and distribution.version:
+        versions.setdefault(name, distribution.version)
+def text(package, file):
+    spec = importlib.util.find_spec(package)
+    for place in (spec and spec.submodule_search_locations) or ():
+        path = pathlib.Path(place, file)
+        if path.is_file():
+            return path.read_text(errors="replace")[:10000]
+    return ""
+metadata = pathlib.Path(sys.argv[1])
+print()
+print(json.dumps({
+    "python": platform.python_version(),
+    "packages": versions,
+    "vllm": text("vllm", "_version.py"),
+    "flashinfer": text("flashinfer", "_build_meta.py"),
+    "commit": os.environ.get("VLLM_BUILD_COMMIT", ""),
+    "metadata": metadata.read_text(errors="replace")[:100000] if metadata.is_file() else "",
+}))
+"""
+
+_READ_FILES = """\
+import base64, importlib.util, json, pathlib, sys
+spec = importlib.util.find_spec(sys.argv[1])
+places = list((spec and spec.submodule_search_locations) or ()) or ([spec.origin] if spec and spec.origin else [])
+files = {}
+for name in json.loads(sys.argv[2]) if places else ():
+    path = pathlib.Path(places[0]).parent / name
+    if path.is_file():
+        files[name] = base64.b64encode(path.read_bytes()).decode()
+print()
+print(json.dumps(files))
+"""
+
+# setuptools-scm: commit_id = 'gb1388b1fb'; FlashInfer: __git_version__ = "768c…"; a local version: +gb1388b1fb.d2026
+_COMMIT = re.compile(r"(?:commit_id|__git_version__) *= *['\"]g?([0-9a-f]{7,40})['\"]")
+_LOCAL_COMMIT = re.compile(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)")
+_WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class InstalledPackage:
+    """A package in an image: its version, and the first digits (7 to 40) of the commit that it was built from, None
+    where the image does not tell."""
+
+    version: str
+    commit: str | None = None
+
+
+@dataclass(frozen=True)
+class InstalledSoftware:
+    """The software in an image: the version and the path of its Python, each package's version by canonical name, vLLM
+    and FlashInfer (``vllm``, ``flashinfer``) where it has them, and the keys of its build-metadata.yaml that have one
+    plain value."""
+
+    python: str
+    executable: str
+    packages: Mapping[str, str]
+    sources: Mapping[str, InstalledPackage] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def read(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> InstalledSoftware:
+    """Reads the software of ``image`` in a container with these ``labels``, without a network.
+
+    Raises ImageStateError where the engine lacks the image, cannot run its programs, or finds no Python in it.
+    """
+    with containers.running(endpoint, image, labels=labels) as container:
+        executable = _require_python(container, image)
+        return parse(executable, _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA]))
+
+
+def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
+    """Returns the software that the answer of the Python ``executable`` of an image tells of."""
+    metadata = _plain_values(data["metadata"])
+    packages = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in data["packages"].items()}
+    commits = {
+        "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
+        "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),
+    }
+    versions = {"vllm": packages.get("vllm"), "flashinfer": packages.get("flashinfer-python")}
+    return InstalledSoftware(
+        python=data["python"],
+        executable=executable,
+        packages=dict(sorted(packages.items())),
+        sources={name: InstalledPackage(version, commits[name]) for name, version in versions.items() if version},
+        metadata=metadata,
+    )
+
+
+def read_files(
+    endpoint: Endpoint, image: str, labels: Mapping[str, str], package: str, paths: Collection[str]
+) -> dict[str, bytes]:
+    """Returns those of ``paths`` that exist in ``image``, which are relative to the folder that holds the importable
+    ``package`` (``vllm/config.py``). Raises as ``read`` does."""
+    with containers.running(endpoint, image, labels=labels) as container:
+        executable = _require_python(container, image)
+        argv = [executable, "-B", "-c", _READ_FILES, package, json.dumps(sorted(paths))]
+        files = _answer(container, image, argv)
+    return {name: base64.b64decode(content) for name, content in files.items()}
+
+
+def find_python(container: Container) -> str:
+    """Returns the path of the Python in a container that has vLLM, or of another where none has; empty without any."""
+    result = container.run(["sh", "-c", _FIND_PYTHON], timeout=READ_SECONDS)
+    return (result.output.strip().splitlines() or [""])[-1] if result.exit_code == 0 else ""
+
+
+def _require_python(container: Container, image: str) -> str:
+    if not containers.can_execute(container):
+        raise ImageStateError(
+            f"this engine cannot run the programs of {image}, so nobody can tell what is in it",
+            hint="it is for another processor: do this on a machine of its own kind",
+        )
+    executable = find_python(container)
+    if not executable.startswith("/"):
+        raise ImageStateError(f"{image} has no Python 3, so no vLLM either")
+    return executable
+
+
+def _answer(container: Container, image: str, argv: list[str]) -> dict[str, Any]:
+    result = container.run(argv, timeout=READ_SECONDS)
+    try:
+        answer = json.loads((result.output.strip().splitlines() or [""])[-1])
+    except ValueError:
+        answer = None
+    if result.exit_code or not isinstance(answer, dict):
+        raise ImageStateError(f"{image} cannot be looked into; its Python said:\n{result.output.strip()[-2000:]}")
+    return answer
+
+
+def _commit_of(version: str, *texts: str) -> str | None:
+    """The commit that a package was built from: what it says itself, written out in full where another place of the
+    image does so. A place that names another commit is not believed: it may be older than the package."""
+    local = _LOCAL_COMMIT.search(version)
+    stated = [match[1] for match in (_COMMIT.search(text) for text in texts) if match]
+    if local:
+        stated.append(local[1])
+    whole = [text for text in texts if _WHOLE_COMMIT.fullmatch(text)]
+    first = (*stated, *whole, None)[0]
+    if first is None:
+        return None
+    return max((commit for commit in (*stated, *whole) if commit.startswith(first)), key=len)
+
+
+def _plain_values(text: str) -> dict[str, str]:
+    """The keys of a flat YAML file that have one plain value."""
+    from builder.yaml import yaml_file
+
+    try:
+        data = yaml_file.load(text, METADATA)
+    except FileProblemsError:
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    return {str(key): str(value) for key, value in data.items() if isinstance(value, str | int | float)}

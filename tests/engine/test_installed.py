@@ -1,0 +1,109 @@
+"""The software of images that others built: in a venv, beside another Python, with metadata of its own, or without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.engine import installed
+from builder.errors import ImageStateError
+
+if TYPE_CHECKING:
+    from builder.engine.client.endpoint import Endpoint
+    from tests.engine.conftest import Build
+
+COMMIT = "0fc695fc6d1d82e9a5ac6835ac8e4e1c83703665"
+FLASHINFER = "d768c14e7cf5dd5df45a8a1de78ae815879f108a"
+
+
+def answer(**values: Any) -> dict[str, Any]:
+    packages = {"vllm": "0.23.0", "Flashinfer_Python": "0.6.12", "torch": "2.13.0+cu130"}
+    return {
+        "python": "3.12.3",
+        "packages": packages,
+        "vllm": "",
+        "flashinfer": "",
+        "commit": "",
+        "metadata": "",
+        **values,
+    }
+
+
+def vllm_commit(**values: Any) -> str | None:
+    return installed.parse("/usr/bin/python3", answer(**values)).sources["vllm"].commit
+
+
+def test_names_are_canonical_and_sources_have_their_versions() -> None:
+    software = installed.parse("/usr/bin/python3", answer())
+    assert software.packages == {"flashinfer-python": "0.6.12", "torch": "2.13.0+cu130", "vllm": "0.23.0"}
+    assert software.sources["vllm"] == installed.InstalledPackage("0.23.0")
+    assert software.sources["flashinfer"] == installed.InstalledPackage("0.6.12")
+
+
+def test_an_image_without_them_has_no_sources() -> None:
+    assert installed.parse("/usr/bin/python3", answer(packages={"torch": "2.13.0"})).sources == {}
+
+
+def test_a_commit_comes_from_the_package_itself_in_full_where_the_image_has_it() -> None:
+    version_py = f"__commit_id__ = commit_id = 'g{COMMIT[:9]}'\n"
+    assert vllm_commit(vllm=version_py) == COMMIT[:9]
+    assert vllm_commit(vllm=version_py, commit=COMMIT) == COMMIT
+    assert vllm_commit(vllm=version_py, metadata=f"vllm_commit: {COMMIT}\n") == COMMIT
+    assert vllm_commit(metadata=f"vllm_commit: {COMMIT}\n") == COMMIT
+
+
+def test_a_place_that_names_another_commit_is_not_believed() -> None:
+    assert vllm_commit(vllm=f"commit_id = 'g{COMMIT[:9]}'", commit=FLASHINFER) == COMMIT[:9]
+
+
+def test_a_local_version_names_the_commit_too() -> None:
+    packages = {"vllm": f"0.23.1rc1.dev12+g{COMMIT[:9]}.d20261120"}
+    assert vllm_commit(packages=packages) == COMMIT[:9]
+    assert vllm_commit(packages={"vllm": "0.23.0+cu130"}) is None
+
+
+def test_metadata_that_is_no_yaml_is_no_metadata() -> None:
+    assert installed.parse("/usr/bin/python3", answer(metadata="a: b: c\n- x")).metadata == {}
+    software = installed.parse("/usr/bin/python3", answer(metadata=f"gpu_arch: 12.1a\nflashinfer_commit: {FLASHINFER}"))
+    assert software.metadata["gpu_arch"] == "12.1a"
+    assert software.sources["flashinfer"].commit == FLASHINFER
+
+
+INSTALL = "RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3\n"
+FAKE = """\
+RUN mkdir -p {site}/vllm {site}/vllm-0.23.0.dist-info \\
+    && echo "commit_id = 'g0fc695fc6'" > {site}/vllm/_version.py \\
+    && echo 'raise SystemExit("imported")' > {site}/vllm/__init__.py \\
+    && printf 'Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.23.0\\n' > {site}/vllm-0.23.0.dist-info/METADATA
+"""
+# A venv without pip: what makes a Python one is a link and a file beside it.
+VENV = """\
+RUN mkdir -p /srv/v/bin /srv/v/lib/python3.11/site-packages && ln -s /usr/bin/python3 /srv/v/bin/python3 \\
+    && printf 'home = /usr/bin\\n' > /srv/v/pyvenv.cfg
+RUN printf '#!/srv/v/bin/python3\\n' > /usr/local/bin/vllm && chmod +x /usr/local/bin/vllm
+"""
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("place", ["system", "venv"])
+def test_reading_an_image(endpoint: Endpoint, build: Build, repository: str, place: str) -> None:
+    site = "/usr/local/lib/python3.11/dist-packages" if place == "system" else "/srv/v/lib/python3.11/site-packages"
+    more = VENV if place == "venv" else ""
+    text = f'FROM debian:bookworm-slim\n{INSTALL}{more}{FAKE.format(site=site)}USER nobody\nENTRYPOINT ["false"]\n'
+    build(f"{repository}:1", text)
+    labels = {repository: ""}
+    software = installed.read(endpoint, f"{repository}:1", labels)
+    assert software.sources == {"vllm": installed.InstalledPackage("0.23.0", "0fc695fc6")}
+    assert software.executable == ("/usr/bin/python3" if place == "system" else "/srv/v/bin/python3")
+    assert software.python.startswith("3.11")
+    files = installed.read_files(endpoint, f"{repository}:1", labels, "vllm", ["vllm/_version.py", "vllm/gone.py"])
+    assert files == {"vllm/_version.py": b"commit_id = 'g0fc695fc6'\n"}
+    assert installed.read_files(endpoint, f"{repository}:1", labels, "no_such", ["x"]) == {}
+
+
+@pytest.mark.engine
+def test_an_image_without_python(endpoint: Endpoint, build: Build, repository: str) -> None:
+    build(f"{repository}:1", "FROM debian:bookworm-slim\n")
+    with pytest.raises(ImageStateError, match="has no Python 3"):
+        installed.read(endpoint, f"{repository}:1", {repository: ""})
