@@ -10,8 +10,6 @@ import click
 from builder import humanize
 from builder.building.step_times import StepTimes
 from builder.cli import display, transfer_text, verbosity
-from builder.engine.buildkit.progress import StepFinished, StepOutput, StepProgress, StepStarted
-from builder.engine.registry.transfer import LayerProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
+    from builder.engine.buildkit.progress import StepFinished
     from builder.events import Report
 
 _REGISTRY = "registry"
@@ -26,12 +25,14 @@ _REGISTRY = "registry"
 
 def reporter() -> AbstractContextManager[Report]:
     """Returns a reporter that shows a build, as suits standard error and the verbosity."""
-    return display.reporter_from(StepTimes, _live, _plain())
+    return display.reporter_from(StepTimes, _live, _plain)
 
 
 def _plain() -> Report:
     """Prints a line for each step that ended, for logs and pipes; with ``--verbose`` the output of the steps as
     well."""
+    from builder.engine.buildkit.progress import StepFinished, StepOutput
+
     ended: set[str] = set()
 
     def report(event: object) -> None:
@@ -51,6 +52,9 @@ def _live(console: Console) -> Iterator[Report]:
     from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
+
+    from builder.engine.buildkit.progress import StepFinished, StepProgress, StepStarted
+    from builder.engine.registry.transfer import LayerProgress
 
     text = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
     # An empty cell is drawn one column wide, but counted as none: without the least width, the clock lost its seconds.

@@ -38,21 +38,17 @@ def reporter(live: Live, plain: Report) -> Iterator[Report]:
 
 
 @contextmanager
-def reporter_from(first: type, live: Live, plain: Report) -> Iterator[Report]:
-    """As `reporter`, but the live display starts only with the first event of the type ``first``: rich takes 50 ms to
-    import, and much of a command's work needs no clock."""
-    if verbosity.level() != "normal" or not sys.stderr.isatty():
-        with reporter(live, plain) as report:
-            yield report
-        return
+def reporter_from(first: type, live: Live, plain: Callable[[], Report]) -> Iterator[Report]:
+    """As `reporter`, but nothing except a `Message` is printed before the first event of the type ``first``, and what
+    the display imports is imported only then: rich takes 50 ms, and much of a command's work needs no clock."""
     with ExitStack() as stack:
-        current = _with_lines(output.print_note, lambda _: None)
+        current: Report = output.print_message
 
         def report_late(event: object) -> None:
             nonlocal current, first
             if isinstance(event, first):
                 first = type(None)
-                current = stack.enter_context(reporter(live, plain))
+                current = stack.enter_context(reporter(live, plain()))
             current(event)
 
         yield report_late

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def reporter() -> AbstractContextManager[Report]:
     """Returns a reporter of a server's start: its phase and a clock on a terminal, elsewhere a line for each phase."""
-    return display.reporter_from(WaitingStarted, _live, _plain())
+    return display.reporter_from(WaitingStarted, _live, _plain)
 
 
 def print_served(result: ServeResult) -> None:
