@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from tests import interrupts, leftovers, ordering, projects, shared, workers
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 BASE = "debian:bookworm-slim"
-OWN_STEPS = secrets.token_hex(4)  # of this process: others run beside it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -129,7 +127,7 @@ def small(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
     """A small project whose images nobody else's are called like; they are gone when the test ends."""
     repository = shared.unique_name()
     project = projects.make(tmp_path, repository)
-    projects.with_own_steps(project, OWN_STEPS)
+    projects.with_own_steps(project, repository)
     yield project
     remove_all(endpoint, repository)
 

@@ -52,8 +52,8 @@ def make(root: Path, repository: str = "small") -> Project:
 
 
 def with_own_steps(project: Project, mark: str) -> None:
-    """Gives the image of ``small`` a first step of its own: of a step that several builds ran at once BuildKit keeps
-    several results, and takes any, so that two images have other layers where they should share them."""
+    """Gives the image of ``small`` a first step of its own: of a step that ran twice BuildKit keeps both results, and
+    takes either, so that two images have other layers where they should share them."""
     path = project.root / "dockerfiles/small/image.yaml"
     write(path, path.read_text(encoding="utf-8").replace("greeting: hello", f"greeting: hello {mark}"))
 

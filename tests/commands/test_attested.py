@@ -19,7 +19,7 @@ from builder.lock import reading
 from builder.lock.model import ImageName, NumberedImage
 from builder.project import Project
 from tests import projects, registries, scanners, shared
-from tests.conftest import BASE, OWN_STEPS, Command, remove_all
+from tests.conftest import BASE, Command, remove_all
 from tests.registries import Node, Registry
 from tests.workspaces import workspace
 
@@ -155,7 +155,7 @@ def test_pull_and_rollback_get_it_back_and_it_runs(
     assert details
     assert images.fingerprint(details) == fingerprint
     docker = ["docker", "-H", endpoint.host, "run", "--rm", f"{built}:latest", "cat", "/greeting"]
-    assert subprocess.run(docker, check=True, capture_output=True, text=True).stdout == f"hello {OWN_STEPS}\n"
+    assert subprocess.run(docker, check=True, capture_output=True, text=True).stdout == f"hello {built}\n"
 
 
 def test_a_node_gets_it_as_it_was_recorded(small: Project, builder: Command, built: str, node: Node) -> None:
