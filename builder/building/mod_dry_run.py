@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from builder.definitions.mods import mod_reading
+from builder.definitions.mods import mod_reading, script_facts
 from builder.errors import FileProblemsError, Problem, SourceError
 from builder.events import Message
 from builder.plan import mod_rules
@@ -15,6 +15,7 @@ from builder.sources.git.patch_dry_run import PatchOutcome
 
 if TYPE_CHECKING:
     from builder.definitions.mods.mod import Mod
+    from builder.definitions.mods.script_facts import ScriptFacts
     from builder.events import Report
     from builder.pinning.packages import Package
     from builder.project import Project
@@ -46,7 +47,8 @@ class TriedPatch:
 @dataclass(frozen=True)
 class ModVerdict:
     """The result for a mod on one ``target``: a definition, a recipe, or a version. ``excluded`` says what the mod
-    requires instead, ``missing`` why nothing could be tried. ``requested`` if something relies on the mod there."""
+    requires instead, ``missing`` why nothing could be tried. ``requested`` if something relies on the mod there;
+    ``is_hint`` if the patches are those of a script, which may apply them elsewhere or do without."""
 
     mod: Mod
     target: str
@@ -54,6 +56,12 @@ class ModVerdict:
     excluded: str = ""
     missing: str = ""
     requested: bool = True
+    is_hint: bool = False
+
+    @property
+    def script(self) -> ScriptFacts | None:
+        """The facts about the mod's script."""
+        return script_facts.of(self.mod)
 
     @property
     def state(self) -> ModState:
@@ -68,8 +76,10 @@ class ModVerdict:
 
     @property
     def holds(self) -> bool:
-        """True if the mod can be used here. One that nothing requests here may exclude this version."""
-        return self.state != "fails" and not (self.state == "excluded" and self.requested)
+        """True if the mod can be used here, as far as that is certain. One that nothing requests here may exclude this
+        version."""
+        fails = self.state == "fails" and not self.is_hint
+        return not fails and not (self.state == "excluded" and self.requested)
 
 
 def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from builder.building.mod_dry_run import ModVerdict, TriedPatch
     from builder.commands.mods_list import ListedMod
+    from builder.definitions.mods.mod import Mod
+    from builder.definitions.mods.script_facts import ScriptFacts
 
 
 def list_json(mods: Sequence[ListedMod]) -> dict[str, Any]:
@@ -20,10 +22,7 @@ def list_json(mods: Sequence[ListedMod]) -> dict[str, Any]:
 def check_json(verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     """The check of mods: the targets that each was tried on, and the outcome of each of its patches there."""
     return {
-        "mods": [
-            {"mod": mod.name, "requires": mod.requires, "checks": [_verdict(verdict) for verdict in own]}
-            for mod, own in groupby(verdicts, lambda verdict: verdict.mod)
-        ],
+        "mods": [_checked(mod, list(own)) for mod, own in groupby(verdicts, lambda verdict: verdict.mod)],
     }
 
 
@@ -53,11 +52,33 @@ def _listed(listed: ListedMod) -> dict[str, Any]:
     }
 
 
+def _checked(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
+    return {
+        "mod": mod.name,
+        "requires": mod.requires,
+        "checks": [_verdict(verdict) for verdict in verdicts],
+        "script": _script(verdicts[0].script),
+    }
+
+
+def _script(facts: ScriptFacts | None) -> dict[str, Any] | None:
+    if facts is None:
+        return None
+    return {
+        "file": facts.name,
+        "applies_patches": facts.applies_patches,
+        "patches": list(facts.patches),
+        "downloads": list(facts.downloads),
+        "run_time": [{"does": use.does, "instead": use.instead} for use in facts.run_time],
+    }
+
+
 def _verdict(verdict: ModVerdict) -> dict[str, Any]:
     return {
         "target": verdict.target,
         "state": verdict.state,
         "holds": verdict.holds,
+        "hint": verdict.is_hint,
         "excluded_by": verdict.excluded,
         "missing": verdict.missing,
         "patches": [_tried(tried) for tried in verdict.tried],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.building import mod_dry_run, mod_usage
+from builder.building import loose_patches, mod_dry_run, mod_usage
 from builder.building.mod_dry_run import ModVerdict
 from builder.definitions.mods import mod_reading
 from builder.definitions.package_name import canonical
@@ -91,12 +91,14 @@ def _column(
     """Checks every mod against one version."""
     find = packages.released if ref.is_version else packages.committed
     package = find(access, definitions, ref.package, ref.name)
-    package = replace(package, tree=patch_dry_run.prefetched(package.tree, mod_dry_run.candidates(mods, ref.package)))
+    tried_mods = tuple(map(loose_patches.as_declared, mods))
+    candidates = mod_dry_run.candidates(tried_mods, ref.package)
+    package = replace(package, tree=patch_dry_run.prefetched(package.tree, candidates))
     verdicts = []
-    for mod in mods:
-        tried = mod_dry_run.try_all([mod], {ref.package: package}.get)
+    for mod, with_patches in zip(mods, tried_mods, strict=True):
+        tried = mod_dry_run.try_all([with_patches], {ref.package: package}.get)
         own = tuple(attempt for attempt in tried if attempt.package == ref.package)
         unfit = mod_rules.excluded(mod, {canonical(ref.package): package.version})
         excluded = ", ".join(f"it holds for {name} {mod.requires[name]}" for name in unfit)
-        verdicts.append(ModVerdict(mod, package.label, own, excluded))
+        verdicts.append(ModVerdict(mod, package.label, own, excluded, is_hint=with_patches != mod))
     return verdicts

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.building import mod_dry_run, mod_selection, mod_usage
+from builder.building import loose_patches, mod_dry_run, mod_selection, mod_usage
 from builder.building.mod_dry_run import ModVerdict
 from builder.definitions import image_chain
 from builder.errors import FileProblemsError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.building.mod_usage import ModUse
-    from builder.definitions.mods.mod import Mod
+    from builder.definitions.mods.mod import Mod, ModPatch
     from builder.events import Report
     from builder.lock.model import Lock
     from builder.pinning.packages import Access
@@ -50,10 +50,11 @@ class _PinnedChain:
             mods = mod_selection.arrange(self.project, definitions, mods, [part.pins for part in self.chain])
         except FileProblemsError as error:
             excluded = "; ".join(problem.message for problem in error.problems if problem.location.file == mod.file)
-        order = [each for own in mods for each in own]
-        tried = mod_dry_run.try_all(order[: order.index(mod) + 1], self.find)
-        own_tries = tuple(attempt for attempt in tried if attempt.mod == mod)
-        return ModVerdict(mod, target, own_tries, excluded, requested=requested)
+        order = [loose_patches.as_declared(each) for own in mods for each in own]
+        with_patches = loose_patches.as_declared(mod)
+        tried = mod_dry_run.try_all(order[: order.index(with_patches) + 1], self.find)
+        own_tries = tuple(attempt for attempt in tried if attempt.mod == with_patches)
+        return ModVerdict(mod, target, own_tries, excluded, requested=requested, is_hint=with_patches != mod)
 
 
 def run(project: Project, names: Sequence[str], environ: Mapping[str, str], report: Report) -> tuple[ModVerdict, ...]:
@@ -75,6 +76,7 @@ def run(project: Project, names: Sequence[str], environ: Mapping[str, str], repo
         own = [verdict for use in own_uses for verdict in _in_use(mod, use, pinned[use.definition])]
         if not own_uses:
             own = [verdict for name in definitions for verdict in _alone(mod, name, pinned[name])]
+            own = [verdict for verdict in own if verdict.is_hint] or own
         verdicts += own or [ModVerdict(mod, "", missing=_no_target(mod))]
     return tuple(verdicts)
 
@@ -91,19 +93,25 @@ def _in_use(mod: Mod, use: ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[M
 
 def _alone(mod: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
     """Checks a mod without a use on a definition that has the packages which it patches."""
-    if not mod.patches and not mod.requires:
+    patches = loose_patches.as_declared(mod).patches
+    if not patches and not mod.requires:
         return
     for chain in pinned:
-        if all(chain.find(patch.package) for patch in mod.patches):
+        if all(chain.find(patch.package) for patch in mod.patches) and _any_is_pinned(chain, patches):
             of_parents: list[tuple[Mod, ...]] = [() for _ in chain.chain[1:]]
             yield chain.verdict(mod, chain.label, [*of_parents, (mod,)], requested=False)
     if not pinned:
         yield _unpinned(mod, definition, requested=False)
 
 
+def _any_is_pinned(chain: _PinnedChain, patches: Sequence[ModPatch]) -> bool:
+    packages_named = {patch.package for patch in patches}
+    return not packages_named or any(chain.find(package) for package in packages_named)
+
+
 def _no_target(mod: Mod) -> str:
     """The reason why a mod without a use cannot be tried; empty where it has no patches."""
-    patched = dict.fromkeys(patch.package for patch in mod.patches)
+    patched = dict.fromkeys(patch.package for patch in loose_patches.as_declared(mod).patches)
     return f"no definition that is pinned has {' and '.join(patched)}" if patched else ""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from builder.definitions.mods import script_facts
+
 if TYPE_CHECKING:
     from builder.definitions.mods.mod import Mod
     from builder.definitions.recipes.recipe import Recipe
@@ -18,6 +20,8 @@ def collect(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe: Recipe 
             messages.append(f"mod {mod.name} has no mod.yaml: what it downloads, if anything, is not pinned")
         elif mod.run and mod.network:
             messages.append(f"mod {mod.name} runs {mod.run} with the network: what that downloads is not pinned")
+        if (facts := script_facts.of(mod)) and facts.instead:
+            messages.append(f"mod {mod.name} cannot be baked: {facts.instead}")
         if mod.packages:
             messages.append(f"mod {mod.name} installs {' '.join(mod.packages)}: pinned by version, not by hash")
     messages += _overwritten(parent_mods, mods)

@@ -76,6 +76,7 @@ def test_a_program_gets_every_hunk(there: ModProject) -> None:
         "target": "vllm 0.22.0",
         "state": "applies",
         "holds": True,
+        "hint": False,
         "excluded_by": "",
         "missing": "",
         "patches": [
@@ -131,20 +132,53 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
 
 
 def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
-    projects.add_mod(there.project.root, "bare", "true\n", {})
+    known = "run.sh makes the change, and nobody can look into a script: nothing tells whether it fits"
+    proof = "  a `check:` in its mod.yaml would prove it in each image that is built"
+    projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {})
     output = run(there, "check", "bare", "--against", "0.20.0", "0.21.0").stdout
-    assert output.splitlines() == [
-        "bare",
-        "  it declares no patches, so none can stop applying",
+    assert output.splitlines() == ["bare", f"  {known}", proof]
+    yaml = 'description: x\nrun: run.sh\nrequires: {vllm: ">=0.21"}\n'
+    projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {}, yaml)
+    rows = run(there, "check", "bare", "--against", "0.20.0", "0.21.0", code=1).stdout.splitlines()
+    assert rows[2:] == ["  vllm 0.20.0  excluded: it holds for vllm >=0.21", f"  vllm 0.21.0  {known}", proof]
+
+
+def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) -> None:
+    there.define("wheel", "0.23.0")
+    script = "patch -p1 -d /usr/lib/python3/dist-packages < one.patch || echo skipped\ngit apply two.diff\n"
+    new_file = "--- /dev/null\n+++ b/vllm/new.py\n@@ -0,0 +1 @@\n+new\n"
+    projects.add_mod(there.project.root, "loose", script, {"one.patch": diff(), "two.diff": new_file, "3.diff": diff()})
+    output = run(there, "check", "loose").stdout.splitlines()
+    assert output == [
+        "loose",
+        f"  wheel  hint: one.patch does not apply to vllm 0.23.0: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
+        "         hint: two.diff: applies on vllm 0.23.0",
+        "  a hint only: run.sh applies them itself, perhaps elsewhere, perhaps not all",
+        "  run.sh does not name 3.diff",
         "  a `check:` in its mod.yaml would prove it in each image that is built",
     ]
-    yaml = 'description: x\nrun: run.sh\nrequires: {vllm: ">=0.21"}\n'
-    projects.add_mod(there.project.root, "bare", "true\n", {}, yaml)
-    rows = run(there, "check", "bare", "--against", "0.20.0", "0.21.0", code=1).stdout.splitlines()
-    assert rows[2:] == [
-        "  vllm 0.20.0  excluded: it holds for vllm >=0.21",
-        "  vllm 0.21.0  it declares no patches, so none can stop applying",
-        "  a `check:` in its mod.yaml would prove it in each image that is built",
+    against = run(there, "check", "loose", "--against", "0.20.0").stdout.splitlines()
+    assert against[1:3] == ["  vllm 0.20.0  hint: one.patch: applies", "               hint: two.diff: applies"]
+    (mod,) = json.loads(run(there, "check", "loose", "--json").stdout)["mods"]
+    assert (mod["checks"][0]["hint"], mod["checks"][0]["state"], mod["checks"][0]["holds"]) == (True, "fails", True)
+    assert mod["script"]["patches"] == ["one.patch", "two.diff"]
+
+
+def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: ModProject) -> None:
+    script = "nohup sh -c 'while sleep 9; do echo 3 > /proc/sys/vm/drop_caches; done' &\n"
+    projects.add_mod(there.project.root, "loop", script, {})
+    first, second, third = run(there, "check", "loop").stdout.splitlines()
+    assert (first, second) == ("loop", "  it cannot be baked")
+    assert third.startswith("  run.sh writes /proc/sys/vm/drop_caches and starts a process that is to outlive it, ")
+    assert "In its place: on the machine that serves, while a model loads: `sudo sh -c '" in third
+
+
+def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: ModProject) -> None:
+    script = "curl -L https://example.org/1.diff | patch -p1 -d /x || true\n"
+    projects.add_mod(there.project.root, "far", script, {})
+    assert run(there, "check", "far").stdout.splitlines()[1:3] == [
+        "  run.sh applies patches that do not lie beside it: nothing tells whether they fit",
+        "  it downloads with curl: nothing pins what comes",
     ]
 
 
