@@ -138,3 +138,9 @@ class TransferError(BuilderError):
     """An image could not be transferred to or from a registry or another machine, or must not be."""
 
     exit_code = 1
+
+
+class NodeError(BuilderError):
+    """A node's machine cannot be reached, or lacks a program that tells about it."""
+
+    exit_code = 1

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _SSH = """#!/bin/sh
 printf '%s\\n' "$@" >> "$FAKE_SSH.asked"
 while [ "${1#-}" != "$1" ]; do
-  case $1 in -l|-p) shift 2 ;; --) shift; break ;; *) shift ;; esac
+  case $1 in -l|-p|-o) shift 2 ;; --) shift; break ;; *) shift ;; esac
 done
 shift
 cd "$FAKE_SSH" || exit

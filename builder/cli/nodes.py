@@ -1,21 +1,25 @@
-"""``builder nodes``."""
+"""``builder nodes``, with ``discover`` and ``check``."""
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.cli import table
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json, print_result
+from builder.cli.output import print_json, print_note, print_result
 
 if TYPE_CHECKING:
     from builder.commands.nodes import NodeImage, NodeServer, NodeState
+    from builder.commands.nodes_check import NodeFinding
+    from builder.commands.nodes_discover import DiscoveredNode, Discovery
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @json_option
 @pass_context
 def nodes(context: Context, as_json: bool) -> None:
@@ -24,16 +28,158 @@ def nodes(context: Context, as_json: bool) -> None:
     Stale is a `latest` that is not this project's current number, and a container whose model is paired with another
     image by now.
     """
+    ctx = click.get_current_context()
+    if ctx.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError("`--json` goes after the name of the command", ctx)
+        return
     from builder.commands import nodes as command
 
     states = command.run(context.project, os.environ)
     if as_json:
         print_json({"nodes": [_node(state) for state in states]})
     elif not states:
-        print_result("no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`")
+        print_result(
+            "no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`; `builder nodes discover --scan` "
+            "looks for them"
+        )
     else:
         rows = [row for state in states for row in _rows(state)]
         table.print_table(("NODE", "IMAGE", "STATE", "SERVES"), rows)
+
+
+@nodes.command()
+@click.argument("node_names", nargs=-1, metavar="[NODE]…", shell_complete=names("nodes"))
+@click.option("--scan", is_flag=True, help="Look for further nodes in the network of this machine's link.")
+@click.option("--yes", is_flag=True, help="Write builder.yaml without asking.")
+@json_option
+@pass_context
+def discover(context: Context, node_names: tuple[str, ...], scan: bool, yes: bool, as_json: bool) -> int:
+    """Fill in the link of each node in builder.yaml: address, interface and RoCE devices.
+
+    Each machine is asked, by ssh or here, what `ibdev2netdev` or the kernel says of its RoCE devices. Two links that
+    are up are a pair of machines, or a switch; four are a ring of three machines. Shows what would change in
+    builder.yaml, and asks before it writes.
+
+    No network is scanned, unless --scan is given: then every host in the subnet of this machine's link that takes ssh
+    without a password, and whose GPU is a GB10, becomes a node. Ends with 1 if a machine could not be asked.
+    """
+    from builder.commands import nodes_discover as command
+
+    discovery = command.run(context.project, os.environ, node_names, scan=scan)
+    written = False
+    if not as_json:
+        _print_discovery(discovery)
+    if discovery.changed and (yes or (not as_json and sys.stdin.isatty() and click.confirm("write builder.yaml?"))):
+        command.write(context.project, discovery)
+        written = True
+    if as_json:
+        print_json(_discovery(discovery, written=written))
+    elif written:
+        print_result("builder.yaml is written; `builder nodes check` tries it")
+    elif discovery.changed:
+        print_result("nothing was written; --yes writes without asking")
+    else:
+        print_result("builder.yaml says so already")
+    return 1 if any(node.error for node in discovery.nodes) else 0
+
+
+@nodes.command()
+@click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
+@click.option(
+    "--node", "node_names", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Only this node."
+)
+@json_option
+@pass_context
+def check(context: Context, what: str | None, node_names: tuple[str, ...], as_json: bool) -> int:
+    """Try everything that nodes need to serve one model together.
+
+    For each node: ssh, the engine, the image by its fingerprint, the interface and its address, the RoCE devices, that
+    no two interfaces share a subnet, the model, and the clock. With a RECIPE or MODEL, its image and its model have to
+    be on each node; without, those that another node has.
+
+    Ends with 1 if anything is wrong.
+    """
+    from builder.commands import nodes_check as command
+
+    findings = command.run(context.project, os.environ, what, node_names)
+    if as_json:
+        print_json({"findings": [_finding(finding) for finding in findings]})
+    else:
+        _print_findings(findings)
+    return 1 if any(finding.verdict == "error" for finding in findings) else 0
+
+
+def _print_discovery(discovery: Discovery) -> None:
+    rows = [row for node in discovery.nodes for row in _discovered_rows(node)]
+    table.print_table(("NODE", "SETTING", "VALUE"), rows)
+    for host in discovery.skipped:
+        print_note(f"{host.address} is left out: {host.problem}")
+    if discovery.changed:
+        click.echo()
+        for line in discovery.difference():
+            colour = {"+": "green", "-": "red"}.get(line[:1])
+            click.echo(click.style(line, fg=colour) if colour else line)
+
+
+def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
+    if node.choice is None:
+        return [(node.node, "unknown", node.error + (f"; {node.hint}" if node.hint else ""))]
+    choice = node.choice
+    settings = [
+        ("link", choice.shape),
+        ("interface", choice.interface),
+        ("address", choice.address),
+        ("rdma", ", ".join(choice.rdma)),
+        *(("env", f"{name}={value}") for name, value in choice.env.items()),
+        *(("problem", problem) for problem in choice.problems),
+    ]
+    shown = [(setting, value) for setting, value in settings if value]
+    return [(node.node if not number else "", *row) for number, row in enumerate(shown)]
+
+
+def _discovery(discovery: Discovery, *, written: bool) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {
+                "node": node.node,
+                "engine": node.host,
+                "error": node.error or None,
+                "link": node.choice.shape if node.choice else None,
+                "address": node.choice.address or None if node.choice else None,
+                "interface": node.choice.interface or None if node.choice else None,
+                "rdma": list(node.choice.rdma) if node.choice else [],
+                "env": dict(node.choice.env) if node.choice else {},
+                "problems": list(node.choice.problems) if node.choice else [],
+            }
+            for node in discovery.nodes
+        ],
+        "left_out": [{"address": host.address, "problem": host.problem} for host in discovery.skipped],
+        "difference": list(discovery.difference()),
+        "written": written,
+    }
+
+
+def _print_findings(findings: tuple[NodeFinding, ...]) -> None:
+    rows = []
+    before = ""
+    for finding in findings:
+        text = finding.message + (f"\n→ {finding.remedy}" if finding.remedy else "")
+        rows.append((finding.node if finding.node != before else "", finding.subject, finding.verdict, text))
+        before = finding.node
+    headings = ("NODE", "CHECK", "STATE", "")
+    for number, line in enumerate(table.lines(headings, rows, table.width())):
+        click.echo(click.style(line.rstrip(), bold=True) if number == 0 else line)
+
+
+def _finding(finding: NodeFinding) -> dict[str, Any]:
+    return {
+        "node": finding.node,
+        "check": finding.subject,
+        "verdict": finding.verdict,
+        "message": finding.message,
+        "remedy": finding.remedy or None,
+    }
 
 
 def _rows(state: NodeState) -> list[tuple[str, ...]]:

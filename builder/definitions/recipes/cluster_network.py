@@ -29,8 +29,8 @@ _INTERFACE_VARIABLES = (
     "OMPI_MCA_btl_tcp_if_include",
 )
 # Three nodes, each wired to the two others: every pair has subnets of its own.
-_MESH_DEVICES = 4
-_MESH = {"NCCL_NET_PLUGIN": "none", "NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0"}
+MESH_DEVICES = 4
+MESH = {"NCCL_NET_PLUGIN": "none", "NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0"}
 
 
 def environment(node: Node, address: str, backend: Backend) -> dict[str, str]:
@@ -41,8 +41,8 @@ def environment(node: Node, address: str, backend: Backend) -> dict[str, str]:
     if node.rdma:
         variables["NCCL_IB_HCA"] = ",".join(node.rdma)
     variables["NCCL_IB_DISABLE"] = "1" if node.rdma == () else "0"
-    if len(node.rdma or ()) >= _MESH_DEVICES:
-        variables |= _MESH
+    if len(node.rdma or ()) >= MESH_DEVICES:
+        variables |= MESH
     if backend == "ray":
         variables |= {
             "RAY_NODE_IP_ADDRESS": address,

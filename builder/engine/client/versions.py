@@ -44,14 +44,17 @@ class Versions:
     nvidia: bool
 
 
+def require_engine(endpoint: Endpoint) -> str:
+    """Returns the version of the engine and the platform of its machine, in words. Raises EngineError where it does not
+    answer or is too old."""
+    version = _version(endpoint)
+    return f"Docker {version.get('Version')} on {version.get('Os')}/{version.get('Arch')}"
+
+
 def require_supported(endpoint: Endpoint) -> Versions:
     """Returns the versions. Raises EngineError, with what to install, where anything is missing or too old."""
-    version = request(endpoint, "GET", "/version", timeout=10)
+    version = _version(endpoint)
     engine = str(version.get("Version", ""))
-    if _numbers(engine) < OLDEST_ENGINE:
-        raise EngineError(
-            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version", hint=_INSTALL
-        )
     buildx_version = buildx(endpoint)
     if _numbers(buildx_version) < OLDEST_BUILDX:
         oldest = ".".join(map(str, OLDEST_BUILDX))
@@ -106,3 +109,13 @@ def _numbers(version: str) -> tuple[int, ...]:
     """Returns the leading numbers of a version; (0,) without any, which is older than everything."""
     match = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in match[0].split(".")) if match else (0,)
+
+
+def _version(endpoint: Endpoint) -> dict[str, Any]:
+    version: dict[str, Any] = request(endpoint, "GET", "/version", timeout=10)
+    engine = str(version.get("Version", ""))
+    if _numbers(engine) < OLDEST_ENGINE:
+        raise EngineError(
+            f"the Docker engine at {endpoint.host} is {engine}; 23.0 is the oldest supported version", hint=_INSTALL
+        )
+    return version

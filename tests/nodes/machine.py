@@ -1,0 +1,78 @@
+"""Stands in for a DGX Spark's network: programs that print what its own would, with links of our choice."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+from builder.nodes import machine_facts
+from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.nodes.machine_facts import MachineFacts
+
+# Every device of a DGX Spark with its interface.
+LINKS = {
+    "rocep1s0f0": "enp1s0f0np0",
+    "rocep1s0f1": "enp1s0f1np1",
+    "roceP2p1s0f0": "enP2p1s0f0np0",
+    "roceP2p1s0f1": "enP2p1s0f1np1",
+}
+PAIR = ("rocep1s0f1", "roceP2p1s0f1")
+
+
+def ibdev2netdev(*up: str) -> str:
+    """What `ibdev2netdev` prints where these devices are up."""
+    return "".join(
+        f"{device} port 1 ==> {name} ({'Up' if device in up else 'Down'})\n" for device, name in LINKS.items()
+    )
+
+
+def addresses(up: dict[str, str], down: tuple[str, ...] = ()) -> str:
+    """What `ip -j address` prints: the interfaces that are up with their address (ADDRESS/LENGTH, or nothing)."""
+    entries: list[dict[str, object]] = [
+        {
+            "ifname": name,
+            "operstate": "UNKNOWN" if name == "lo" else "UP",
+            "flags": ["UP"],
+            "addr_info": [_info(address)] if address else [],
+        }
+        for name, address in {"lo": "127.0.0.1/8", **up}.items()
+    ]
+    return json.dumps([*entries, *({"ifname": name, "operstate": "DOWN", "addr_info": []} for name in down)])
+
+
+def _info(address: str) -> dict[str, object]:
+    local, _, length = address.partition("/")
+    return {"family": "inet", "local": local, "prefixlen": int(length)}
+
+
+def facts(
+    up: dict[str, str], links: tuple[str, ...], *, down: tuple[str, ...] = (), verbs: bool = True
+) -> MachineFacts:
+    """The facts of a machine on which these interfaces and links are up."""
+    lines = [
+        *("time 1000.0", "name spark1.lan"),
+        *(("verbs uverbs0",) if verbs else ()),
+        *(f"link {line}" for line in ibdev2netdev(*links).splitlines()),
+        f"addresses {addresses(up, down)}",
+    ]
+    return machine_facts.parse("\n".join(lines), 999.0, 1001.0)
+
+
+def programs(folder: Path, links: tuple[str, ...], up: dict[str, str], *, gpu: str = "NVIDIA GB10") -> None:
+    """Puts the stand-ins for `ibdev2netdev`, `ip` and `nvidia-smi` into ``folder``."""
+    outputs = {"ibdev2netdev": ibdev2netdev(*links), "ip": addresses(up), "nvidia-smi": f"{gpu}\n"}
+    for name, output in outputs.items():
+        projects.write(folder / name, f"#!/bin/sh\nprintf %s {shlex.quote(output)}\n")
+        (folder / name).chmod(0o755)
+
+
+def sysfs(folder: Path, *up: str) -> None:
+    """Writes /sys/class/infiniband as the kernel has it where these devices are up."""
+    for device, name in LINKS.items():
+        state = "up" if device in up else "down"
+        projects.write(folder / f"class/infiniband/{device}/device/net/{name}/operstate", f"{state}\n")
