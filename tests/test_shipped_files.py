@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from builder.definitions import image
-from builder.definitions.recipes import recipe
+from builder.definitions.recipes import finding
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.lock.text import dump
@@ -68,7 +68,7 @@ def test_what_is_being_edited_is_under_test(clone: Path, tmp_path: Path) -> None
     shutil.rmtree(clone / "dockerfiles/tf5")
     exported = shipped_files.export(clone, tmp_path / "exported")
     assert (exported.recipes / recipe_file.name).read_text(encoding="utf-8").endswith("# edited\n")
-    assert "added" in recipe.names(exported)
+    assert "added" in finding.names(exported)
     assert "tf5" not in image.names(exported)
 
 

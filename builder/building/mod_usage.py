@@ -37,11 +37,11 @@ def definitions(project: Project) -> dict[str, ImageDefinition]:
 
 
 def uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tuple[ModUse, ...]:
-    """The uses by ``definitions``, then those by the recipes whose image one of them makes."""
+    """The uses by ``definitions``, then those by the recipes whose image one of them makes, as far as these can be
+    read."""
     by_repository = {definition.repository: name for name, definition in definitions.items()}
     all_uses = [ModUse(name, name, _names(definition.mods)) for name, definition in definitions.items()]
-    for name in recipe.names(project):
-        loaded = recipe.load(project, project.recipes / f"{name}.yaml")
+    for name, loaded in recipe.readable(project):
         if loaded.repository in by_repository and not loaded.number:  # a numbered image exists already
             all_uses.append(ModUse(name, by_repository[loaded.repository], _names(loaded.mods), loaded))
     return tuple(all_uses)

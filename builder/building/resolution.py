@@ -56,7 +56,7 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
     targets = [target.find(project, text) for text in request.targets]
     for named in targets:
         _require_a_definition(named)
-    recipe_problems.require_none(project, (named.recipe for named in targets if named.recipe))
+    recipe_problems.require_buildable(project, (named.recipe for named in targets if named.recipe))
     overrides = image_chain.Overrides(request.platform, request.settings)
     platform = versions.platform(workspace.engine)
     all_chains = [image_chain.load(project, named.definition, platform, overrides) for named in targets]

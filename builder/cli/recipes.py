@@ -15,10 +15,13 @@ from builder.cli.output import print_json, print_note, print_result
 from builder.cli.serve_options import overrides, serve_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from builder.commands.recipes_check import CheckedRecipe
     from builder.commands.recipes_list import RecipeRow
     from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.recipe import Recipe
+    from builder.errors import Problem
 
 BROKEN = 2
 
@@ -78,7 +81,8 @@ def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool
 def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     """Look for everything wrong in recipes.
 
-    Checks the files and folders named, or all recipes of the project. Ends with 2 if something is wrong.
+    Checks the files and folders named, or all recipes of the project. Ends with 2 if a recipe cannot be served; notes
+    are worth knowing, and keep none from that.
     """
     from builder.commands import recipes_check
 
@@ -90,19 +94,31 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     for recipe in checked:
         for problem in recipe.problems:
             print_result(str(problem))
-        for warning in recipe.warnings:
-            print_result(f"{recipe.file}: note: {warning}")
-    problems = sum(len(recipe.problems) for recipe in broken)
-    count = f"{humanize.counted(len(checked), 'recipe')} checked: "
-    print_result(
-        count + (f"{humanize.counted(problems, 'problem')} in {len(broken)} of them" if broken else "all is well")
-    )
+        for note in recipe.notes:
+            print_result(f"{note.location}: note: {_one_line(note)}")
+    print_result(f"{humanize.counted(len(checked), 'recipe')} checked: {_summary(checked)}")
     return BROKEN if broken else 0
+
+
+def _one_line(note: Problem) -> str:
+    return str(note).removeprefix(f"{note.location}: ")
+
+
+def _summary(checked: Sequence[CheckedRecipe]) -> str:
+    """The number of recipes with problems, with notes alone, and with neither."""
+    broken = [recipe for recipe in checked if recipe.problems]
+    noted = sum(bool(recipe.notes) for recipe in checked if not recipe.problems)
+    well = len(checked) - len(broken)
+    problems = humanize.counted(sum(len(recipe.problems) for recipe in broken), "problem")
+    with_notes = f", {noted} of them with notes" if noted and well > 1 else ", with notes" if noted else ""
+    if not broken:
+        return f"all is well{with_notes}"
+    return f"{problems} in {len(broken)} of them" + (f"; the other {well} can be served{with_notes}" if well else "")
 
 
 def _row(row: RecipeRow) -> tuple[str, ...]:
     recipe = row.checked.recipe
-    name = row.checked.file.removeprefix("recipes/").removesuffix(".yaml")
+    name = row.checked.file.removeprefix("recipes/").removesuffix(".yaml").removesuffix(".yml")
     if recipe is None or row.checked.problems:
         return (name, "-", "broken", "`builder recipes check` says what is wrong")
     image = str(row.image) if row.image else recipe.container
@@ -131,7 +147,7 @@ def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[
         ("volumes", ", ".join(recipe.volumes)),
         ("machines", machines),
         ("environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())),
-        ("note", "; ".join(row.checked.warnings)),
+        *(("note", note.message) for note in row.checked.notes),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -149,11 +165,13 @@ def _shell_lines(argv: tuple[str, ...]) -> str:
 def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
     return {
         "file": checked.file,
-        "problems": [
-            {"line": p.location.line, "column": p.location.column, "message": p.message} for p in checked.problems
-        ],
-        "remarks": list(checked.warnings),
+        "problems": [_problem_document(problem) for problem in checked.problems],
+        "notes": [_problem_document(note) for note in checked.notes],
     }
+
+
+def _problem_document(problem: Problem) -> dict[str, Any]:
+    return {"line": problem.location.line, "column": problem.location.column, "message": problem.message}
 
 
 def _row_document(row: RecipeRow) -> dict[str, Any]:

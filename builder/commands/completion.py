@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions import configuration, image
 from builder.definitions.mods import mod_reading
-from builder.definitions.recipes import recipe
+from builder.definitions.recipes import finding
 from builder.lock import reading
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def definitions(project: Project) -> tuple[str, ...]:
 
 def recipes(project: Project) -> tuple[str, ...]:
     """The recipes, by name."""
-    return recipe.names(project)
+    return finding.names(project)
 
 
 def mods(project: Project) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from builder.building import mod_selection
 from builder.definitions import image
 from builder.definitions.mods import mod_reading
-from builder.definitions.recipes import recipe, recipe_problems
+from builder.definitions.recipes import finding, recipe, recipe_problems
 from builder.engine.client import endpoint as endpoints
 from builder.engine.client import versions
 from builder.errors import BuilderError
@@ -114,10 +114,11 @@ def _disk(folder: str) -> Iterator[Diagnosis]:
 
 
 def _files(project: Project) -> Iterator[Diagnosis]:
+    recipes = {finding.name_of(project.relative(path)): path for path in finding.files(project.recipes)}
     checks: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
         ("definitions", image.names(project), lambda name: _check_definition(project, name)),
         ("mods", mod_reading.names(project), lambda name: mod_reading.load(project, name)),
-        ("recipes", recipe.names(project), lambda name: _check_recipe(project, name)),
+        ("recipes", tuple(recipes), lambda name: _check_recipe(project, recipes[name])),
     ]
     for subject, names, load in checks:
         errors = []
@@ -136,8 +137,8 @@ def _check_definition(project: Project, name: str) -> None:
     mod_selection.require_known(project, (image.load(project, name, "linux/arm64"),), None)
 
 
-def _check_recipe(project: Project, name: str) -> None:
-    recipe_problems.require_none(project, (recipe.load(project, project.recipes / f"{name}.yaml"),))
+def _check_recipe(project: Project, path: Path) -> None:
+    recipe_problems.require_none((recipe.load(project, path),))
 
 
 def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str]) -> Iterator[Diagnosis]:

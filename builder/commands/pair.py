@@ -78,6 +78,9 @@ def _paired_by(project: Project, lock: Lock, model: str) -> Recipe | None:
 
 def _matching_recipe(project: Project, model: str, name: ImageName) -> Recipe | None:
     """The recipe for the model and the image's repository; None unless there is exactly one."""
-    loaded = [recipes.load(project, project.recipes / f"{file}.yaml") for file in recipes.names(project)]
-    matching = [recipe for recipe in loaded if recipe.model == model and recipe.repository == name.repository]
+    matching = [
+        recipe
+        for _, recipe in recipes.readable(project)
+        if recipe.model == model and recipe.repository == name.repository
+    ]
     return matching[0] if len(matching) == 1 else None

@@ -6,32 +6,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import recipe, recipe_problems
-from builder.errors import FileProblemsError, UsageError
+from builder.definitions.recipes import finding, recipe, recipe_problems
+from builder.errors import FileProblemsError, Location, Problem, UsageError
 from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.definitions.recipes.recipe import Recipe
-    from builder.errors import Problem
+    from builder.definitions.recipes.recipe import ParsedRecipe, Recipe
     from builder.project import Project
-
-SUFFIXES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
 class CheckedRecipe:
-    """A recipe file: the recipe where it can be read, the problems in it, and warnings."""
+    """A recipe file: the recipe where it can be read, the problems in it, and notes, which keep it from nothing."""
 
     file: str
     recipe: Recipe | None
     problems: tuple[Problem, ...]
-    warnings: tuple[str, ...] = ()
+    notes: tuple[Problem, ...] = ()
 
 
 def run(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe, ...]:
-    """Checks every recipe in ``paths``: files, folders and names; without any, the project's own.
+    """Checks every recipe in ``paths``: files, names, and folders with all that is in them; without any, the project's
+    own.
 
     Raises UsageError for a path that is none of these.
     """
@@ -39,42 +37,39 @@ def run(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe, ...]:
     return tuple(_check(project, file) for file in files)
 
 
-def _files(project: Project, text: str) -> list[Path]:
+def _files(project: Project, text: str) -> tuple[Path, ...]:
     path = Path(text)
     if path.is_dir():
-        return sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
+        return finding.files(path)
     if path.is_file():
-        return [path]
-    named = project.recipes / f"{text}.yaml"
-    if named.is_file():
-        return [named]
+        return (path,)
+    named = finding.find(project, text)
+    if named:
+        return (named,)
+    if (project.recipes / text).is_dir():
+        return finding.files(project.recipes / text)
     if path == project.recipes:
-        return []
-    hint = did_you_mean(path.stem, recipe.names(project))
+        return ()
+    hint = did_you_mean(finding.name_of(text), finding.names(project))
     raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
 
 
 def _check(project: Project, path: Path) -> CheckedRecipe:
     file = project.relative(path)
     try:
-        content = recipe.read(project, path)
+        parsed = recipe.read(project, path)
     except FileProblemsError as error:
         return CheckedRecipe(file, None, error.problems)
-    if content.recipe is None:
-        return CheckedRecipe(file, None, content.problems)
-    problems = recipe_problems.problems(project, content.recipe)
-    every = tuple(sorted({*content.problems, *content.written(problems)}))
-    return CheckedRecipe(file, content.recipe, every, warnings(content.recipe))
+    except UsageError as error:
+        return CheckedRecipe(file, None, (Problem(Location(file), error.message.removeprefix(f"{file}: ")),))
+    if parsed.recipe is None:
+        return CheckedRecipe(file, None, parsed.problems, parsed.notes)
+    problems = recipe_problems.problems(parsed.recipe)
+    every = tuple(sorted({*parsed.problems, *parsed.written(problems)}))
+    return CheckedRecipe(file, parsed.recipe, every, notes(project, parsed))
 
 
-def warnings(checked: Recipe) -> tuple[str, ...]:
-    """The warnings about a recipe that has no problems."""
-    lines = []
-    if checked.ignored_build_args:
-        lines.append(f"build_args mean nothing here and are ignored: {' '.join(checked.ignored_build_args)}")
-    lines += [
-        f"env: {name} looks like a secret; leave it out, and set it in your shell"
-        for name, value in checked.env.items()
-        if value and name.upper().endswith(("TOKEN", "API_KEY", "PASSWORD", "SECRET"))
-    ]
-    return tuple(lines)
+def notes(project: Project, parsed: ParsedRecipe) -> tuple[Problem, ...]:
+    """All notes on a recipe that was read, from top to bottom."""
+    further = recipe_problems.notes(project, parsed.recipe) if parsed.recipe else ()
+    return tuple(sorted({*parsed.notes, *parsed.written(further)}))

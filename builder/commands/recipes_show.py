@@ -9,6 +9,7 @@ from builder.commands import recipes_check, recipes_list
 from builder.commands.recipes_check import CheckedRecipe
 from builder.definitions import target
 from builder.definitions.recipes import command
+from builder.definitions.recipes import recipe as recipes
 from builder.errors import UsageError
 from builder.lock import reading
 
@@ -40,6 +41,7 @@ def run(workspace: Workspace, text: str, overrides: Mapping[str, str], extra: Se
             f"`{text}` is an image definition, not a recipe", hint="`builder recipes list` shows the recipes"
         )
     rendered = command.render(recipe, overrides, extra)
-    checked = CheckedRecipe(recipe.file, recipe, (), recipes_check.warnings(recipe))
+    parsed = recipes.read(workspace.project, workspace.project.root / recipe.file)
+    checked = CheckedRecipe(recipe.file, recipe, (), recipes_check.notes(workspace.project, parsed))
     overview = recipes_list.overview(workspace, reading.of(workspace.project), [checked])
     return ShownRecipe(overview.rows[0], rendered), overview.engine_error

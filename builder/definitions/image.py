@@ -176,8 +176,18 @@ def location(project: Project, name: str, *path: str | int) -> Location:
 
 
 def of_repository(project: Project, repository: str) -> str | None:
-    """The name of the definition whose images belong to ``repository``, or None."""
-    return next((name for name in names(project) if repository_of(project, name) == repository), None)
+    """The name of the definition whose images belong to ``repository``, or None. Raises FileProblemsError where none of
+    those that can be read does, and one cannot be."""
+    unreadable: list[FileProblemsError] = []
+    for name in names(project):
+        try:
+            if repository_of(project, name) == repository:
+                return name
+        except FileProblemsError as error:
+            unreadable.append(error)
+    if unreadable:
+        raise unreadable[0]
+    return None
 
 
 def _source(data: dict[str, Any]) -> Source:

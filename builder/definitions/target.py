@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.definitions import image
-from builder.definitions.recipes import recipe
+from builder.definitions.recipes import finding, recipe
 from builder.errors import FileProblemsError, UsageError
 from builder.suggestions import did_you_mean
 
@@ -26,22 +25,21 @@ class Target:
 
 
 def find(project: Project, text: str, models: Collection[str] | None = None) -> Target:
-    """Finds the target that ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml`` or ``x``. ``models`` are the
-    models that the caller accepts as well, for the hint.
+    """Finds the target that ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml``, ``x`` or ``folder/x``.
+    ``models`` are the models that the caller accepts as well, for the hint.
 
     Raises UsageError where it names nothing, FileProblemsError with every problem of a recipe whose image is unknown.
     """
     if text in image.names(project):
         return Target(text)
-    file = text if text.endswith((".yaml", ".yml")) else f"recipes/{text}.yaml"
-    for path in (project.root / file, Path(file)):
-        if path.is_file():
-            return _of_recipe(project, recipe.load(project, path))
+    path = finding.find(project, text)
+    if path:
+        return _of_recipe(project, recipe.load(project, path))
     definition = image.of_repository(project, text)
     if definition:
         return Target(definition)
-    names = (*image.names(project), *recipe.names(project))
-    suggestion = did_you_mean(text, models or ()) or did_you_mean(Path(text).stem, names)
+    names = (*image.names(project), *finding.names(project))
+    suggestion = did_you_mean(text, models or ()) or did_you_mean(finding.name_of(text), names)
     raise UsageError(
         f"`{text}` is no {'' if models is None else 'model, '}image definition, repository or recipe",
         hint=suggestion or f"definitions and recipes here: {', '.join(names) or 'none'}",
@@ -53,5 +51,6 @@ def _of_recipe(project: Project, loaded: recipe.Recipe) -> Target:
     if definition is None:
         from builder.definitions.recipes import recipe_problems
 
-        raise FileProblemsError(recipe_problems.problems(project, loaded))
+        every = {*recipe_problems.problems(loaded), recipe_problems.unknown_container(project, loaded)}
+        raise FileProblemsError(tuple(every))
     return Target(definition, loaded)

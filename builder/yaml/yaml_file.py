@@ -1,17 +1,23 @@
 """YAML that users write or merge, with the location of every value.
 
 ``load`` is fast and reports what YAML itself cannot parse; ``locations`` is called only once something is wrong.
-Duplicate keys are refused: PyYAML would silently keep the last one.
+Duplicate keys are refused: PyYAML would silently keep the last one. ``load_shared`` reads files that were written for
+it: there the last one counts, and the repetition is told.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from builder.errors import FileProblemsError, Location, Problem
-from builder.yaml import subset
+from builder.yaml import repetition, subset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from builder.yaml.repetition import Repetition
 
 Path = tuple[str | int, ...]
 
@@ -51,13 +57,26 @@ def load(text: str, file: str) -> Any:
     Raises FileProblemsError with the location of a syntax error, or of something that is not allowed: a duplicate key,
     a tag, an alias to an enclosing value.
     """
+    return _load(text, file, lambda _: ())[0]
+
+
+def load_shared(text: str, file: str) -> tuple[Any, tuple[Repetition, ...]]:
+    """Parses the value in ``text`` as ``load`` does, but that of the values of a key that stands twice the last one
+    counts; the second result tells such keys."""
+    return _load(text, file, repetition.drop_earlier)
+
+
+def _load(
+    text: str, file: str, prepare: Callable[[yaml.Node], tuple[Repetition, ...]]
+) -> tuple[Any, tuple[Repetition, ...]]:
     loader = _TextKeyLoader(text)
     try:
         root = loader.get_single_node()
         if root is None:
-            return None
+            return None, ()
+        repetitions = prepare(root)
         subset.check(root, loader.resolve)
-        return loader.construct_document(root)
+        return loader.construct_document(root), repetitions
     except yaml.YAMLError as error:
         raise FileProblemsError((problem(error, text, file),)) from None
     finally:
@@ -123,7 +142,7 @@ def location_within(text: str, file: str, path: Path, written: str, earlier: int
 
 def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
     if isinstance(node, yaml.MappingNode):
-        return next((value for key, value in node.value if key.value == part), None)
+        return next((value for key, value in reversed(node.value) if key.value == part), None)
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
         return node.value[part] if part < len(node.value) else None
     return None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions import target
-from builder.definitions.recipes import recipe
+from builder.definitions.recipes import finding
 from builder.errors import FileProblemsError, UsageError
 from tests import projects, shipped_files
 
@@ -39,6 +39,6 @@ def test_a_recipe_for_an_unknown_image_is_refused(tmp_path: Path) -> None:
 
 def test_the_shipped_recipes_load() -> None:
     project = shipped_files.project()
-    for name in recipe.names(project):
+    for name in finding.names(project):
         assert target.find(project, name).recipe is not None
-    assert recipe.names(project)
+    assert finding.names(project)

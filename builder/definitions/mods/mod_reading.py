@@ -35,8 +35,8 @@ def names(project: Project) -> tuple[str, ...]:
 
 
 def name_of(text: str) -> str:
-    """The name in ``mods/NAME`` or ``mods/NAME.zip``, as recipes write it, or in a plain ``NAME``."""
-    return text.removeprefix("mods/").rstrip("/").removesuffix(".zip")
+    """The name in ``mods/NAME``, ``./mods/NAME/`` or ``mods/NAME.zip``, as recipes write it, or in a plain ``NAME``."""
+    return text.removeprefix("./").removeprefix("mods/").rstrip("/").removesuffix(".zip")
 
 
 def load(project: Project, text: str) -> Mod:

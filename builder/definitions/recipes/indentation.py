@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 # The keys whose values are blocks of indented lines.
 _MAPPINGS = frozenset({"defaults", "env"})
 _COMMAND = "command"
-_ENTRY = re.compile(r"(?P<name>[^\s:#'\"-][^:#]*?)\s*:(?:\s|$)")
+_ENTRY = re.compile(r"(?P<name>[^\s:#'\"-][^:#]*?)\s*:(?:\s+(?P<value>.*))?$")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*|[a-z]+_proxy")
+# Defaults that recipes have whose command does without them.
+_DEFAULTS = frozenset(
+    {"port", "host", "tensor_parallel", "tensor_parallel_size", "tp", "pipeline_parallel", "data_parallel"}
+    | {"gpu_memory_utilization", "gpu_memory", "gpu_mem", "max_model_len", "max_num_seqs", "max_num_batched_tokens"}
+)
 STEP = "  "
 
 
@@ -35,7 +41,7 @@ def find(text: str, keys: Collection[str]) -> Iterator[LostIndentation]:
     for key, block in groupby(outline.lines(text, keys), lambda line: line.key):
         head, *rest = block
         if key in _MAPPINGS and not _value(head):
-            yield from _lost_entries(head, rest, keys)
+            yield from _lost_entries(head, rest, keys, text)
         elif key == _COMMAND and (not _value(head) or _value(head)[0] in "|>"):
             yield from _lost_command(head, rest)
 
@@ -44,17 +50,45 @@ def _value(head: RecipeLine) -> str:
     return head.text.partition(":")[2].partition(" #")[0].strip()
 
 
-def _lost_entries(head: RecipeLine, rest: list[RecipeLine], keys: Collection[str]) -> Iterator[LostIndentation]:
-    lost = []
-    for line in rest:
+def _lost_entries(
+    head: RecipeLine, rest: list[RecipeLine], keys: Collection[str], text: str
+) -> Iterator[LostIndentation]:
+    """The entries of ``head`` at the margin. A key that nothing tells to be one of them is the recipe's own: newer
+    launchers have keys that are not known here, and moving those would change what the recipe is."""
+    entries: list[tuple[RecipeLine, str]] = []
+    written = [line for line in rest if not line.is_blank and not line.is_comment]
+    for line, following in zip(written, (*written[1:], None), strict=False):
         entry = _ENTRY.match(line.text)
-        if entry and not difflib.get_close_matches(entry["name"], keys, n=1, cutoff=0.8):
-            lost.append((line.number, entry["name"]))
+        if not entry or difflib.get_close_matches(entry["name"], keys, n=1, cutoff=0.8):
+            continue
+        # The values of these mappings are plain: a key with a block under it is none of theirs.
+        if not (entry["value"] or "").partition(" #")[0].strip() and following and not _ENTRY.match(following.text):
+            continue
+        entries.append((line, entry["name"]))
+    evident = [entry for entry in entries if _belongs(head.key, entry[1], text) or _is_between(entry[0], written)]
+    # Where every line is at the margin, the whole block has lost its indentation.
+    whole = head.key == "defaults" and not any(line.text[0] in " \t" for line in written)
+    lost = entries if whole and evident else evident
     if lost:
         names = ", ".join(f"`{name}`" for _, name in lost)
         they = "they belong" if len(lost) > 1 else "it belongs"
         message = f"{names}: the indentation is lost; {they} to `{head.key}` (line {head.number}), two spaces in"
-        yield LostIndentation(tuple(number for number, _ in lost), message)
+        yield LostIndentation(tuple(line.number for line, _ in lost), message)
+
+
+def _belongs(key: str, name: str, text: str) -> bool:
+    """True if ``name`` tells that it is an entry of the mapping ``key``: the command uses it, launchers set it, or it
+    is written like an environment variable."""
+    if key == "env":
+        return bool(_VARIABLE.fullmatch(name))
+    return f"{{{name}" in text or name.replace("-", "_").lower() in _DEFAULTS
+
+
+def _is_between(line: RecipeLine, written: list[RecipeLine]) -> bool:
+    """True if an indented line follows a plain value: only an entry of the same mapping can stand there."""
+    entry = _ENTRY.match(line.text)
+    following = next((other for other in written if other.number > line.number), None)
+    return bool(entry and entry["value"] and following and following.text[:1] in {" ", "\t"})
 
 
 def _lost_command(head: RecipeLine, rest: list[RecipeLine]) -> Iterator[LostIndentation]:

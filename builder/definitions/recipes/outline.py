@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _KEY = re.compile(r"(?P<key>[A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
+# A key that no recipe of version 1 has. No line of a shell begins so.
+_FOREIGN_KEY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*):(?=[ \t]|$)")
+_COMMAND = "command"
 # Invisible characters that may precede a key that was pasted.
 _BLANKS = "\u00a0\u200b\u2060\ufeff"
 
@@ -33,11 +36,15 @@ class RecipeLine:
 
 
 def lines(text: str, keys: Collection[str]) -> Iterator[RecipeLine]:
-    """The lines of a recipe with the valid ``keys``; those before the first key belong to ``""``."""
+    """The lines of a recipe with the valid ``keys``; those before the first key belong to ``""``. A key that is none of
+    them ends the command."""
     key = ""
     for number, line in enumerate(text.split("\n"), 1):
         match = _KEY.match(line.lstrip(_BLANKS))
         is_key = bool(match and match["key"] in keys)
         if match and is_key:
             key = match["key"]
+        foreign = _FOREIGN_KEY.match(line) if key == _COMMAND and not is_key else None
+        if foreign:
+            key = foreign["key"]
         yield RecipeLine(number, line, key, is_key)

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions.reading import SCHEMAS, read_text
-from builder.errors import FileProblemsError
+from builder.definitions.recipes import finding, foreign_format, remarks
+from builder.errors import FileProblemsError, UsageError
 from builder.yaml import schema_check, yaml_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from builder.definitions.recipes.placeholders import Scalar
@@ -48,8 +50,9 @@ class Recipe:
 
     @property
     def repository(self) -> str:
-        """The repository that ``container`` names."""
-        return self.container.rpartition(":")[0] if self.number else self.container
+        """The repository that ``container`` names; ``latest`` is its tag where none is written."""
+        repository, _, tag = self.container.rpartition(":")
+        return repository if repository and (self.number or tag == "latest") else self.container
 
     @property
     def number(self) -> int | None:
@@ -62,23 +65,30 @@ class Recipe:
         return yaml_file.location_of(path, yaml_file.locations(self.text, self.file), self.file)
 
 
-def names(project: Project) -> tuple[str, ...]:
-    """The names of the recipes in the project's own folder, without their ``.yaml``, sorted."""
-    return tuple(sorted(path.stem for path in project.recipes.glob("*.yaml")))
-
-
 @dataclass(frozen=True)
 class ParsedRecipe:
     """The result of reading a recipe: its problems, and the recipe itself if the text, or its obvious repair, is one.
-    Locations in such a recipe are those of the repaired text."""
+    Locations in such a recipe are those of the repaired text. ``notes`` are no problems: whoever serves the recipe may
+    leave them as they are."""
 
     recipe: Recipe | None
     problems: tuple[Problem, ...]
+    notes: tuple[Problem, ...] = ()
     repaired: RepairedText | None = None
 
     def written(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
         """``problems`` of ``recipe``, at their locations in the file."""
         return self.repaired.written(problems) if self.repaired else problems
+
+
+def readable(project: Project) -> Iterator[tuple[str, Recipe]]:
+    """The project's recipes that can be read, by name. What is wrong in the others keeps none of these from working;
+    ``builder recipes check`` tells it."""
+    for path in finding.files(project.recipes):
+        try:
+            yield finding.name_of(project.relative(path)), load(project, path)
+        except (FileProblemsError, UsageError):
+            continue
 
 
 def load(project: Project, path: Path) -> Recipe:
@@ -94,42 +104,73 @@ def read(project: Project, path: Path) -> ParsedRecipe:
     """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
     file = project.relative(path)
     text = read_text(path, file)
-    data, problems = _checked(text, file)
-    if data is not None and not problems and text.isascii() and "\t" not in text:
-        return ParsedRecipe(_recipe(data, text, file), ())
+    keys = tuple(schema_check.schema(SCHEMA)["properties"])
+    checked = _checked(text, file, keys)
+    if checked.is_foreign or (checked.recipe and not checked.has_unknown_keys and text.isascii() and "\t" not in text):
+        return ParsedRecipe(checked.recipe, checked.problems, checked.notes)
     from builder.definitions.recipes import repair
 
-    repaired = repair.repair(text, file, tuple(schema_check.schema(SCHEMA)["properties"]))
-    data, problems = _checked(repaired.text, file)
-    recipe = _recipe(data, repaired.text, file) if data is not None and not problems else None
-    return ParsedRecipe(recipe, tuple(sorted({*repaired.problems, *repaired.written(problems)})), repaired)
+    repaired = repair.repair(text, file, keys)
+    checked = _checked(repaired.text, file, keys)
+    return ParsedRecipe(
+        checked.recipe,
+        tuple(sorted({*repaired.problems, *repaired.written(checked.problems)})),
+        repaired.written(checked.notes),
+        repaired,
+    )
 
 
-def _checked(text: str, file: str) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:
+@dataclass(frozen=True)
+class _CheckedText:
+    """A text held against the schema of recipes; ``is_foreign`` if it is in the format of another launcher."""
+
+    recipe: Recipe | None
+    problems: tuple[Problem, ...]
+    notes: tuple[Problem, ...] = ()
+    has_unknown_keys: bool = False
+    is_foreign: bool = False
+
+
+def _checked(text: str, file: str, keys: tuple[str, ...]) -> _CheckedText:
     try:
-        data = yaml_file.load(text, file)
+        data, repetitions = yaml_file.load_shared(text, file)
     except FileProblemsError as error:
-        return None, error.problems
-    return data, schema_check.problems(data, SCHEMA, text, file)
+        return _CheckedText(None, error.problems)
+    problems = schema_check.problems(data, SCHEMA, text, file)
+    if not isinstance(data, dict):
+        return _CheckedText(None, problems)
+    foreign = foreign_format.problem(data, text, file)
+    if foreign:
+        return _CheckedText(None, (foreign,), is_foreign=True)
+    unknown = tuple(remarks.unknown_keys(data, keys, text, file))
+    version = foreign_format.version_note(data, text, file)
+    notes = (*remarks.repeated_keys(repetitions, file), *unknown, *((version,) if version else ()))
+    return _CheckedText(None if problems else _recipe(data, text, file), problems, notes, bool(unknown))
 
 
 def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
+    model = data.get("model")
+    defaults = dict(data.get("defaults") or {})
+    if model and not model[0].isalnum():
+        # A folder is no model of the Hub: it is not downloaded, and images are not paired with it.
+        defaults, model = {"model": model, **defaults}, None
+    build_args = data.get("build_args") or ()
     return Recipe(
         file=file,
-        name=data["name"],
-        description=data.get("description", ""),
-        model=data.get("model"),
+        name=str(data["name"]),
+        description=str(data.get("description") or ""),
+        model=model,
         revision=data.get("model_revision"),
         draft_model=data.get("draft_model"),
-        container=data["container"],
+        container=data["container"].strip(),
         mods=tuple(data.get("mods") or ()),
-        defaults=dict(data.get("defaults") or {}),
+        defaults=defaults,
         env=dict(data.get("env") or {}),
         volumes=tuple(data.get("volumes") or ()),
         command=data["command"],
         cluster=data.get("cluster"),
-        solo_only=data.get("solo_only", False),
-        cluster_only=data.get("cluster_only", False),
-        ignored_build_args=tuple(map(str, data.get("build_args") or ())),
+        solo_only=bool(data.get("solo_only")),
+        cluster_only=bool(data.get("cluster_only")),
+        ignored_build_args=(build_args,) if isinstance(build_args, str) else tuple(map(str, build_args)),
         text=text,
     )

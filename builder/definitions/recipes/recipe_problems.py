@@ -1,16 +1,16 @@
-"""Problems of a recipe that its schema cannot find: a command that cannot start, and names that the project lacks."""
+"""Problems of a recipe that its schema cannot find: what keeps its command from starting. And notes: what else there is
+to know before it is served."""
 
 from __future__ import annotations
 
-import json
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from builder.definitions import image
 from builder.definitions.mods import mod_reading
-from builder.definitions.recipes import command
+from builder.definitions.recipes import command, json_options, option_values
 from builder.errors import FileProblemsError, Problem
+from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,41 +18,84 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
     from builder.project import Project
 
-# Its value may be the text of a template, which begins with a brace, too.
-_TEMPLATE = "--chat-template"
+# A container's name is only taken for a mistyped one if it is nearly the same as one that is made here.
+_NEARLY = 0.88
+_SECRETS = ("TOKEN", "API_KEY", "PASSWORD", "SECRET")
 
 
-def problems(project: Project, recipe: Recipe) -> tuple[Problem, ...]:
+def problems(recipe: Recipe) -> tuple[Problem, ...]:
     """Every problem of ``recipe``, with its location in the file."""
     collected = [*command.problems(recipe)]
-    collected += () if collected else _broken_json(recipe)
-    collected += _unknown_container(project, recipe)
-    collected += mod_reading.unknown(mod_reading.names(project), recipe.mods, partial(recipe.location, "mods"))
+    collected += () if collected else (*json_options.problems(recipe), *option_values.problems(recipe))
     if recipe.solo_only and recipe.cluster_only:
         message = "`solo_only` and `cluster_only` exclude each other"
         collected.append(Problem(recipe.location("cluster_only"), message))
     return tuple(sorted(collected))
 
 
-def require_none(project: Project, recipes: Iterable[Recipe]) -> None:
+def require_none(recipes: Iterable[Recipe]) -> None:
     """Raises FileProblemsError with the problems of ``recipes``, if there are any."""
-    all_problems = {problem for recipe in recipes for problem in problems(project, recipe)}
+    all_problems = {problem for recipe in recipes for problem in problems(recipe)}
     if all_problems:
         raise FileProblemsError(tuple(all_problems))
 
 
-def _broken_json(recipe: Recipe) -> Iterator[Problem]:
-    """Options whose value looks like JSON and is not valid: vLLM would report them only after it has started."""
-    for option, value in pairwise(command.render(recipe, {}).words):
-        if option.startswith("--") and option != _TEMPLATE and value.startswith("{"):
-            try:
-                json.loads(value)
-            except ValueError as error:
-                yield Problem(recipe.location("command"), f"the value of {option} is no JSON: {error}")
+def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
+    """Raises FileProblemsError with the problems of ``recipes`` and the mods that they name and the project lacks."""
+    existing = mod_reading.names(project)
+    all_problems = {
+        problem
+        for recipe in recipes
+        for problem in (
+            *problems(recipe),
+            *mod_reading.unknown(existing, recipe.mods, partial(recipe.location, "mods")),
+        )
+    }
+    if all_problems:
+        raise FileProblemsError(tuple(all_problems))
 
 
-def _unknown_container(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    if image.of_repository(project, recipe.repository) is None:
-        repositories = ", ".join(image.repository_of(project, name) for name in image.names(project))
-        message = f"container: no image definition makes `{recipe.container}`; there are: {repositories or 'none'}"
-        yield Problem(recipe.location("container"), message)
+def notes(project: Project, recipe: Recipe) -> tuple[Problem, ...]:
+    """What is to know of ``recipe`` and is no mistake in it."""
+    collected = [*_container(project, recipe), *_missing_mods(project, recipe)]
+    collected += () if command.problems(recipe) else option_values.contradictions(recipe)
+    if recipe.ignored_build_args:
+        message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
+        collected.append(Problem(recipe.location("build_args"), message))
+    collected += [
+        Problem(recipe.location("env", name), f"{name} looks like a secret; leave it out, and set it in your shell")
+        for name, value in recipe.env.items()
+        if value and name.upper().endswith(_SECRETS)
+    ]
+    return tuple(sorted(collected))
+
+
+def unknown_container(project: Project, recipe: Recipe) -> Problem:
+    """The problem of a ``recipe`` whose container no image definition makes, for what cannot do without one."""
+    existing = [image.repository_of(project, name) for name in image.names(project)]
+    there = f"there are: {', '.join(existing) or 'none'}"
+    message = f"container: no image definition makes `{recipe.container}`; {there}"
+    return Problem(recipe.location("container"), message)
+
+
+def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
+    location = recipe.location("container")
+    try:
+        if image.of_repository(project, recipe.repository):
+            return
+        existing = [image.repository_of(project, name) for name in image.names(project)]
+    except FileProblemsError as error:
+        yield Problem(location, f"which definition makes `{recipe.container}` is not known: {error.problems[0]}")
+        return
+    suggestion = did_you_mean(recipe.repository, existing, code=True, near=_NEARLY)
+    ways = f"an image of that name that the engine has is served; `builder adopt {recipe.container}` numbers it"
+    yield Problem(location, f"no image definition makes `{recipe.container}`; {suggestion or ways}")
+
+
+def _missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
+    existing = mod_reading.names(project)
+    for index, name in enumerate(map(mod_reading.name_of, recipe.mods)):
+        if name not in existing:
+            suggestion = did_you_mean(name, existing, code=True, near=_NEARLY)
+            message = f"no mod `{name}` in mods/; {suggestion or '`builder mods add` brings it from where it is kept'}"
+            yield Problem(recipe.location("mods", index), message)

@@ -18,6 +18,19 @@ def test_settings_at_the_margin_belong_to_the_preceding_block() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("defaults:\n  port: 1\nseqs: 2\ncommand: x --n {seqs}\n", "seqs"),
+        ("env:\n  A: 1\nVLLM_X: 2\nmin_nodes: 2\n", "VLLM_X"),
+        ("defaults:\ngpu-mem: 2\n", "gpu-mem"),
+    ],
+)
+def test_what_tells_that_an_entry_belongs_to_the_block(text: str, name: str) -> None:
+    ((_, message),) = find(text)
+    assert message.startswith(f"`{name}`")
+
+
 def test_one_line_of_several_may_have_lost_it() -> None:
     assert [numbers for numbers, _ in find("defaults:\n  port: 1\nhost: h\n  tp: 1\n")] == [(3,)]
 
@@ -32,6 +45,12 @@ def test_one_line_of_several_may_have_lost_it() -> None:
         "command: |\n  x\n\n#  --y\n",
         "command: x\n",
         "command: |\n  x\n\n  # y\n",
+        "env:\n  A: 1\nmetadata:\n  author: ann\ncommand: x\n",
+        "env:\nruntime_version: 3\ncommand: x\n",
+        "defaults:\n  port: 1\nruntime_version: 3\nmin_nodes: 2\ncommand: x\n",
+        "env:\n  A: 1\npre_exec:\n- mkdir x\n- touch y\ncommand: x\n",
+        "command: |\n  x \\\n  --y\nmetadata:\n  author: ann\n",
+        "command: |\n  x\nmin_nodes: 2\nbenchmark: {a: 1}\n",
     ],
 )
 def test_what_is_not_lost(text: str) -> None:

@@ -1,0 +1,85 @@
+"""Values of options that vLLM refuses when it parses them, and options that contradict each other."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes import command, option_places
+from builder.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.definitions.recipes.option_places import UsedOption
+    from builder.definitions.recipes.recipe import Recipe
+
+# Options of vLLM that take a number: https://docs.vllm.ai/en/stable/cli/serve.html
+_SHARES = frozenset({"gpu-memory-utilization"})
+_COUNTS = frozenset({"port", "tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"})
+# Some of these also take `8k` or `auto`.
+_OTHER_NUMBERS = frozenset(
+    {"max-model-len", "max-num-seqs", "max-num-batched-tokens", "block-size", "seed", "nnodes", "node-rank"}
+    | {"cpu-offload-gb", "swap-space", "kv-cache-memory-bytes", "max-logprobs", "master-port"}
+)
+_SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
+# Each of several is taken.
+_COLLECTED = frozenset({"middleware"})
+
+
+def name_of(option: str) -> str:
+    """The name of an option without its dashes: ``-tp`` and ``--tensor_parallel_size`` are ``tensor-parallel-size``."""
+    name = option.lstrip("-").replace("_", "-")
+    return _SHORT.get(name, name)
+
+
+def problems(recipe: Recipe) -> Iterator[Problem]:
+    """The values that are no numbers where vLLM takes one."""
+    for used in option_places.options(command.render(recipe, {}).words):
+        message = _number_fault(name_of(used.option), used.value) if used.value is not None else ""
+        if message:
+            yield Problem(option_places.of_value(recipe, used), f"{used.option} {used.value}: {message}")
+
+
+def _number_fault(name: str, value: str) -> str:
+    if name not in _SHARES | _COUNTS | _OTHER_NUMBERS or re.search(r"[$`]", value):
+        return ""
+    if re.fullmatch(r"\d+(,\d+)+", value):
+        meant = value.replace(",", "." if name in _SHARES else "")
+        return f"a number has no comma; {meant} is meant"
+    if name in _COUNTS and not re.fullmatch(r"\d+", value):
+        return "a whole number is meant"
+    if name not in _SHARES:
+        return ""
+    try:
+        share = float(value)
+    except ValueError:
+        return "a number is meant, such as 0.85"
+    return "" if 0 < share <= 1 else "a share of the memory is meant: more than 0, and 1 at most"
+
+
+def contradictions(recipe: Recipe) -> Iterator[Problem]:
+    """A note for each option that stands again with another value: vLLM takes the last one."""
+    words = command.render(recipe, {}).words
+    if words.count("serve") > 1:
+        return  # a script that serves in one of several ways
+    latest: dict[str, UsedOption] = {}
+    for used in option_places.options(words):
+        name = name_of(used.option)
+        switch = name.removeprefix("no-") if used.value is None else name
+        earlier = latest.get(switch)
+        if earlier and name not in _COLLECTED and _value(earlier) != _value(used):
+            message = f"`{_written(used)}` CONTRADICTS `{_written(earlier)}` before it; vLLM takes the last one"
+            yield Problem(option_places.of_option(recipe, used), message)
+        latest[switch] = used
+
+
+def _value(used: UsedOption) -> str:
+    if used.value is not None:
+        return used.value
+    return "off" if name_of(used.option).startswith("no-") else "on"
+
+
+def _written(used: UsedOption) -> str:
+    value = used.value if used.value is None or len(used.value) <= 40 else f"{used.value[:39]}…"
+    return used.option if value is None else f"{used.option} {value}"
