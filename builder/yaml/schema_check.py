@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from builder.errors import Location, Problem
@@ -61,23 +62,40 @@ def _explain(
     if kind == "Required":
         return [Problem(location, f"the key `{error.kind.property}` is missing{_within(path)}")]
     description = parent.get("description", "")
-    complaint = _shape(error, kind)
+    complaint = _shape(error, kind, parent)
     return [Problem(location, f"{_named(path)}{complaint}" + (f"; meant is: {description}" if description else ""))]
 
 
-def _shape(error: Any, kind: str) -> str:
+def _shape(error: Any, kind: str, parent: dict[str, Any]) -> str:
     if kind == "Type" and error.instance is None:
         return "is empty"
     if kind == "Enum":
         return f"{_short(error.instance)} is none of {', '.join(map(str, error.kind.options))}"
     if kind == "Pattern":
         return f"{_short(error.instance)} has characters that are not allowed here"
-    if kind == "Type":
-        types = error.kind.types
-        return f"{_short(error.instance)} is not {' or '.join(_WORDS.get(name, name) for name in types)}"
+    if kind in {"Type", "MaxItems", "MaxProperties"}:
+        return f"{_short(error.instance)} is not {_wanted(parent)}{_advice(error.instance, parent)}"
     if kind in {"OneOfNotValid", "AnyOf", "OneOfMultipleValid"}:
         return f"{_short(error.instance)} fits none of the forms known here"
     return str(error.message)
+
+
+def _wanted(node: dict[str, Any]) -> str:
+    """The types of a value, without those that are only there so that it may be empty."""
+    types = node["type"] if isinstance(node.get("type"), list) else [node.get("type", "anything else")]
+    empty = {name for name, most in (("array", "maxItems"), ("object", "maxProperties")) if node.get(most) == 0}
+    return " or ".join(_WORDS.get(name, name) for name in types if name not in empty | {"null"})
+
+
+def _advice(value: Any, node: dict[str, Any]) -> str:
+    """Advice for text that was meant as entries or items, and the other way round."""
+    if isinstance(value, dict | list) and "string" in node.get("type", ()):
+        return "; for text that begins with a bracket or brace, put single quotes around it"
+    if isinstance(value, str) and re.match(r"[A-Za-z_][\w-]*:[^\s:/]", value):
+        return "; is a space missing after a colon?"
+    if isinstance(value, str) and re.match(r"-[^\s-]", value):
+        return "; is a space missing after a `-`?"
+    return ""
 
 
 _WORDS = {

@@ -89,6 +89,10 @@ def _named(tag: str) -> str:
     return f"the tag `{tag.replace(_YAML, '!!')}`"
 
 
-def refused(node: yaml.Node | None, message: str) -> yaml.MarkedYAMLError:
+class Refusal(yaml.MarkedYAMLError):
+    """YAML that is valid, and not taken here."""
+
+
+def refused(node: yaml.Node | None, message: str) -> Refusal:
     """The error that refuses a node with ``message``."""
-    return yaml.MarkedYAMLError(None, None, message, node.start_mark if node else None)
+    return Refusal(None, None, message, node.start_mark if node else None)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from builder.errors import FileProblemsError, Location, Problem
-from builder.yaml import repetition, subset
+from builder.yaml import repetition, subset, syntax_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,11 +88,14 @@ def problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
     if isinstance(error, yaml.reader.ReaderError):
         before = text.encode()[: error.position].decode(errors="replace")
         location = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        return Problem(location, error.reason)
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    location = Location(file, mark.line + 1, mark.column + 1) if mark else Location(file)
-    message = "; ".join(filter(None, (getattr(error, "context", None), getattr(error, "problem", None))))
-    return Problem(location, message or "not YAML")
+        return Problem(location, f"the character U+{error.character:04X} has no place in a text file; remove it")
+    if isinstance(error, subset.Refusal):
+        mark = error.problem_mark
+        return Problem(Location(file, mark.line + 1, mark.column + 1) if mark else Location(file), str(error.problem))
+    if isinstance(error, yaml.MarkedYAMLError):
+        fault = syntax_faults.explain(error, text)
+        return Problem(Location(file, fault.line, fault.column), fault.message)
+    return Problem(Location(file), "not YAML")
 
 
 def locations(text: str, file: str) -> dict[Path, Location]:

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _KEY = re.compile(r"(?P<key>[A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
-# A key that no recipe of version 1 has. No line of a shell begins so.
-_FOREIGN_KEY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*):(?=[ \t]|$)")
+# A key that no recipe of version 1 has, or the end of a document. No line of a shell begins so.
+_FOREIGN_KEY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*:(?=[ \t]|$)|(---|\.\.\.)$)")
 _COMMAND = "command"
 # Invisible characters that may precede a key that was pasted.
 _BLANKS = "\u00a0\u200b\u2060\ufeff"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from builder.definitions.reading import SCHEMAS, read_text
 from builder.definitions.recipes import finding, foreign_format, remarks
-from builder.errors import FileProblemsError, UsageError
-from builder.yaml import schema_check, yaml_file
+from builder.errors import FileProblemsError, Location, Problem, UsageError
+from builder.yaml import schema_check, syntax_faults, yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from builder.definitions.recipes.placeholders import Scalar
     from builder.definitions.recipes.repair import RepairedText
-    from builder.errors import Location, Problem
     from builder.project import Project
 
 SCHEMA = SCHEMAS / "recipe.schema.json"
@@ -104,6 +103,9 @@ def read(project: Project, path: Path) -> ParsedRecipe:
     """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
     file = project.relative(path)
     text = read_text(path, file)
+    conflict = syntax_faults.conflict(text)
+    if conflict:
+        return ParsedRecipe(None, (Problem(Location(file, conflict.line), conflict.message),))
     keys = tuple(schema_check.schema(SCHEMA)["properties"])
     checked = _checked(text, file, keys)
     if checked.is_foreign or (checked.recipe and not checked.has_unknown_keys and text.isascii() and "\t" not in text):
