@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ from builder.cli import table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
-from builder.cli.serve_options import overrides, serve_options
+from builder.cli.serve_options import backend, node_options, overrides, serve_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,23 +56,36 @@ def list_(context: Context, as_json: bool) -> None:
 @click.argument("recipe", shell_complete=names("recipes"))
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
 @serve_options
+@node_options
 @json_option
 @pass_context
-def show(context: Context, /, recipe: str, extra: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Show what a recipe starts, and the image that serves it."""
+def show(
+    context: Context, /, recipe: str, extra: tuple[str, ...], nodes: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
+    """Show what a recipe starts, and the image that serves it.
+
+    With --node, what each node starts; a NAME that builder.yaml does not have is the address of a node.
+    """
     from builder.commands import recipes_show
 
-    shown, engine_error = recipes_show.run(context.workspace(), recipe, overrides(options), extra)
-    parsed = shown.row.checked.recipe
+    request = recipes_show.ShowRequest(recipe, overrides(options), extra, nodes, backend(options["ray"]))
+    shown, engine_error = recipes_show.run(context.workspace(), request)
     if as_json:
-        print_json({**_row_document(shown.row), "command": _command_document(shown.command)})
+        document = {**_row_document(shown.row), "note": shown.note, "command": _command_document(shown.command)}
+        print_json({**document, "nodes": [asdict(node) for node in shown.nodes]})
         return
     if engine_error:
         print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
+    parsed = shown.row.checked.recipe
     if parsed is not None:
         table.print_facts(_facts(parsed, shown.row, shown.command))
-    click.echo()
-    click.echo(shown.command.argv[2] if shown.command.is_script else _shell_lines(shown.command.argv))
+    if shown.note:
+        print_note(shown.note)
+    for node in shown.nodes:
+        click.echo(f"\n{node.node}:")
+        click.echo("".join(f"{_shell_lines(argv)}\n" for argv in (node.ray, node.argv) if argv), nl=False)
+    if not shown.nodes:
+        click.echo(f"\n{_shell_lines(shown.command.argv)}")
 
 
 @recipes.command()
@@ -153,7 +167,9 @@ def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[
 
 
 def _shell_lines(argv: tuple[str, ...]) -> str:
-    """Quotes the command for a shell, one option on each line."""
+    """Quotes the command for a shell, one option on each line; a script is its text."""
+    if argv[:2] == ("bash", "-c") and len(argv) == 3:
+        return argv[2]
     lines: list[list[str]] = [[]]
     for word in argv:
         if word.startswith("-"):

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from builder.cli.context import Context, pass_context
-from builder.cli.serve_options import overrides, serving_options
+from builder.cli.serve_options import backend, overrides, serving_options
 
 
 @click.command()
@@ -25,7 +25,7 @@ def restart(
     from builder.commands import restart as command
     from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(what, overrides(options), extra, nodes)
+    request = ServeRequest(what, overrides(options), extra, nodes, backend(options["ray"]))
     with serve_progress.reporter() as report:
         result = command.run(context.workspace(report), request, detach=detach)
     serve_progress.print_served(result)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from builder.cli.completers import names
 from builder.cli.verbosity import verbosity_options
+
+if TYPE_CHECKING:
+    from builder.definitions.recipes.arguments import Backend
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -40,6 +43,9 @@ _extra_argument = click.argument("extra", nargs=-1, type=click.UNPROCESSED, meta
 _node_option = click.option(
     "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
 )
+_ray_option = click.option(
+    "--ray/--no-ray", "ray", default=None, help="Join several nodes with Ray, or without it; as the recipe says."
+)
 _detach_option = click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers.")
 _KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model_len")
 
@@ -51,9 +57,19 @@ def serve_options(command: _Command) -> _Command:
     return command
 
 
+def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say which nodes serve, and what joins them; ``ray`` is for `backend`."""
+    return _node_option(_ray_option(command))
+
+
+def backend(ray: bool | None) -> Backend | None:
+    """Returns the backend that was asked for, or None."""
+    return None if ray is None else "ray" if ray else "mp"
+
+
 def serving_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds all arguments and options of `run` and `restart`."""
-    command = serve_options(_node_option(_detach_option(verbosity_options(command))))
+    command = serve_options(node_options(_detach_option(verbosity_options(command))))
     return _what_argument(_extra_argument(command))
 
 

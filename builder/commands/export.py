@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions import serving
 from builder.definitions.mods import mod_reading
-from builder.definitions.recipes import command, container
+from builder.definitions.recipes import cluster, command, container
 from builder.errors import UsageError
 from builder.lock import reading
 from builder.serving import image_selection
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName
     from builder.project import Project
     from builder.serving.image_selection import SelectedImage
+
+# The formats that describe one container, which serves alone.
+_ONE_CONTAINER = ("compose", "script")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ def run(project: Project, request: ExportRequest, environ: Mapping[str, str]) ->
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet.
     """
     selected = image_selection.select(project, reading.of(project), request.text)
+    if request.format in _ONE_CONTAINER:
+        cluster.require_fit(selected.recipe, 1)
     rendered = command.render(selected.recipe, request.overrides, request.extra)
     warnings = [warning] if (warning := image_selection.warning(selected)) else []
     if request.format == "recipe":

@@ -45,4 +45,5 @@ def _as_before(running: RunningServer, request: ServeRequest) -> ServeRequest:
         overrides={**before.get("overrides", {}), **request.overrides},
         extra=request.extra or before.get("extra", ()),
         nodes=request.nodes or before.get("nodes", ()),
+        backend=request.backend or before.get("backend"),
     )

@@ -42,7 +42,11 @@ def serve(workspace: Workspace, prepared: PreparedServer, *, detach: bool) -> Se
     """Serves as `run` does, from a prepared server."""
     project, environ = workspace.project, workspace.environment
     selection = prepared.selection
-    warnings = (image_selection.warning(selection), model_revision.warning(project, environ, selection.recipe))
+    warnings = (
+        prepared.note,
+        image_selection.warning(selection),
+        model_revision.warning(project, environ, selection.recipe),
+    )
     for warning in filter(None, warnings):
         workspace.report(Message(warning))
     started = starting.start(prepared, environ)

@@ -81,3 +81,16 @@ def _node(name: str, settings: dict[str, Any]) -> Node:
     rdma = settings.get("rdma")
     env = {variable: env_text(value) for variable, value in (settings.get("env") or {}).items()}
     return Node(name, **{**settings, "rdma": None if rdma is None else tuple(rdma), "env": env})
+
+
+def address_of(node: Node) -> str:
+    """The address at which the other nodes reach this one. Raises UsageError if it is not known."""
+    from urllib.parse import urlsplit
+
+    address = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
+    if not address:
+        raise UsageError(
+            f"where the other nodes reach {node.name} is not known",
+            hint=f"write it into {FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`",
+        )
+    return address

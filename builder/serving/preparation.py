@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.definitions import configuration, serving
-from builder.definitions.recipes import cluster, container
+from builder.definitions.recipes import cluster, command, container
 from builder.engine import images
-from builder.errors import ImageStateError, UsageError
+from builder.errors import ImageStateError
 from builder.lock import reading
 from builder.serving import image_selection, lookup
 from builder.serving.running import DIGEST, NODES, PROJECT, REQUEST, ServingEngine
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.definitions.configuration import Node
+    from builder.definitions.recipes.arguments import Backend
+    from builder.definitions.recipes.cluster import Cluster
     from builder.definitions.recipes.container import ContainerSettings
+    from builder.definitions.recipes.recipe import Recipe
     from builder.project import Project
     from builder.serving.image_selection import SelectedImage
     from builder.workspace import Workspace
@@ -28,12 +31,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ServeRequest:
     """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of
-    builder.yaml serve it, of which the first answers requests, or this machine's own engine if there are none."""
+    builder.yaml serve it, of which the first answers requests, or this machine's own engine if there are none;
+    ``backend`` joins several nodes in place of the recipe's."""
 
     text: str
     overrides: Mapping[str, str]
     extra: Sequence[str] = ()
     nodes: Sequence[str] = ()
+    backend: Backend | None = None
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,12 @@ class PlannedContainer:
 
 @dataclass(frozen=True)
 class PreparedServer:
-    """The selected image and the planned containers, of which the first answers requests."""
+    """The selected image and the planned containers, of which the first answers requests; ``note`` says which nodes are
+    not needed."""
 
     selection: SelectedImage
     containers: tuple[PlannedContainer, ...]
+    note: str = ""
 
     @property
     def head(self) -> PlannedContainer:
@@ -65,12 +72,16 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     """
     selection = image_selection.select(workspace.project, reading.of(workspace.project), request.text)
     nodes = _nodes(workspace.project, selection, request.nodes)
-    all_settings = _settings(workspace.project, selection, nodes, request, workspace.environment)
+    cluster.require_several(request.backend, len(nodes))
+    together = _cluster(selection.recipe, nodes, request) if len(nodes) > 1 else None
+    if together:
+        nodes = tuple(member.node for member in together.members)
+    all_settings = _settings(workspace, selection, nodes, together, request)
     engines = tuple(lookup.engine_of_node(workspace.environment, node) for node in nodes)
     engines = engines or (ServingEngine(workspace.engine),)
     image_ids = _require_recorded_image(selection, engines)
     containers = tuple(map(PlannedContainer, engines, all_settings, image_ids))
-    return PreparedServer(selection, containers)
+    return PreparedServer(selection, containers, together.note if together else "")
 
 
 def _nodes(project: Project, selection: SelectedImage, requested: Sequence[str]) -> tuple[Node, ...]:
@@ -82,40 +93,38 @@ def _nodes(project: Project, selection: SelectedImage, requested: Sequence[str])
     return nodes
 
 
+def _cluster(recipe: Recipe, nodes: Sequence[Node], request: ServeRequest) -> Cluster:
+    backend = cluster.backend_of(recipe, request.backend)
+    return cluster.of(recipe, request.overrides, request.extra, nodes, backend)
+
+
 def _settings(
-    project: Project, selection: SelectedImage, nodes: Sequence[Node], request: ServeRequest, environ: Mapping[str, str]
+    workspace: Workspace,
+    selection: SelectedImage,
+    nodes: Sequence[Node],
+    together: Cluster | None,
+    request: ServeRequest,
 ) -> tuple[ContainerSettings, ...]:
-    addresses = tuple(map(_address, nodes)) if len(nodes) > 1 else ("",)
-    commands = cluster.commands(selection.recipe, request.overrides, request.extra, addresses)
-    serve_settings = serving.of(project, selection.record.definition)
+    recipe, project = selection.recipe, workspace.project
+    rendered = together.command if together else command.render(recipe, request.overrides, request.extra)
+    of_image = serving.of(project, selection.record.definition)
     image = (selection.image.repository, selection.image.number)
+    alike = container.settings(recipe, rendered, of_image, image, workspace.environment)
+    all_settings = [_with_models(alike, node) for node in nodes] or [alike]
+    if together:
+        members = zip(all_settings, together.members, strict=True)
+        all_settings = [cluster.member_settings(each, member, together.backend) for each, member in members]
     names = ",".join(node.name for node in nodes)
-    options = {"overrides": dict(request.overrides), "extra": list(request.extra), "nodes": list(request.nodes)}
-    all_settings = []
-    for rank, command in enumerate(commands):
-        settings = container.settings(selection.recipe, command, serve_settings, image, environ)
-        if nodes:
-            settings = _with_models(settings, nodes[rank])
-        if len(nodes) > 1:
-            backend = cluster.backend_of(commands[0])
-            settings = cluster.member(settings, nodes[rank], rank, addresses[rank], backend)
-        labels = {PROJECT: str(project.root), REQUEST: json.dumps(options), DIGEST: _digest(settings, selection)}
-        labels |= {NODES: names} if names else {}
-        all_settings.append(replace(settings, labels={**settings.labels, **labels}))
-    return tuple(all_settings)
-
-
-def _address(node: Node) -> str:
-    """Returns the address at which the other nodes reach this one. Raises UsageError if it is not known."""
-    from urllib.parse import urlsplit
-
-    address = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
-    if not address:
-        raise UsageError(
-            f"where the other nodes reach {node.name} is not known",
-            hint=f"write it into {configuration.FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`",
-        )
-    return address
+    options = {
+        "overrides": dict(request.overrides),
+        "extra": list(request.extra),
+        "nodes": list(request.nodes),
+        "backend": request.backend,
+    }
+    labels = {PROJECT: str(project.root), REQUEST: json.dumps(options)} | ({NODES: names} if names else {})
+    return tuple(
+        replace(each, labels={**each.labels, **labels, DIGEST: _digest(each, selection)}) for each in all_settings
+    )
 
 
 def _with_models(settings: ContainerSettings, node: Node) -> ContainerSettings:

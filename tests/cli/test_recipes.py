@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -231,3 +231,77 @@ def test_a_file_that_cannot_be_written_is_named(project: Project, tmp_path: Path
     locks.write(project, (1,), current=1, paired=1)
     done = run(project, "export", "chat", "--format", "script", "--output", str(tmp_path / "no/file"), code=2)
     assert f"{tmp_path}/no/file: No such file or directory" in done.stderr
+
+
+CLUSTER = (
+    "name: big\ncontainer: {container}\nmods: [mods/nowhere]\ncluster_only: true\ndefaults: {{tensor_parallel: 2}}\n"
+    "env: {{NCCL_DEBUG: WARN}}\ncommand: |\n  vllm serve m -tp {{tensor_parallel}} \\\n"
+    "  --distributed-executor-backend ray\n"
+)
+PAIR = (
+    "nodes:\n  one: {engine: default, address: 10.0.0.1, interface: enp1s0f1np1, rdma: [rocep1s0f1, roceP2p1s0f1]}\n"
+    "  two: {engine: default, address: 10.0.0.2, rdma: [], env: {NCCL_DEBUG: INFO}}\n"
+)
+
+
+def show_nodes(project: Project, *options: str) -> dict[str, dict[str, Any]]:
+    document = json.loads(run(project, "recipes", "show", "big", "--json", *options).stdout)
+    return {node["node"]: node for node in document["nodes"]}
+
+
+def test_show_with_nodes_tells_what_runs_on_each(project: Project) -> None:
+    projects.write(project.recipes / "big.yaml", CLUSTER.format(container="small"))
+    projects.write(project.root / "builder.yaml", PAIR)
+    nodes = show_nodes(project, "--node", "one", "--node", "two", "--node", "three", "--port", "1")
+    assert list(nodes) == ["one", "two"]
+    serve = ["vllm", "serve", "m", "-tp", "2", "--port", "1", "--nnodes", "2", "--node-rank"]
+    master = ["--master-addr", "10.0.0.1", "--master-port", "29501"]
+    assert nodes["one"]["argv"] == [*serve, "0", *master]
+    assert nodes["two"]["argv"] == [*serve, "1", *master, "--headless"]
+    assert (nodes["one"]["devices"], nodes["one"]["capabilities"]) == (["/dev/infiniband"], ["IPC_LOCK"])
+    assert (nodes["two"]["devices"], nodes["two"]["capabilities"]) == ([], [])
+    one, two = nodes["one"]["env"], nodes["two"]["env"]
+    assert (one["NCCL_IB_HCA"], one["NCCL_DEBUG"]) == ("rocep1s0f1,roceP2p1s0f1", "WARN")
+    assert (one["GLOO_SOCKET_IFNAME"], one["VLLM_HOST_IP"]) == ("enp1s0f1np1", "10.0.0.1")
+    assert (two["NCCL_IB_DISABLE"], two["NCCL_DEBUG"]) == ("1", "INFO")
+
+
+def test_show_takes_addresses_for_nodes_and_ray(project: Project) -> None:
+    projects.write(project.recipes / "big.yaml", CLUSTER.format(container="small"))
+    nodes = show_nodes(project, "--node", "10.0.0.1", "--node", "10.0.0.2", "--ray")
+    served = ["vllm", "serve", "m", "-tp", "2", "--distributed-executor-backend", "ray"]
+    assert nodes["10.0.0.1"]["argv"] == served
+    assert nodes["10.0.0.1"]["ray"][:4] == ["ray", "start", "--block", "--head"]
+    assert nodes["10.0.0.2"]["argv"][:3] == ["ray", "start", "--block"]
+    assert nodes["10.0.0.2"]["env"]["RAY_NODE_IP_ADDRESS"] == "10.0.0.2"
+
+
+def test_show_prints_the_command_of_each_node(project: Project) -> None:
+    projects.write(project.recipes / "big.yaml", CLUSTER.format(container="small"))
+    done = run(project, "recipes", "show", "big", "--node", "a", "--node", "b", "--node", "c")
+    assert "\na:\nvllm serve m \\\n  -tp 2 \\\n  --nnodes 2 \\\n" in done.stdout
+    assert "\nb:\nvllm serve m \\\n" in done.stdout
+    assert done.stderr.splitlines()[-1].endswith("tp 2 takes 2 of the nodes: a, b; left alone: c")
+    alone = run(project, "recipes", "show", "big")
+    assert alone.stdout.endswith("\nvllm serve m \\\n  -tp 1\n")
+    assert "several machines serve it together: name them with --node" in alone.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--node", "a", "--node", "b", "--tp", "3"], "its command takes 3 machines (tp 3), and there are 2"),
+        (["--ray"], "--ray joins several nodes"),
+    ],
+)
+def test_show_refuses_what_the_nodes_cannot_do(project: Project, options: list[str], expected: str) -> None:
+    projects.write(project.recipes / "big.yaml", CLUSTER.format(container="small"))
+    assert expected in run(project, "recipes", "show", "big", *options, code=2).stderr
+
+
+def test_a_recipe_for_several_machines_is_not_exported_for_one(project: Project) -> None:
+    locks.write(project, (1,), current=1)
+    projects.write(project.recipes / "big.yaml", CLUSTER.format(container="small"))
+    for form in ("compose", "script"):
+        done = run(project, "export", "big", "--format", form, code=2)
+        assert "recipes/big.yaml says `cluster_only`: several machines serve it together" in done.stderr

@@ -83,7 +83,7 @@ def test_every_node_runs_the_command_with_its_place_in_it(
     assert f"{name} serves from {cluster.repository}:2, ready after " in done.stdout
 
     serve = ["vllm", "serve", MODEL, "--port", str(cluster.port), "--host", "127.0.0.1", "--tensor-parallel-size", "2"]
-    place = ["--nnodes", "2", "--node-rank", "{}", "--master-addr", "127.0.0.1"]
+    place = ["--nnodes", "2", "--node-rank", "{}", "--master-addr", "127.0.0.1", "--master-port", "29501"]
     home = cluster.environ["HOME"]
     assert facts(endpoint, cluster.name) == {
         "argv": [*serve, *(word.format(0) for word in place)],
@@ -122,18 +122,17 @@ def test_every_node_runs_the_command_with_its_place_in_it(
     assert services.find(endpoint, cluster.name) is None
 
 
-def test_ray_where_the_command_says_so(
-    cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint
-) -> None:
-    cluster.recipe("--distributed-executor-backend ray")
-    builder("run", "chat", "--node", "two", "--node", "one", "--detach")
+def test_ray_where_it_is_asked_for(cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint) -> None:
+    cluster.recipe("")
+    builder("run", "chat", "--node", "two", "--node", "one", "--ray", "--detach")
     serve = ["vllm", "serve", MODEL, "--port", str(cluster.port), "--host", "127.0.0.1"]
     head = facts(second, cluster.name)
     assert head["argv"][:2] == ["bash", "-c"]
-    assert head["argv"][3:] == ["bash", "6379", "127.0.0.2", *serve, "--distributed-executor-backend", "ray"]
+    assert head["argv"][-len(serve) - 2 :] == [*serve, "--distributed-executor-backend", "ray"]
+    assert head["argv"][5:10] == ["ray", "start", "--block", "--head", "--port"]
     worker = facts(endpoint, cluster.name)
-    joins = ["--address=127.0.0.2:6379", "--node-ip-address=127.0.0.1", "--disable-usage-stats"]
-    assert worker["argv"][3:] == ["bash", "ray", "start", "--block", *joins]
+    assert worker["argv"][4:7] == ["ray", "start", "--block"]
+    assert worker["argv"][-3:] == ["--address=127.0.0.2:29501", "--node-ip-address", "127.0.0.1"]
     assert (head["rank"], worker["rank"], worker["nodes"]) == ("0", "1", "two,one")
 
 

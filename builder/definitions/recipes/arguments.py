@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# What joins several machines, as vLLM's option calls it: its own processes on each of them, or Ray.
+Backend = Literal["mp", "ray"]
+BACKEND = "--distributed-executor-backend"
+
+# The options whose product is the number of GPUs: https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html
+_PARALLELISM = {
+    "tp": ("-tp", "--tensor-parallel-size", "--tensor_parallel_size"),
+    "pp": ("-pp", "--pipeline-parallel-size", "--pipeline_parallel_size"),
+    "dp": ("-dp", "--data-parallel-size", "--data_parallel_size"),
+}
 
 # The default port of `vllm serve`: https://docs.vllm.ai/en/stable/cli/serve.html
 VLLM_PORT = 8000
@@ -59,3 +70,22 @@ def port(words: Sequence[str]) -> int | None:
 def reached_at(host: str | None) -> str:
     """The address at which a server that listens on ``host`` is reached from its own machine."""
     return host if host not in {None, "", "0.0.0.0", "::"} else LOOPBACK  # noqa: S104
+
+
+def parallelism(words: Sequence[str]) -> dict[str, int]:
+    """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none where only the shell can
+    tell."""
+    texts = {name: option(words, *options) or "" for name, options in _PARALLELISM.items()}
+    return {name: int(text) for name, text in texts.items() if text.isascii() and text.isdecimal()}
+
+
+def without_backend(words: Sequence[str]) -> tuple[str, ...]:
+    """``words`` without the option that says what joins several machines."""
+    kept: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        if word == BACKEND:
+            next(waiting, None)
+        elif not word.startswith(f"{BACKEND}="):
+            kept.append(word)
+    return tuple(kept)

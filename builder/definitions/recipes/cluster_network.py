@@ -8,14 +8,14 @@ spark-vllm-docker).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from builder.definitions.configuration import Node
-    from builder.definitions.recipes.container import ContainerSettings
+    from collections.abc import Mapping
 
-# As vLLM's `--distributed-executor-backend` calls them: its own processes on each node, or Ray.
-Backend = Literal["mp", "ray"]
+    from builder.definitions.configuration import Node
+    from builder.definitions.recipes.arguments import Backend
+    from builder.definitions.recipes.container import ContainerSettings
 
 RDMA_DEVICES = "/dev/infiniband"
 # RDMA registers memory with the device, which pins it.
@@ -54,18 +54,27 @@ def environment(node: Node, address: str, backend: Backend) -> dict[str, str]:
     return variables
 
 
-def connected(settings: ContainerSettings, node: Node, address: str, backend: Backend) -> ContainerSettings:
-    """``settings`` with the link of ``node``: environment, RoCE devices, and limits in place of the host's IPC.
+def devices(node: Node, *, gpus: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The devices and capabilities for a container on ``node``. Where the node's devices are not configured, one with
+    GPUs gets those that there are."""
+    uses_rdma = bool(node.rdma) or (node.rdma is None and gpus)
+    return ((RDMA_DEVICES,), (RDMA_CAPABILITY,)) if uses_rdma else ((), ())
 
-    Where the node's devices are not configured, a container with a GPU gets those that there are. The recipe's own
-    variables count before those of the link, and the node's ``env`` before both.
-    """
-    uses_rdma = bool(node.rdma) or (node.rdma is None and settings.gpus)
+
+def combined(own: Mapping[str, str], node: Node, address: str, backend: Backend) -> dict[str, str]:
+    """The variables of a container whose ``own`` are those of its recipe. These count before those of the link, and the
+    node's ``env`` before both."""
+    return {**environment(node, address, backend), **own, **node.env}
+
+
+def connected(settings: ContainerSettings, node: Node, address: str, backend: Backend) -> ContainerSettings:
+    """``settings`` with the link of ``node``: environment, RoCE devices, and limits in place of the host's IPC."""
+    of_link, capabilities = devices(node, gpus=settings.gpus)
     joined = replace(
         settings,
-        env={**environment(node, address, backend), **settings.env, **node.env},
-        devices=(*settings.devices, *((RDMA_DEVICES,) if uses_rdma else ())),
-        capabilities=(*settings.capabilities, *((RDMA_CAPABILITY,) if uses_rdma else ())),
+        env=combined(settings.env, node, address, backend),
+        devices=(*settings.devices, *of_link),
+        capabilities=(*settings.capabilities, *capabilities),
     )
     return _limited(joined) if settings.gpus else joined
 

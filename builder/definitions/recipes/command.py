@@ -1,8 +1,8 @@
 """The serve command of a recipe, rendered: the argument vector that starts the server in its container.
 
-The command is split into words before its placeholders are substituted, so a value is one argument whatever it
-contains. Only a command that is a real shell script (several commands, pipes, `$…`) is run by bash, with each value
-quoted for its context.
+The values of the recipe's ``defaults`` are part of the text that bash reads, as in the community's launcher: they may
+hold quotes, options and several words. A value from the command line is one argument whatever it contains. Only a
+command that is a real shell script (several commands, pipes, `$…`) is run by bash; any other is split into words here.
 """
 
 from __future__ import annotations
@@ -10,16 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.reading import env_text
-from builder.definitions.recipes import arguments, placeholders, shell_reading, substitution
+from builder.definitions.recipes import (
+    arguments,
+    command_text,
+    environment,
+    placeholders,
+    shell_reading,
+    substitution,
+)
+from builder.definitions.recipes.arguments import BACKEND, without_backend
 from builder.definitions.recipes.placeholders import CommandProblem, Piece, Placeholder, Scalar
-from builder.definitions.recipes.substitution import PlaceholderValues
+from builder.definitions.recipes.substitution import TypedValues
 from builder.errors import FileProblemsError, Problem, UsageError
 from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from builder.definitions.recipes.arguments import Backend
     from builder.definitions.recipes.recipe import Recipe
     from builder.definitions.recipes.shell import ParsedCommand
 
@@ -50,26 +58,57 @@ class ServeCommand:
 
 
 def render(recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str] = ()) -> ServeCommand:
-    """Renders the command with the recipe's defaults, the ``overrides`` by key in their place, and ``extra`` appended.
+    """Renders the command for one machine, with the recipe's defaults, the ``overrides`` by key in their place, and
+    ``extra`` appended. The model is not spread over GPUs unless ``overrides`` says so, whatever the defaults are.
 
     Raises FileProblemsError with the problems of the recipe and their locations, UsageError for an override or an extra
     argument that the command has no place for.
     """
-    pieces, parsed, wrong = _read(recipe)
-    if wrong:
-        raise FileProblemsError(wrong)
-    given, options = _overridden(recipe, pieces, overrides)
-    values = PlaceholderValues({**_defaults(recipe), **given}, frozenset(given))
-    wrong = _unfit(recipe, pieces, parsed, values)
-    if wrong:
-        raise FileProblemsError(wrong)
+    return _rendered(recipe, _alone(recipe), overrides, without_backend(extra), "mp", ())
+
+
+def render_member(
+    recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend, place: Sequence[str] = ()
+) -> ServeCommand:
+    """Renders the command of one of several machines that ``backend`` joins; the arguments ``place``, which say which
+    of them it is, come last. Raises as ``render`` does."""
+    kept = tuple(extra) if backend == "ray" else without_backend(extra)
+    return _rendered(recipe, _defaults(recipe), overrides, kept, backend, place)
+
+
+def problems(recipe: Recipe) -> tuple[Problem, ...]:
+    """The problems that keep the recipe's command from being rendered with its own defaults."""
+    pieces, misread = placeholders.parse(recipe.command)
+    _, wrong = _read(recipe, pieces, _defaults(recipe) if recipe.cluster_only else _alone(recipe), {}, "mp")
+    return tuple(sorted({*(_problem(recipe, problem) for problem in misread), *wrong}))
+
+
+def _rendered(
+    recipe: Recipe,
+    defaults: Mapping[str, Scalar],
+    overrides: Mapping[str, str],
+    extra: Sequence[str],
+    backend: Backend,
+    place: Sequence[str],
+) -> ServeCommand:
+    pieces, misread = placeholders.parse(recipe.command)
+    given, options = _overridden(recipe, pieces, overrides) if not misread else ({}, ())
+    parsed, wrong = _read(recipe, pieces, defaults, given, backend)
+    if misread or wrong:
+        raise FileProblemsError((*(_problem(recipe, problem) for problem in misread), *wrong))
+    values = TypedValues(given)
     command_words = substitution.words(parsed, values)
     appended = (*options, *_revision(recipe, command_words), *extra)
+    if backend == "ray" and _takes_backend((*command_words, *appended)):
+        appended += (BACKEND, backend)
+    appended += tuple(place)
     _require_no_nul(appended)
     words = (*command_words, *appended)
+    variables = environment.read(recipe.env)
+    argv = substitution.script(parsed, values, appended) if parsed.needs_shell else words
     return ServeCommand(
-        argv=substitution.script(parsed, values, appended) if parsed.needs_shell else words,
-        env={name: env_text(value) for name, value in recipe.env.items()},
+        argv=variables.exported_by(argv),
+        env=variables.fixed,
         is_script=parsed.needs_shell,
         words=words,
         port=arguments.port(words),
@@ -79,23 +118,35 @@ def render(recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str] = 
     )
 
 
-def problems(recipe: Recipe) -> tuple[Problem, ...]:
-    """The problems that keep the recipe's command from being rendered with its own defaults."""
-    pieces, parsed, wrong = _read(recipe)
-    return tuple(sorted((*wrong, *_unfit(recipe, pieces, parsed, PlaceholderValues(_defaults(recipe))))))
-
-
-def _read(recipe: Recipe) -> tuple[tuple[Piece, ...], ParsedCommand, tuple[Problem, ...]]:
-    pieces, misread = placeholders.parse(recipe.command)
-    parsed = shell_reading.scan(pieces)
-    wrong = tuple(_problem(recipe, problem) for problem in (*misread, *parsed.wrong))
-    if not parsed.commands and not wrong:
-        wrong = (Problem(recipe.location("command"), "`command`: there is no command in it"),)
-    return pieces, parsed, wrong
+def _read(
+    recipe: Recipe,
+    pieces: tuple[Piece, ...],
+    defaults: Mapping[str, Scalar],
+    given: Mapping[str, str],
+    backend: Backend,
+) -> tuple[ParsedCommand, tuple[Problem, ...]]:
+    """The command as bash reads it with the values of the recipe in it, and its problems."""
+    own = {key: value for key, value in defaults.items() if key not in given}
+    unfit = _unfit(pieces, {**own, **given})
+    filled = command_text.without_empty_lines(placeholders.filled(pieces, own))
+    if backend == "mp":
+        filled = command_text.without_empty_lines(command_text.without_backend(filled))
+    parsed = shell_reading.scan(filled)
+    wrong = (*unfit, *parsed.wrong)
+    if not wrong:
+        wrong = tuple(substitution.unquotable(parsed, TypedValues(given)))
+    if not wrong and not parsed.commands:
+        return parsed, (Problem(recipe.location("command"), "`command`: there is no command in it"),)
+    return parsed, tuple(_problem(recipe, problem) for problem in wrong)
 
 
 def _defaults(recipe: Recipe) -> dict[str, Scalar]:
     return {"model": recipe.model, **recipe.defaults} if recipe.model else dict(recipe.defaults)
+
+
+def _alone(recipe: Recipe) -> dict[str, Scalar]:
+    """The defaults for one machine: of all keys, the community's launcher sets this one unless it is given."""
+    return {**_defaults(recipe), **({"tensor_parallel": 1} if "{tensor_parallel" in recipe.command else {})}
 
 
 def _overridden(
@@ -133,23 +184,28 @@ def _revision(recipe: Recipe, words: Sequence[str]) -> tuple[str, ...]:
     return ("--revision", recipe.revision)
 
 
-def _unfit(
-    recipe: Recipe, pieces: tuple[Piece, ...], parsed: ParsedCommand, values: PlaceholderValues
-) -> tuple[Problem, ...]:
+def _takes_backend(words: Sequence[str]) -> bool:
+    """True for a vLLM server that is not told yet what joins the machines."""
+    is_server = "vllm serve" in " ".join(words) or any("vllm.entrypoints" in word for word in words)
+    return is_server and arguments.option(words, BACKEND) is None
+
+
+def _unfit(pieces: tuple[Piece, ...], values: Mapping[str, Scalar]) -> tuple[CommandProblem, ...]:
     """The placeholders without a value, or with one that cannot be substituted."""
-    unfit = [problem for piece in pieces if isinstance(piece, Placeholder) for problem in _unfit_value(piece, values)]
-    return tuple(_problem(recipe, problem) for problem in unfit or substitution.unquotable(parsed, values))
+    problems = (_unfit_value(piece, values) for piece in pieces if isinstance(piece, Placeholder))
+    return tuple(problem for problem in problems if problem)
 
 
-def _unfit_value(piece: Placeholder, values: PlaceholderValues) -> list[CommandProblem]:
-    if piece.key not in values.values:
-        message = f"no value for {{{piece.key}}}; there are: {', '.join(sorted(values.values)) or 'none'}"
+def _unfit_value(piece: Placeholder, values: Mapping[str, Scalar]) -> CommandProblem | None:
+    if piece.key not in values:
+        message = f"no value for {{{piece.key}}}; there are: {', '.join(sorted(values)) or 'none'}"
     else:
         try:
-            message = f"the value of {{{piece.key}}} holds a NUL character" if "\0" in values.text(piece) else ""
+            text = placeholders.text_of(piece, values[piece.key])
+            message = f"the value of {{{piece.key}}} holds a NUL character" if "\0" in text else ""
         except ValueError as error:
             message = f"`{piece.written}`: {error}"
-    return [CommandProblem(piece.written, piece.offset, message)] if message else []
+    return CommandProblem(piece.written, piece.offset, message) if message else None
 
 
 def _require_no_nul(texts: Sequence[str]) -> None:

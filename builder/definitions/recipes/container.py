@@ -34,6 +34,10 @@ COMPILE_CACHES = {
     "triton": ".triton",
     "tilelang": ".tilelang",
 }
+# As the community's launcher sets them on a DGX Spark: NCCL uses all cores, whatever its process was bound to, and
+# PyTorch's allocator returns memory that the CPU shares with the GPU.
+GPU_ENVIRONMENT = {"NCCL_IGNORE_CPU_AFFINITY": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+OPEN_FILES = 1_048_576
 # A large model takes ten minutes to load, and longer where its kernels are compiled for the first time.
 STARTING_SECONDS = 3600
 STOPPING_SECONDS = 60
@@ -116,13 +120,14 @@ def settings(
         f"{LABEL}.port": str(command.port or ""),
         f"{LABEL}.host": command.host or "",
     }
+    gpus = serving.gpus == "all"
     return ContainerSettings(
         name=name,
         image=f"{repository}:{number}",
         argv=command.argv,
-        env=command.env,
+        env=environment(command, serving),
         secrets=tuple(secret for secret in SECRETS if secret not in command.env),
-        gpus=serving.gpus == "all",
+        gpus=gpus,
         network=serving.network,
         ports=() if serving.network == "host" or command.port is None else (command.port,),
         ipc=serving.ipc,
@@ -130,9 +135,14 @@ def settings(
         mounts=(*_model_caches(environ), *_compile_caches(environ, repository, number)),
         labels={key: value for key, value in labels.items() if value},
         health=_health(command),
-        # Loaders pin memory for the GPU. vLLM itself raises the limit on open files, as far as the engine lets it.
-        ulimits={"memlock": -1} if serving.gpus == "all" else {},
+        # Loaders pin memory for the GPU, and open many files at once.
+        ulimits={"memlock": -1, "nofile": OPEN_FILES} if gpus else {},
     )
+
+
+def environment(command: ServeCommand, serving: ServeSettings) -> dict[str, str]:
+    """The variables of the container that serves with ``command``; those of the recipe count."""
+    return {**(GPU_ENVIRONMENT if serving.gpus == "all" else {}), **command.env}
 
 
 def service_name(text: str) -> str:

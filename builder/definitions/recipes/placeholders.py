@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{[^{}]*\}|[{}]")
 _FIELD = re.compile(r"\{(?P<key>[A-Za-z_][A-Za-z0-9_-]*)(?:!(?P<conversion>[rsa]))?(?::(?P<spec>[^{}]*))?\}")
@@ -34,10 +34,12 @@ class Placeholder:
 
 @dataclass(frozen=True)
 class Literal:
-    """Literal text from ``offset`` on, its doubled braces already single."""
+    """Literal text from ``offset`` on, its doubled braces already single; or the text of a value, which stands at the
+    offset of its placeholder ``source``."""
 
     text: str
     offset: int
+    source: Placeholder | None = None
 
 
 @dataclass(frozen=True)
@@ -89,13 +91,25 @@ def _short(text: str) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
+def filled(pieces: tuple[Piece, ...], values: Mapping[str, Scalar]) -> tuple[Piece, ...]:
+    """``pieces`` with the text of its value in place of each placeholder that ``values`` has a fitting one for."""
+    return tuple(_literal(piece, values) if isinstance(piece, Placeholder) else piece for piece in pieces)
+
+
+def _literal(piece: Placeholder, values: Mapping[str, Scalar]) -> Piece:
+    try:
+        return Literal(text_of(piece, values[piece.key]), piece.offset, piece)
+    except (KeyError, ValueError):
+        return piece
+
+
 def text_of(placeholder: Placeholder, value: Scalar) -> str:
-    """The text that replaces a placeholder, empty for an empty value.
+    """The text that replaces a placeholder: what ``str.format`` makes of the value, ``True`` and ``None`` included.
 
     Raises ValueError where the value does not take the placeholder's format.
     """
     if value is None:
-        return ""
+        value = str(value)
     if placeholder.conversion:
         value = _CONVERSIONS[placeholder.conversion](value)
     elif placeholder.spec and isinstance(value, str):

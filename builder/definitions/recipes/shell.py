@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ class ShellContext(Enum):
 
 class TokenKind(Enum):
     """The kind of a token. TEXT belongs to a word; MARK is a quote or a backslash, which the shell removes; GAP,
-    NEWLINE and OPERATOR end a word."""
+    NEWLINE and OPERATOR end a word. HERE is the text of a here-document, which is no part of a command."""
 
     TEXT = "text"
     MARK = "mark"
@@ -32,6 +33,7 @@ class TokenKind(Enum):
     NEWLINE = "newline"
     OPERATOR = "operator"
     COMMENT = "comment"
+    HERE = "here-document"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,17 @@ class Token:
 
 Word = tuple[Token, ...]
 
+
+@dataclass(frozen=True)
+class SimpleCommand:
+    """The words of one command, and the number of tokens up to their end: the place for further arguments."""
+
+    words: tuple[Word, ...]
+    end: int
+
+
+# What is followed by a file, a descriptor or a text, and not by an argument.
+_REDIRECTIONS = frozenset({"<", ">", "<<", "<<<"})
 # Reserved words and builtins of the shell: https://www.gnu.org/software/bash/manual/bash.html#Shell-Builtin-Commands
 _SHELL_WORD = re.compile(
     r"!|\.|:|\[\[|\{|alias|builtin|case|cd|command|coproc|declare|eval|exec|export|for|function|if|let|local|read"
@@ -64,21 +77,17 @@ class ParsedCommand:
 
     @property
     def commands(self) -> tuple[tuple[Word, ...], ...]:
-        """The words of each command; a newline or an operator ends one."""
-        commands: list[list[Word]] = [[]]
-        word: list[Token] = []
-        for token in (*self.tokens, Token(TokenKind.NEWLINE, ShellContext.PLAIN, "\n")):
-            if token.kind in {TokenKind.TEXT, TokenKind.MARK}:
-                # A backslash at the end of a line joins the lines and is no part of a word.
-                if token.raw != "\\\n":
-                    word.append(token)
-                continue
-            if word:
-                commands[-1].append(tuple(word))
-                word = []
-            if token.kind in {TokenKind.NEWLINE, TokenKind.OPERATOR} and commands[-1]:
-                commands.append([])
-        return tuple(tuple(command) for command in commands if command)
+        """The words of each command, without those that redirect its input or output."""
+        return tuple(command.words for command in self.simple_commands)
+
+    @functools.cached_property
+    def simple_commands(self) -> tuple[SimpleCommand, ...]:
+        """Each command; a newline or an operator ends one."""
+        reader = _CommandReader()
+        end_of_text = Token(TokenKind.NEWLINE, ShellContext.PLAIN, "\n")
+        for at, token in enumerate((*self.tokens, end_of_text)):
+            reader.take(at, token, self.tokens[at + 1 : at + 2])
+        return tuple(reader.commands)
 
     @property
     def needs_shell(self) -> bool:
@@ -88,3 +97,56 @@ class ParsedCommand:
             return True
         first = "".join(token.raw for token in commands[0][0]) if commands else ""
         return bool(_SHELL_WORD.fullmatch(first) or _ASSIGNMENT.match(first))
+
+
+@dataclass
+class _CommandReader:
+    """One pass over the tokens. ``redirects`` is true where the next word is the target of a redirection."""
+
+    commands: list[SimpleCommand] = field(default_factory=list)
+    words: list[Word] = field(default_factory=list)
+    word: list[Token] = field(default_factory=list)
+    end: int = 0
+    redirects: bool = False
+    operator_before: str = ""
+
+    def take(self, at: int, token: Token, following: tuple[Token, ...]) -> None:
+        if token.kind in {TokenKind.TEXT, TokenKind.MARK}:
+            # A backslash at the end of a line joins the lines and is no part of a word.
+            if token.raw != "\\\n":
+                self.word.append(token)
+                self.operator_before = ""
+            return
+        begins_redirection = token.kind is TokenKind.OPERATOR and token.raw in _REDIRECTIONS
+        # In `2>log`, the number is a descriptor.
+        if not (begins_redirection and self.word and all(part.raw.isdecimal() for part in self.word)):
+            self._end_word(at)
+        self.word = []
+        if begins_redirection or self._is_part_of_redirection(token, following):
+            self.redirects = True
+        elif token.kind in {TokenKind.NEWLINE, TokenKind.OPERATOR}:
+            self._end_command()
+        self.operator_before = token.raw if token.kind is TokenKind.OPERATOR else ""
+
+    def _is_part_of_redirection(self, token: Token, following: tuple[Token, ...]) -> bool:
+        """True for the second character of ``>&`` and ``>|``, and the first of ``&>``."""
+        if token.kind is not TokenKind.OPERATOR:
+            return False
+        before_redirection = bool(following) and (following[0].kind, following[0].raw) == (TokenKind.OPERATOR, ">")
+        return (token.raw in {"&", "|"} and self.operator_before in {"<", ">"}) or (
+            token.raw == "&" and before_redirection
+        )
+
+    def _end_word(self, at: int) -> None:
+        if not self.word:
+            return
+        if self.redirects:
+            self.redirects = False
+        else:
+            self.words.append(tuple(self.word))
+            self.end = at
+
+    def _end_command(self) -> None:
+        if self.words:
+            self.commands.append(SimpleCommand(tuple(self.words), self.end))
+        self.words, self.redirects = [], False

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from builder.definitions.recipes import placeholders
-from builder.definitions.recipes.placeholders import CommandProblem, Placeholder, Scalar
+from builder.definitions.recipes.placeholders import CommandProblem, Placeholder
 from builder.definitions.recipes.shell import ParsedCommand, ShellContext, Token, TokenKind, Word
 from builder.errors import UsageError
 
@@ -26,43 +26,31 @@ _SPECIAL_IN_DOUBLE_QUOTES = re.compile(r'([$`"\\])')
 
 
 @dataclass(frozen=True)
-class PlaceholderValues:
-    """The values of placeholders by key; those of the keys ``typed`` come from the command line, not the recipe."""
+class TypedValues:
+    """The values of placeholders by key that come from the command line: each is one argument, whatever it holds.
+    Values of the recipe are text of the command and stand in it already."""
 
-    values: Mapping[str, Scalar]
-    typed: frozenset[str] = frozenset()
+    values: Mapping[str, str]
 
     def text(self, piece: Placeholder) -> str:
         return placeholders.text_of(piece, self.values[piece.key])
 
 
-def words(parsed: ParsedCommand, values: PlaceholderValues) -> tuple[str, ...]:
+def words(parsed: ParsedCommand, values: TypedValues) -> tuple[str, ...]:
     """The words of all commands, as arguments."""
     return tuple(text for command in parsed.commands for word in command for text in _arguments(word, values))
 
 
-def _arguments(word: Word, values: PlaceholderValues) -> tuple[str, ...]:
-    if len(word) == 1 and word[0].placeholder and word[0].context is ShellContext.PLAIN:
-        return _alone(word[0].placeholder, values)
+def _arguments(word: Word, values: TypedValues) -> tuple[str, ...]:
     texts = (values.text(t.placeholder) if t.placeholder else t.raw for t in word if t.kind is TokenKind.TEXT)
-    return ("".join(texts),)
+    text = "".join(texts)
+    # As in the shell, an unquoted word with nothing in it is no argument.
+    return (text,) if text or any(token.kind is TokenKind.MARK for token in word) else ()
 
 
-def _alone(piece: Placeholder, values: PlaceholderValues) -> tuple[str, ...]:
-    """The arguments for a placeholder that is a whole unquoted word: none for an empty value, several where a default
-    of the recipe lists options, as in ``extra_args: --enable-expert-parallel --seed 7``, and one otherwise."""
-    text = values.text(piece)
-    if text.startswith("-") and piece.key not in values.typed and re.search(r"\s", text):
-        try:
-            return tuple(shlex.split(text))
-        except ValueError:
-            return (text,)
-    return (text,) if text else ()
-
-
-def script(parsed: ParsedCommand, values: PlaceholderValues, extra: tuple[str, ...]) -> tuple[str, ...]:
+def script(parsed: ParsedCommand, values: TypedValues, extra: tuple[str, ...]) -> tuple[str, ...]:
     """The argument vector that runs the script as written, with each value quoted for its context. ``extra`` replaces
-    its ``"$@"``, or else follows its last command. Raises UsageError where that command is not vLLM's."""
+    its ``"$@"``, or else follows its ``vllm serve``. Raises UsageError where there is none."""
     # By identity: equal tokens may belong to different words.
     alone = {id(word[0]) for command in parsed.commands for word in command if len(word) == 1}
     pieces = [_quoted(token, values, alone=id(token) in alone) for token in parsed.tokens]
@@ -71,30 +59,44 @@ def script(parsed: ParsedCommand, values: PlaceholderValues, extra: tuple[str, .
         for token, following in pairwise(parsed.tokens)
     ):
         return ("bash", "-c", "".join(pieces).strip("\n"), "bash", *extra)
-    if extra and not _ends_in_vllm(parsed):
+    tail = f" {shlex.join(extra)}"
+    for end in reversed(_places(parsed)) if extra else ():
+        pieces.insert(end, tail)
+    return ("bash", "-c", "".join(pieces).strip("\n"))
+
+
+def _places(parsed: ParsedCommand) -> tuple[int, ...]:
+    """The places for further arguments: behind each `vllm serve`, or behind the only command."""
+    serving = [command.end for command in parsed.simple_commands if _serves(command.words)]
+    if not serving and len(parsed.simple_commands) == 1:
+        serving = [parsed.simple_commands[0].end]
+    if not serving:
         raise UsageError(
-            "the recipe's command is a script that does not end in `vllm serve`: there is no place for more arguments",
+            "the recipe's command is a script without a `vllm serve` of its own: there is no place for more arguments",
             hint='write "$@" in the command where they belong',
         )
-    kinds = (TokenKind.TEXT, TokenKind.MARK, TokenKind.OPERATOR)
-    end = max(number for number, token in enumerate(parsed.tokens, 1) if token.kind in kinds)
-    tail = f" {shlex.join(extra)}" if extra else ""
-    return ("bash", "-c", "".join([*pieces[:end], tail, *pieces[end:]]).strip("\n"))
+    return tuple(serving)
 
 
-def _quoted(token: Token, values: PlaceholderValues, *, alone: bool) -> str:
+def _serves(command: tuple[Word, ...]) -> bool:
+    names = [_base_name(word) for word in command]
+    return ("vllm", "serve") in pairwise(names) or any(name.startswith("vllm.entrypoints") for name in names)
+
+
+def _quoted(token: Token, values: TypedValues, *, alone: bool) -> str:
     piece = token.placeholder
     if piece is None or token.context is ShellContext.COMMENT:
         return token.raw
+    text = values.text(piece)
     if token.context is ShellContext.PLAIN:
-        return shlex.join(_alone(piece, values)) if alone else shlex.quote(values.text(piece))
+        return "" if alone and not text else shlex.quote(text)
     if token.context is ShellContext.SINGLE:
-        return values.text(piece).replace("'", "'\\''")
+        return text.replace("'", "'\\''")
     # A value in an opaque context is harmless here: `unquotable` reports those that are not.
-    return _SPECIAL_IN_DOUBLE_QUOTES.sub(r"\\\1", values.text(piece))
+    return _SPECIAL_IN_DOUBLE_QUOTES.sub(r"\\\1", text)
 
 
-def unquotable(parsed: ParsedCommand, values: PlaceholderValues) -> Iterator[CommandProblem]:
+def unquotable(parsed: ParsedCommand, values: TypedValues) -> Iterator[CommandProblem]:
     """The placeholders whose values the shell would interpret, in contexts where no quoting prevents it."""
     nested = any(_takes_a_command(word) for command in parsed.commands for word in command)
     for token in parsed.tokens:
@@ -110,10 +112,6 @@ def unquotable(parsed: ParsedCommand, values: PlaceholderValues) -> Iterator[Com
 
 def _takes_a_command(word: Word) -> bool:
     return _base_name(word) in _TAKES_A_COMMAND
-
-
-def _ends_in_vllm(parsed: ParsedCommand) -> bool:
-    return any(_base_name(word) == "vllm" or _base_name(word).startswith("vllm.") for word in parsed.commands[-1])
 
 
 def _base_name(word: Word) -> str:

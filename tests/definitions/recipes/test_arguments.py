@@ -42,3 +42,23 @@ def test_an_option_has_the_value_that_counts() -> None:
     assert arguments.option(words, "--b", "-b") == "3"
     assert arguments.option(words, "--c") is None
     assert arguments.option(words, "--d") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes"),
+    [
+        ("vllm serve x", {}),
+        ("vllm serve x -tp 2", {"tp": 2}),
+        ("vllm serve x --tensor-parallel-size=2 -pp 3 --data-parallel-size 4", {"tp": 2, "pp": 3, "dp": 4}),
+        ("vllm serve x -tp 2 --tensor_parallel_size 4", {"tp": 4}),
+        ("vllm serve x -tp $TP", {}),
+    ],
+)
+def test_the_sizes_that_a_model_is_spread_by(words: str, sizes: dict[str, int]) -> None:
+    assert arguments.parallelism(words.split()) == sizes
+
+
+@pytest.mark.parametrize("option", ["--distributed-executor-backend ray", "--distributed-executor-backend=ray"])
+def test_what_joins_machines_is_taken_out(option: str) -> None:
+    assert arguments.without_backend(["-a", *option.split(), "-b"]) == ("-a", "-b")
+    assert arguments.without_backend([*option.split()[:1]]) == ()

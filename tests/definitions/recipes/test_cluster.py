@@ -2,51 +2,169 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.definitions.configuration import Node
 from builder.definitions.recipes import cluster
+from builder.definitions.recipes.arguments import Backend
+from builder.definitions.recipes.recipe import Recipe
 from builder.errors import UsageError
 from tests.definitions.recipes import recipe_texts
+from tests.serving.exports import settings as container_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NODES = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+NODES = [Node(f"spark{number}", "default", address=f"10.0.0.{number}") for number in (1, 2, 3, 4)]
+PLACE = ("--nnodes", "2", "--node-rank")
+MASTER = ("--master-addr", "10.0.0.1", "--master-port", "29501")
 
 
-def test_one_node_runs_the_command_as_it_is(tmp_path: Path) -> None:
-    recipe = recipe_texts.make(tmp_path, "vllm serve m --port 1")
-    (command,) = cluster.commands(recipe, {}, ["--seed", "7"], ["10.0.0.1"])
-    assert command.argv == ("vllm", "serve", "m", "--port", "1", "--seed", "7")
+def argvs(recipe: Recipe, nodes: list[Node], backend: Backend = "mp", extra: tuple[str, ...] = ()) -> list[list[str]]:
+    return [list(member.argv) for member in cluster.of(recipe, {}, extra, nodes, backend).members]
 
 
-def test_several_get_their_rank_after_everything_else(tmp_path: Path) -> None:
-    recipe = recipe_texts.make(tmp_path, "vllm serve m --port 1")
-    first, *others = cluster.commands(recipe, {}, ["--seed", "7"], NODES)
-    common = ("vllm", "serve", "m", "--port", "1", "--seed", "7", "--nnodes", "3", "--node-rank")
-    assert first.argv == (*common, "0", "--master-addr", "10.0.0.1")
-    assert [other.argv for other in others] == [
-        (*common, rank, "--master-addr", "10.0.0.1", "--headless") for rank in ("1", "2")
+def test_each_node_gets_its_rank_after_everything_else(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(
+        tmp_path, "vllm serve m -tp {tensor_parallel} \\\n  --distributed-executor-backend ray \\\n  --port 1", TWO
+    )
+    common = ["vllm", "serve", "m", "-tp", "2", "--port", "1", "--seed", "7", *PLACE]
+    assert argvs(recipe, NODES[:2], extra=("--seed", "7")) == [
+        [*common, "0", *MASTER],
+        [*common, "1", *MASTER, "--headless"],
     ]
 
 
+TWO = "defaults: {tensor_parallel: 2}\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve m $X",
+        "export A=1\nvllm serve m | tee log",
+        "if a; then vllm serve m; else vllm serve m --b; fi",
+        "cat <<EOF > x\na\nEOF\nexec vllm serve m 2>&1 &\nwait",
+    ],
+)
+def test_the_server_inside_a_script_gets_its_rank(tmp_path: Path, text: str) -> None:
+    _, second = argvs(recipe_texts.make(tmp_path, text), NODES[:2])
+    place = " ".join((*PLACE, "1", *MASTER, "--headless"))
+    expected = text.replace("serve m --b", f"serve m --b {place}").replace("serve m;", f"serve m {place};")
+    if ";" not in text:
+        expected = expected.replace("$X", f"$X {place}").replace("serve m |", f"serve m {place} |")
+        expected = expected.replace("serve m 2", f"serve m {place} 2")
+    assert second == ["bash", "-c", expected]
+
+
 def test_a_script_gets_it_where_its_arguments_belong(tmp_path: Path) -> None:
-    recipe = recipe_texts.make(tmp_path, 'export A=1; vllm serve m "$@"')
-    _, second = cluster.commands(recipe, {}, [], NODES[:2])
-    assert second.argv[:2] == ("bash", "-c")
-    assert second.argv[3:] == ("bash", "--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--headless")
+    _, second = argvs(recipe_texts.make(tmp_path, 'export A=1; vllm serve m "$@"'), NODES[:2])
+    assert second[:2] == ["bash", "-c"]
+    assert second[3:] == ["bash", *PLACE, "1", *MASTER, "--headless"]
 
 
-@pytest.mark.parametrize("option", ["--distributed-executor-backend ray", "--distributed-executor-backend=ray"])
-def test_ray_is_started_first_where_the_command_asks_for_it(tmp_path: Path, option: str) -> None:
-    recipe = recipe_texts.make(tmp_path, f"vllm serve m --greeting 'a $(b)' {option}")
-    first, second = cluster.commands(recipe, {}, [], ["fe80::1", "fe80::2"])
-    assert first.argv[:2] == ("bash", "-c")
-    assert first.argv[3:] == ("bash", "6379", "fe80::1", "vllm", "serve", "m", "--greeting", "a $(b)", *option.split())
-    assert "--address=[fe80::1]:6379" in second.argv
-    assert "--node-ip-address=fe80::2" in second.argv
+@pytest.mark.parametrize(
+    ("options", "used"),
+    [
+        ("", 4),
+        ("-tp 2", 2),
+        ("-tp 2 -pp 2", 4),
+        ("--pipeline-parallel-size=3", 3),
+        ("-dp 2 --tensor-parallel-size 1", 2),
+        ("-tp 1", 1),
+        ("-tp $TP", 4),
+    ],
+)
+def test_as_many_nodes_as_the_model_is_spread_over(tmp_path: Path, options: str, used: int) -> None:
+    together = cluster.of(recipe_texts.make(tmp_path, f"vllm serve m {options}"), {}, (), NODES, "mp")
+    assert [member.node for member in together.members] == NODES[:used]
+    assert list(together.left_alone) == NODES[used:]
+    assert f"--nnodes {used}" in " ".join(together.members[0].argv)
+    assert bool(together.note) == (used < 4)
+
+
+def test_what_is_left_alone_is_said(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, "vllm serve m -tp {tensor_parallel}", TWO)
+    together = cluster.of(recipe, {}, (), NODES[:3], "mp")
+    assert together.note == "tp 2 takes 2 of the nodes: spark1, spark2; left alone: spark3"
+    assert cluster.of(recipe, {"tensor_parallel": "3"}, (), NODES[:3], "mp").note == ""
+
+
+def test_too_few_nodes_are_an_error_with_the_sizes(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, "vllm serve m -tp 4 -pp 2")
+    with pytest.raises(UsageError, match=r"r.yaml: its command takes 8 machines \(tp 4 x pp 2\), and there are 4"):
+        cluster.of(recipe, {}, (), NODES, "mp")
+
+
+def test_ray_serves_on_the_head_and_its_workers_wait(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, "vllm serve m -tp {tensor_parallel} --greeting 'a $(b)'", TWO)
+    together = cluster.of(recipe, {}, ("--x",), NODES[:2], "ray")
+    head, worker = together.members
+    served = ("vllm", "serve", "m", "-tp", "2", "--greeting", "a $(b)", "--x", "--distributed-executor-backend", "ray")
+    store = "--object-store-memory 1073741824 --num-cpus 2"
+    assert head.argv == served
+    assert " ".join(head.ray) == (
+        f"ray start --block --head --port 29501 {store} --node-ip-address 10.0.0.1 --include-dashboard=false "
+        "--disable-usage-stats"
+    )
+    assert worker.ray == ()
+    assert " ".join(worker.argv) == (
+        f"ray start --block {store} --disable-usage-stats --address=10.0.0.1:29501 --node-ip-address 10.0.0.2"
+    )
+
+
+def test_the_head_of_ray_serves_once_ray_answers(tmp_path: Path) -> None:
+    """With a `ray` and a server that note their arguments: Ray answers at the third time of asking."""
+    recipe = recipe_texts.make(tmp_path, "vllm serve 'a $(b)'")
+    head, worker = cluster.of(recipe, {}, (), NODES[:2], "ray").members
+    programs = {
+        "ray": 'echo "ray $*" >> log\n[ "$1" = start ] && exec sleep 60\n[ "$(grep -c status log)" -ge 3 ]',
+        "vllm": 'printf "%s|" "$@" >> log; kill $(pgrep -P "$$")',
+        "sleep": 'exec /bin/sleep "$([ "$1" = 60 ] && echo 60 || echo 0)"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    settings = container_settings.hostile()
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = cluster.member_settings(settings, head, "ray").argv
+    subprocess.run(argv, cwd=tmp_path, env=environ, timeout=20, check=False)
+    lines = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+    assert sorted(lines) == [
+        " ".join(head.ray),
+        *["ray status"] * 3,
+        "serve|a $(b)|--distributed-executor-backend|ray|",
+    ]
+    assert cluster.member_settings(settings, worker, "ray").argv[-len(worker.argv) :] == worker.argv
+
+
+def test_ray_takes_addresses_with_colons(tmp_path: Path) -> None:
+    nodes = [Node("a", "default", address="fe80::1"), Node("b", "default", address="fe80::2")]
+    assert "--address=[fe80::1]:29501" in argvs(recipe_texts.make(tmp_path, "vllm serve m"), nodes, "ray")[1]
+
+
+@pytest.mark.parametrize(
+    ("head", "requested", "backend"),
+    [
+        ("", None, "mp"),
+        ("cluster: ray\n", None, "ray"),
+        ("cluster: none\n", "ray", "ray"),
+        ("cluster: ray\n", "mp", "mp"),
+    ],
+)
+def test_what_joins_the_nodes(tmp_path: Path, head: str, requested: Backend | None, backend: str) -> None:
+    assert cluster.backend_of(recipe_texts.make(tmp_path, "vllm serve m", head), requested) == backend
+
+
+def test_ray_needs_several_nodes() -> None:
+    cluster.require_several("mp", 0)
+    cluster.require_several("ray", 2)
+    with pytest.raises(UsageError, match="--ray joins several nodes"):
+        cluster.require_several("ray", 1)
 
 
 def test_solo_and_cluster_recipes_are_held_to_it(tmp_path: Path) -> None:

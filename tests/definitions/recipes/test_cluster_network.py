@@ -8,6 +8,7 @@ import pytest
 
 from builder.definitions.configuration import Node
 from builder.definitions.recipes import cluster, cluster_network
+from builder.definitions.recipes.cluster import ClusterMember
 from tests.serving.exports import settings
 
 PAIR = Node("one", "default", interface="enp1s0f1np1", rdma=("rocep1s0f1", "roceP2p1s0f1"))
@@ -16,7 +17,7 @@ ALONE = replace(SERVING, devices=(), capabilities=())
 
 
 def test_a_pair_talks_over_its_link() -> None:
-    joined = cluster.member(ALONE, PAIR, 1, "10.0.0.2", "mp")
+    joined = cluster.member_settings(ALONE, ClusterMember(PAIR, 1, "10.0.0.2", ("x",)), "mp")
     names = ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES", "MN_IF_NAME"]
     assert joined.env == {
         "VLLM_HOST_IP": "10.0.0.2",
@@ -27,7 +28,7 @@ def test_a_pair_talks_over_its_link() -> None:
     assert (joined.devices, joined.capabilities) == (("/dev/infiniband",), ("IPC_LOCK",))
     assert (joined.ipc, joined.shm_size, joined.memory, joined.pids) == ("private", "64g", "110g", 4096)
     assert (joined.network, joined.health, joined.labels[cluster.RANK]) == ("host", None, "1")
-    assert cluster.member(ALONE, PAIR, 0, "10.0.0.1", "mp").health == ALONE.health
+    assert cluster.member_settings(ALONE, ClusterMember(PAIR, 0, "10.0.0.1", ("x",)), "mp").health == ALONE.health
 
 
 def test_four_devices_are_a_mesh() -> None:

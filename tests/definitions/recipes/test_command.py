@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from builder.definitions.recipes import command
+from builder.definitions.recipes.arguments import Backend
+from builder.definitions.recipes.placeholders import Scalar
 from builder.definitions.recipes.recipe import Recipe
 from builder.errors import FileProblemsError, UsageError
 from tests.definitions.recipes import recipe_texts
@@ -63,7 +66,7 @@ def shared(folder: Path) -> Recipe:
         "  served_model_name: org/m\n"
         "  unused: 1\n"
         '  spec: \'{"method": "mtp", "n": 3}\'\n'
-        "env:\n  A: 1\n  B: true\n  C:\n  D: 'x $HOME'\n",
+        "env:\n  A: 1\n  B: true\n  C: ''\n  D: 'x {\\\"a\\\": 1}'\n",
     )
 
 
@@ -82,7 +85,7 @@ def test_a_shared_recipe_renders_with_its_defaults(tmp_path: Path) -> None:
         "Org/M-int4",
         ("org/m",),
     )
-    assert rendered.env == {"A": "1", "B": "true", "C": "", "D": "x $HOME"}
+    assert rendered.env == {"A": "1", "B": "True", "C": "", "D": 'x {"a": 1}'}
 
 
 def test_overrides_reach_the_keys_that_recipes_have_for_them(tmp_path: Path) -> None:
@@ -159,12 +162,53 @@ def test_a_command_without_a_word_is_refused(tmp_path: Path) -> None:
         command.render(recipe, {})
 
 
-@pytest.mark.parametrize("value", HOSTILE)
-def test_a_default_is_one_argument_whatever_it_holds(tmp_path: Path, value: str) -> None:
-    recipe = recipe_texts.make(tmp_path, "vllm serve x --a={v} --b '{v}' --c \"{v}\" --d {v}x")
-    recipe = replace(recipe, defaults={"v": value})
-    expected = ("vllm", "serve", "x", f"--a={value}", "--b", value, "--c", value, "--d", f"{value}x")
-    assert command.render(recipe, {}).argv == expected
+DEFAULTS = [
+    "plain",
+    "two words",
+    "'{\\\"a\\\": 1}'",
+    '{\\"enable_thinking\\":true}',
+    '"a b" c\\ d',
+    '\'a "b"\' "it\'s"',
+    "--seed 7 --name 'a b'",
+    "",
+    "''",
+    "größe “quoted” 模型 🦙",
+    "a#b # c",
+    "$((1 + 1))",
+    "$HOME ~ {a,b}",
+    "\"$(printf '%s' a b)\"",
+    "[1,2]",
+    "a \\\n--b c",
+]
+
+
+@pytest.mark.parametrize("value", DEFAULTS)
+@pytest.mark.parametrize("around", ["{v}", "--a={v} 1", '"{v}"', "x{v}y"])
+def test_a_default_is_text_that_bash_reads(tmp_path: Path, value: str, around: str) -> None:
+    recipe = replace(recipe_texts.make(tmp_path, f"show {around} \\\n  --end"), defaults={"v": value})
+    done = shown(("bash", "-c", recipe.command.format(v=value)), tmp_path)
+    try:
+        rendered = command.render(recipe, {})
+    except FileProblemsError:
+        assert done.returncode
+        return
+    if rendered.is_script:
+        assert shown(rendered.argv, tmp_path).stdout == done.stdout
+    else:
+        assert list(rendered.argv[1:]) == done.stdout.decode().split("\0")[:-1]
+
+
+def test_a_default_that_takes_a_shell_makes_the_command_a_script(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, "vllm serve m {v}", "defaults: {v: '| tee log'}\n")
+    assert command.render(recipe, {}).argv == ("bash", "-c", "vllm serve m | tee log")
+
+
+def test_what_is_wrong_in_a_value_is_told_at_its_placeholder(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, "vllm serve m \\\n  --a {v}", 'defaults: {v: "it\'s"}\n')
+    with pytest.raises(
+        FileProblemsError, match=r"r\.yaml:6:9: in the value of \{v\}: the quote ' that opens here is ne"
+    ):
+        command.render(recipe, {})
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -173,10 +217,9 @@ def test_what_comes_from_the_command_line_is_one_argument(tmp_path: Path, value:
     assert command.render(recipe, {"v": value}, [value]).argv == ("vllm", "serve", "x", "--a", value, value)
 
 
-def test_a_default_that_is_a_row_of_options_is_as_many_arguments(tmp_path: Path) -> None:
-    head = "defaults:\n  extra_args: --seed 7 --name 'a b'\n  none: ''\n  empty:\n"
-    recipe = recipe_texts.make(tmp_path, "vllm serve x {extra_args} {none} {empty} '{none}'", head)
-    assert command.render(recipe, {}).argv == ("vllm", "serve", "x", "--seed", "7", "--name", "a b", "")
+def test_an_empty_value_is_no_argument_unless_it_is_quoted(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, "vllm serve {none} {empty} '{none}'", "defaults: {none: '', empty: }\n")
+    assert command.render(recipe, {}).argv == ("vllm", "serve", "None", "")
 
 
 SCRIPT = """\
@@ -186,11 +229,16 @@ show {v} '{v}' "{v}" a{v}b "x$(printf y)" '{{"j": "{v}"}}' # {v}
 """
 
 
+def shown(argv: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """The result of a script in which `show` prints its arguments."""
+    script = "show() { printf '%s\\0' \"$@\"; }\n" + argv[2]
+    return subprocess.run(("bash", "-c", script, *argv[3:]), capture_output=True, cwd=folder, timeout=20)
+
+
 def run_script(argv: tuple[str, ...], folder: Path) -> list[str]:
     """The arguments that `show` gets when a rendered script is run."""
     assert argv[:2] == ("bash", "-c")
-    shown = ("bash", "-c", "show() { printf '%s\\0' \"$@\"; }\n" + argv[2], *argv[3:])
-    done = subprocess.run(shown, capture_output=True, cwd=folder, timeout=20)
+    done = shown(argv, folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.decode().split("\0")[:-1]
 
@@ -203,8 +251,7 @@ def run_script(argv: tuple[str, ...], folder: Path) -> list[str]:
 @example("$(touch pwned)`touch pwned`")
 @example("a\n touch pwned\n")
 def test_values_in_a_script_stay_text(tmp_path: Path, value: str) -> None:
-    recipe = replace(recipe_texts.make(tmp_path, SCRIPT), defaults={"v": f"v{value}"})
-    rendered = command.render(recipe, {})
+    rendered = command.render(recipe_texts.make(tmp_path, SCRIPT), {"v": f"v{value}"})
     assert rendered.is_script
     text = f"v{value}"
     assert run_script(rendered.argv, tmp_path) == [text, text, text, f"a{text}b", "xy", f'{{"j": "{text}"}}']
@@ -257,9 +304,9 @@ ATTACKS = st.sampled_from(
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(FRAGMENTS, min_size=1, max_size=8).map("".join), ATTACKS)
 def test_no_script_lets_a_value_run(tmp_path: Path, text: str, value: str) -> None:
-    recipe = replace(recipe_texts.make(tmp_path, "x"), command=f"echo {text}{{v}}", defaults={"v": value})
+    recipe = replace(recipe_texts.make(tmp_path, "x"), command=f"echo {text}{{v}}")
     try:
-        rendered = command.render(recipe, {})
+        rendered = command.render(recipe, {"v": value})
     except FileProblemsError:
         return
     if rendered.is_script:
@@ -315,8 +362,28 @@ def test_more_arguments_take_the_place_that_a_script_has_for_them(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "text", ["vllm serve x | tee log", "show '\"$@\"' | cat", "vllm serve x &\nwait", "vllm serve x > log"]
+    ("text", "expected"),
+    [
+        ("vllm serve x | tee log", "vllm serve x --x 1 | tee log"),
+        ("vllm serve x > log 2>&1 &\nwait", "vllm serve x --x 1 > log 2>&1 &\nwait"),
+        ("pip install vllm && exec vllm serve x # y", "pip install vllm && exec vllm serve x --x 1 # y"),
+        ("if a; then\n  vllm serve x\nelse\n  /bin/vllm serve y --z\nfi", None),
+        ("cat > t <<'EOF'\nvllm serve\nEOF\nvllm serve x", "cat > t <<'EOF'\nvllm serve\nEOF\nvllm serve x --x 1"),
+        (
+            "python3 -m vllm.entrypoints.openai.api_server 2>log",
+            "python3 -m vllm.entrypoints.openai.api_server --x 1 2>log",
+        ),
+        ("start-server $HOME", "start-server $HOME --x 1"),
+        ("case a in a) vllm serve x;; *) exit 1;; esac", "case a in a) vllm serve x --x 1;; *) exit 1;; esac"),
+    ],
 )
+def test_more_arguments_reach_the_server_of_a_script(tmp_path: Path, text: str, expected: str | None) -> None:
+    recipe = recipe_texts.make(tmp_path, text)
+    expected = expected or text.replace("serve x", "serve x --x 1").replace("--z", "--z --x 1")
+    assert command.render(recipe, {}, ["--x", "1"]).argv == ("bash", "-c", expected)
+
+
+@pytest.mark.parametrize("text", ["show '\"$@\"' | cat", "./start &\nwait", "bash -c 'vllm serve x'; true"])
 def test_more_arguments_that_a_script_has_no_place_for_are_refused(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text)
     assert command.render(recipe, {}).argv == ("bash", "-c", text)
@@ -328,8 +395,96 @@ def test_more_arguments_that_a_script_has_no_place_for_are_refused(tmp_path: Pat
 @pytest.mark.parametrize("text", ["a \\{v}", 'a "\\{v}"', "a ${v}", 'a "${v}"'])
 def test_what_would_change_a_value_before_it_is_refused(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text, "defaults: {v: 1}\n")
-    with pytest.raises(FileProblemsError, match=r"r\.yaml:5:\d: `.` right before `{v}` would change the value"):
-        command.render(recipe, {})
+    for overrides in ({"v": "2"}, {} if "$" in text else {"v": "3"}):
+        with pytest.raises(FileProblemsError, match=r"r\.yaml:5:\d: `.` right before `{v}` would change the value"):
+            command.render(recipe, overrides)
+
+
+SOLO = [
+    "vllm serve m -tp {tensor_parallel} --distributed-executor-backend ray --port 1",
+    "vllm serve m -tp {tensor_parallel} \\\n  --distributed-executor-backend=ray \\\n  --port 1",
+    "vllm serve m -tp {tensor_parallel} \\\n  --distributed-executor-backend \\\n  ray --port 1",
+    "vllm serve m -tp {tensor_parallel} \\\n  --distributed-executor-backend {backend} \\\n\n  \\\n  --port 1 \\\n",
+    "vllm serve m -tp {tensor_parallel} --port 1 \\\n  --distributed-executor-backend 'ray'",
+]
+
+
+@pytest.mark.parametrize("text", SOLO)
+def test_one_machine_spreads_nothing_unless_it_is_told_to(tmp_path: Path, text: str) -> None:
+    recipe = recipe_texts.make(tmp_path, text, "defaults: {tensor_parallel: 2, backend: ray}\n")
+    assert command.render(recipe, {}).argv == ("vllm", "serve", "m", "-tp", "1", "--port", "1")
+    assert command.render(recipe, {"tensor_parallel": "4"}).argv[4] == "4"
+    assert command.render(recipe, {}, ["--distributed-executor-backend", "mp"]).argv[-1] == "1"
+
+
+def test_one_machine_keeps_what_the_command_itself_says(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(tmp_path, "vllm serve m -tp 2 -pp {pp} --x {tp}", "defaults: {pp: 2, tp: 2}\n")
+    assert command.render(recipe, {}).argv == ("vllm", "serve", "m", "-tp", "2", "-pp", "2", "--x", "2")
+
+
+def test_what_joins_machines_goes_from_a_script_too(tmp_path: Path) -> None:
+    text = 'export A=1\nvllm serve m \\\n  --distributed-executor-backend ray \\\n  --port 1 2>&1 | tee "log"'
+    recipe = recipe_texts.make(tmp_path, text)
+    assert command.render(recipe, {}).argv[2] == 'export A=1\nvllm serve m \\\n  --port 1 2>&1 | tee "log"'
+    quoted = recipe_texts.make(tmp_path, 'bash -c "vllm serve m --distributed-executor-backend ray"; true')
+    assert command.render(quoted, {}).argv[2] == 'bash -c "vllm serve m "; true'
+
+
+@pytest.mark.parametrize(("backend", "expected"), [("mp", ()), ("ray", ("--distributed-executor-backend", "ray"))])
+def test_several_machines_are_joined_as_they_are_told_to(
+    tmp_path: Path, backend: Backend, expected: tuple[str, ...]
+) -> None:
+    for option in ("", " --distributed-executor-backend ray"):
+        recipe = recipe_texts.make(
+            tmp_path, f"vllm serve m -tp {{tensor_parallel}}{option}", "defaults: {tensor_parallel: 2}\n"
+        )
+        rendered = command.render_member(recipe, {}, ["--x"], backend, ["--place"])
+        assert sorted(rendered.argv) == sorted(("vllm", "serve", "m", "-tp", "2", *expected, "--x", "--place"))
+        assert rendered.argv[-1] == "--place"
+
+
+ENVIRONMENT: dict[str, Scalar] = {
+    "PLAIN": "a 'b' é",
+    "QUOTED": '{\\"a\\": 1}',
+    "BACKSLASH": r"a\\b\c\$d\`",
+    "HOME_IN_IT": "$HOME/x",
+    "ITSELF": "${ITSELF:-none}:/more",
+    "RUNS": '$(printf "%s" 1)`printf 2`',
+    "NO_NAME": "5$ $",
+    "END": "$HOME\\",
+    "YES": True,
+    "NONE": None,
+}
+
+
+def test_the_environment_is_what_bash_reads_between_double_quotes(tmp_path: Path) -> None:
+    recipe = replace(recipe_texts.make(tmp_path, "env"), env=ENVIRONMENT)
+    expected = {
+        "PLAIN": "a 'b' é",
+        "QUOTED": '{"a": 1}',
+        "BACKSLASH": "a\\b\\c$d`",
+        "HOME_IN_IT": "/root/x",
+        "ITSELF": "none:/more",
+        "RUNS": "12",
+        "NO_NAME": "5$ $",
+        "END": "/root\\",
+        "YES": "True",
+        "NONE": "None",
+    }
+    for script in ("env -0", "true; env -0"):
+        rendered = command.render(replace(recipe, command=script), {})
+        environ = {"PATH": os.environ["PATH"], "HOME": "/root", **rendered.env}
+        done = subprocess.run(rendered.argv, capture_output=True, text=True, env=environ, check=True)
+        read = dict(line.split("=", 1) for line in done.stdout.split("\0")[:-1])
+        assert {name: read[name] for name in ENVIRONMENT} == expected
+    assert set(ENVIRONMENT) - set(rendered.env) == {"HOME_IN_IT", "ITSELF", "RUNS", "END"}
+
+
+def test_json_in_the_environment_keeps_quotes_that_nobody_escaped(tmp_path: Path) -> None:
+    recipe = replace(recipe_texts.make(tmp_path, "env"), env={"A": '{"a": 1}', "B": '{"a": "$HOME"}'})
+    rendered = command.render(recipe, {})
+    assert rendered.env == {"A": '{"a": 1}'}
+    assert rendered.argv == ("bash", "-c", 'export B="{\\"a\\": \\"$HOME\\"}"\nexec "$@"', "bash", "env")
 
 
 def test_nul_characters_are_refused(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ def test_a_gpu_image_gets_what_serving_on_a_spark_takes(tmp_path: Path) -> None:
     assert (settings.gpus, settings.network, settings.ipc, settings.shm_size, settings.ports) == (
         *(True, "host", "host", "", ()),
     )
-    assert (settings.env, settings.secrets) == ({"A": "1"}, ("HF_TOKEN",))
+    defaults = {"NCCL_IGNORE_CPU_AFFINITY": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert (settings.env, settings.secrets) == ({**defaults, "A": "1"}, ("HF_TOKEN",))
     assert settings.labels == {
         "builder.serve": "x",
         "builder.serve.image": "vllm-node-tf5:7",

@@ -7,9 +7,26 @@ from hypothesis import strategies as st
 from builder.definitions.recipes import placeholders
 from builder.definitions.recipes.placeholders import Literal, Placeholder, Scalar
 
-VALUES: dict[str, Scalar] = {"port": 8000, "max-num-seqs": 16, "share": 0.5, "name": "a b"}
+VALUES: dict[str, Scalar] = {"port": 8000, "max-num-seqs": 16, "share": 0.5, "name": "a b", "none": None, "flag": True}
 FRAGMENTS = st.sampled_from(
-    ["{port}", "{max-num-seqs}", "{share:.2f}", "{name!r}", "{name:>6}", "{{", "}}", "{", "}", "x", " ", "'", '"', "\\"]
+    [
+        "{port}",
+        "{none}",
+        "{flag}",
+        "{max-num-seqs}",
+        "{share:.2f}",
+        "{name!r}",
+        "{name:>6}",
+        "{{",
+        "}}",
+        "{",
+        "}",
+        "x",
+        " ",
+        "'",
+        '"',
+        "\\",
+    ]
 )
 
 
@@ -81,6 +98,17 @@ def test_a_format_takes_the_number_that_text_spells() -> None:
     (piece,), _ = placeholders.parse("{share:.2f}")
     assert isinstance(piece, Placeholder)
     assert placeholders.text_of(piece, "0.755") == "0.76"
-    assert placeholders.text_of(piece, None) == ""
     with pytest.raises(ValueError, match="format code 'f'"):
         placeholders.text_of(piece, "half")
+
+
+def test_values_take_the_place_of_their_placeholders_at_its_offset() -> None:
+    pieces, _ = placeholders.parse("a {port} {none}{name}")
+    port, name = (piece for piece in pieces if isinstance(piece, Placeholder) and piece.key in {"port", "name"})
+    assert placeholders.filled(pieces, {"port": 8000, "none": None}) == (
+        Literal("a ", 0),
+        Literal("8000", 2, port),
+        Literal(" ", 8),
+        Literal("None", 9, pieces[3] if isinstance(pieces[3], Placeholder) else None),
+        name,
+    )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builder.definitions.recipes import placeholders, shell_reading, substitution
 from builder.definitions.recipes.shell import ParsedCommand, ShellContext
-from builder.definitions.recipes.substitution import PlaceholderValues
+from builder.definitions.recipes.substitution import TypedValues
 
 SHOW = "show() { [ $# = 0 ] || printf '%s\\0' \"$@\"; }\n"
 
@@ -22,7 +22,7 @@ def scan(text: str) -> ParsedCommand:
 
 
 def words(text: str) -> list[str]:
-    return list(substitution.words(scan(text), PlaceholderValues({})))
+    return list(substitution.words(scan(text), TypedValues({})))
 
 
 def bash(script: str) -> list[str]:
@@ -46,6 +46,7 @@ def bash(script: str) -> list[str]:
         "show --x=1 --y '{{\"a\": [1, 2]}}'",
         "show 'two\nlines'",
         "show x^2 @y %z é",
+        'show {{\\"a\\":true}} {{a}} x{{}}y a={{b',
     ],
 )
 def test_plain_words_are_those_of_bash(text: str) -> None:
@@ -55,15 +56,16 @@ def test_plain_words_are_those_of_bash(text: str) -> None:
     assert words(text)[1:] == bash(text.replace("{{", "{").replace("}}", "}"))
 
 
-SAFE_CHARACTERS = st.text(alphabet="ab -='\"\\\n\t#é", max_size=14)
+SAFE_CHARACTERS = st.text(alphabet="ab -='\"\\\n\t#é{},.", max_size=14)
 
 
 @settings(max_examples=120, deadline=None)
 @given(SAFE_CHARACTERS)
 def test_whatever_counts_as_plain_reads_as_in_bash(text: str) -> None:
+    text = text.replace("{", "{{").replace("}", "}}")
     parsed = scan(f"show {text}")
     if not parsed.needs_shell and not parsed.wrong and "#" not in text and not text.rstrip().endswith("\\"):
-        assert words(f"show {text}")[1:] == bash(f"show {text}")
+        assert words(f"show {text}")[1:] == bash(f"show {text}".replace("{{", "{").replace("}}", "}"))
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,9 @@ def test_whatever_counts_as_plain_reads_as_in_bash(text: str) -> None:
         "a ~/x",
         "a --x=~/y",
         "a {{b,c}}",
+        "a {{1..3}}",
+        'a {{"b c",d}}',
+        "a {{b\\ c,d}}",
         "a $'b'",
         "X=1 a",
         "export X=1",
@@ -142,6 +147,23 @@ def test_what_makes_no_sense_is_reported_with_its_offset() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "commands"),
+    [
+        ("show a > log 2>&1 b", [["show", "a", "b"]]),
+        ("show a 2> log | show b &> log", [["show", "a"], ["show", "b"]]),
+        ("show a1>&2", [["show", "a1"]]),
+        ("show 1 >log; show 2>log", [["show", "1"], ["show"]]),
+        ("show a <<EOF b\nnot; read\nEOF\nshow c", [["show", "a", "b"], ["show", "c"]]),
+        ("show <<A <<B\na\nA\nb\nB\nshow c", [["show"], ["show", "c"]]),
+        ("if show a; then show b; fi", [["if", "show", "a"], ["then", "show", "b"], ["fi"]]),
+    ],
+)
+def test_the_words_of_each_command_of_a_script(text: str, commands: list[list[str]]) -> None:
+    read = [["".join(token.raw for token in word) for word in command] for command in scan(text).commands]
+    assert read == commands
+
+
+@pytest.mark.parametrize(
     ("text", "context"),
     [
         ("a {x}", ShellContext.PLAIN),
@@ -153,7 +175,10 @@ def test_what_makes_no_sense_is_reported_with_its_offset() -> None:
         ("a ${{y:-{x}}}", ShellContext.OPAQUE),
         ("a $'{x}'", ShellContext.OPAQUE),
         ("a <<EOF\n{x}\nEOF", ShellContext.OPAQUE),
-        ("case a in b) {x};; esac", ShellContext.OPAQUE),
+        ("a $(case a in b) {x};; esac)", ShellContext.OPAQUE),
+        ("case a in b) c {x};; esac", ShellContext.PLAIN),
+        ("a <<'E O'\nb\nE O\nc {x}", ShellContext.PLAIN),
+        ("a <<-EOF | b\nc\n\t\tEOF\nd '{x}'", ShellContext.SINGLE),
         ("a $(b) {x}", ShellContext.PLAIN),
         ('a "$(b "c)" d)" {x}', ShellContext.PLAIN),
         ("a $((1 + (2))) {x}", ShellContext.PLAIN),
