@@ -37,7 +37,7 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     yield from _sources(difference.sources)
     yield from _listing("pull requests", map(_pull, difference.changes.pulls))
     for change in difference.mods:
-        yield from _section(f"mod {change.name} {change.kind}", _files(change.files, full))
+        yield from _section(f"mod {change.name} {change.kind}", of_files(change.files, full=full))
     yield from _contents(difference.changes, full)
     for file in difference.dockerfiles:
         yield from _section(f"{file.path} {file.kind}", _lines(file, full))
@@ -123,7 +123,8 @@ def _pull(change: PullChange) -> str:
     return f"{change.source} {change.number}  {words[change.kind]}"
 
 
-def _files(files: Sequence[FileChange], full: bool) -> Iterator[str]:
+def of_files(files: Sequence[FileChange], *, full: bool) -> Iterator[str]:
+    """The text of the files that differ between two folders."""
     for file in files:
         yield from _folded([f"{file.path}: {file.kind}{', ' if file.note else ''}{file.note}"], indent=2)
         yield from (f"  {line}" for line in _diff(file, full))

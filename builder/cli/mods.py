@@ -1,4 +1,4 @@
-"""``builder mods``: ``list``, ``check`` and ``new``."""
+"""``builder mods``: ``list``, ``check`` and ``new``; ``add`` and ``update`` are in ``copies``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import table
+from builder.cli import copies, table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_message, print_result
@@ -36,14 +36,18 @@ class _AgainstCommand(click.Command):
 
 @click.group()
 def mods() -> None:
-    """List mods, check what they apply to, begin a new one."""
+    """List mods, check what they apply to, copy or begin one."""
+
+
+mods.add_command(copies.add_mods)
+mods.add_command(copies.update_mods)
 
 
 @mods.command("list")
 @json_option
 @pass_context
 def list_(context: Context, as_json: bool) -> None:
-    """Show every mod: what it changes, what it needs, and who uses it."""
+    """Show every mod: what it changes, what it needs, where it came from, and who uses it."""
     from builder.commands import mods_list
 
     all_mods = mods_list.run(context.project)
@@ -79,6 +83,11 @@ def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
             ("requires", requires),
             ("conflicts", ", ".join(listed.mod.conflicts)),
             ("after", ", ".join(listed.mod.after)),
+        ]
+    if listed.origin:
+        facts += [
+            ("from", f"{listed.origin.address}, commit {listed.origin.commit[:12]}"),
+            ("edited", f"since it was copied: {', '.join(listed.edited)}" if listed.edited else ""),
         ]
     return [("", name, value) for name, value in (*facts, ("used by", ", ".join(users) or "nobody")) if value]
 

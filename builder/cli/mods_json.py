@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from builder.building.mod_dry_run import ModVerdict, TriedPatch
     from builder.commands.mods_list import ListedMod
+    from builder.copies.origin import Origin
     from builder.definitions.mods.mod import Mod
     from builder.definitions.mods.script_facts import ScriptFacts
 
@@ -49,6 +50,18 @@ def _listed(listed: ListedMod) -> dict[str, Any]:
         "definitions": list(listed.definitions),
         "recipes": list(listed.recipes),
         "images": list(listed.images),
+        "source": _origin(listed.origin) if listed.origin else None,
+        "edited": list(listed.edited),
+    }
+
+
+def _origin(origin: Origin) -> dict[str, str]:
+    return {
+        "url": origin.url,
+        "path": origin.path,
+        "ref": origin.ref,
+        "commit": origin.commit,
+        "content": origin.content,
     }
 
 

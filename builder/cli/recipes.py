@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import table
+from builder.cli import copies, table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
@@ -29,7 +29,11 @@ BROKEN = 2
 
 @click.group()
 def recipes() -> None:
-    """Show recipes, check them, and see what they start."""
+    """Show recipes, check or copy them, and see what they start."""
+
+
+recipes.add_command(copies.add_recipes)
+recipes.add_command(copies.update_recipes)
 
 
 @recipes.command("list")

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.building import mod_usage
+from builder.copies import contents, origin
 from builder.definitions.mods import mod_reading
-from builder.errors import FileProblemsError
+from builder.errors import ConflictError, FileProblemsError
 from builder.lock import reading
 
 if TYPE_CHECKING:
+    from builder.copies.origin import Origin
     from builder.definitions.mods.mod import Mod
     from builder.project import Project
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ListedMod:
     """A mod with the definitions, recipes and numbered images that use it. ``mod`` is None where its files are wrong,
-    which ``problem`` explains."""
+    which ``problem`` explains. ``origin`` is that of a copy, ``edited`` names the files that were changed since."""
 
     name: str
     mod: Mod | None
@@ -26,6 +28,8 @@ class ListedMod:
     definitions: tuple[str, ...]
     recipes: tuple[str, ...]
     images: tuple[str, ...]
+    origin: Origin | None = None
+    edited: tuple[str, ...] = ()
 
 
 def run(project: Project) -> tuple[ListedMod, ...]:
@@ -42,6 +46,8 @@ def run(project: Project) -> tuple[ListedMod, ...]:
             loaded, problem = mod_reading.load(project, name), ""
         except FileProblemsError as error:
             loaded, problem = None, error.message
+        copied, edited, wrong = _origin(project, name)
+        problem = "\n".join(filter(None, (problem, wrong)))
         mods.append(
             ListedMod(
                 name=name,
@@ -50,9 +56,21 @@ def run(project: Project) -> tuple[ListedMod, ...]:
                 definitions=tuple(use.name for use in uses if not use.recipe and name in use.mods),
                 recipes=tuple(use.name for use in uses if use.recipe and name in use.mods),
                 images=tuple(image for image, baked in images if name in baked),
+                origin=copied,
+                edited=edited,
             )
         )
     return tuple(mods)
+
+
+def _origin(project: Project, name: str) -> tuple[Origin | None, tuple[str, ...], str]:
+    """The origin of a copy, the files that were changed since, and the reason why that cannot be told."""
+    try:
+        copied = origin.read(project, "mod", name)
+        files = contents.read(project, "mod", name) if copied else None
+    except (ConflictError, FileProblemsError) as error:
+        return None, (), error.message
+    return copied, contents.edits(files, copied) if copied and files else (), ""
 
 
 def changes(mod: Mod) -> tuple[str, ...]:

@@ -43,7 +43,17 @@ def of_files(before: Path, after: Path, name: str) -> FileChange | None:
     if old == new:
         if old is None or _executable(before) == _executable(after):
             return None
-        return FileChange(name, "changed", (), "executable now" if _executable(after) else "is no longer executable")
+        return of_mode(name, executable=_executable(after))
+    return of_contents(old, new, name)
+
+
+def of_mode(name: str, *, executable: bool) -> FileChange:
+    """The difference between two files of which only one is executable."""
+    return FileChange(name, "changed", (), "executable now" if executable else "is no longer executable")
+
+
+def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
+    """The difference between the contents of two files, of which at most one is missing."""
     kind = kind_of(old, new)
     if kind != "changed":
         return FileChange(name, kind, (), f"{len(old or new or b''):,} bytes")

@@ -12,6 +12,10 @@ from pathlib import Path
 
 from builder.storage.atomic_file import sync_folder
 
+# From fcntl.h and linux/fs.h.
+_HERE = -100
+_RENAME_EXCHANGE = 2
+
 
 def put_in_place(fresh: Path, target: Path) -> None:
     """Makes ``fresh`` the folder ``target``, which is not there yet. Raises OSError."""
@@ -21,15 +25,30 @@ def put_in_place(fresh: Path, target: Path) -> None:
 
 
 def replace(fresh: Path, target: Path) -> None:
-    """Makes ``fresh`` the folder ``target`` in place of the one that may be there, for one writer at a time. Whoever is
-    killed between the two renames leaves no ``target``. Raises OSError."""
+    """Makes ``fresh`` the folder ``target`` in place of the one that may be there, for one writer at a time: whoever is
+    killed leaves the old one or the new one. Where the file system cannot exchange two folders (network file systems),
+    there is no ``target`` for a moment. Raises OSError."""
     aside = target.with_name(f".{target.name}.old")
     shutil.rmtree(aside, ignore_errors=True)
     _sync(fresh)
+    if target.exists() and _exchange(fresh, target):
+        sync_folder(target.parent)
+        shutil.rmtree(fresh, ignore_errors=True)
+        return
     with contextlib.suppress(FileNotFoundError):
         target.rename(aside)
     _rename(fresh, target)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(fresh: Path, target: Path) -> bool:
+    """Gives two folders each other's name at once (renameat2(2)); False where the system cannot."""
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    return bool(rename(_HERE, os.fsencode(fresh), _HERE, os.fsencode(target), _RENAME_EXCHANGE) == 0)
 
 
 def _rename(fresh: Path, target: Path) -> None:

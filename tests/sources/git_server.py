@@ -186,8 +186,16 @@ class Repository:
         assert done.returncode == 0, f"git {arguments}: {done.stderr.decode()}"
         return done.stdout.decode().strip()
 
-    def commit(self, ref: str, title: str, files: Mapping[str, str | bytes | None], parent: str | None = None) -> str:
-        """Commits ``files`` (None removes one) on top of ``ref``, or of ``parent``, and moves ``ref`` there."""
+    def commit(
+        self,
+        ref: str,
+        title: str,
+        files: Mapping[str, str | bytes | None],
+        parent: str | None = None,
+        modes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Commits ``files`` (None removes one) on top of ``ref``, or of ``parent``, and moves ``ref`` there; ``modes``
+        are those of others than plain files, by name."""
         self.minutes += 1
         parents = [parent] if parent else self.git("for-each-ref", "--format=%(objectname)", ref).split()
         self.git("read-tree", *(parents or ["--empty"]))
@@ -195,8 +203,9 @@ class Repository:
         for name, content in files.items():
             data = content.encode() if isinstance(content, str) else content or b""
             blob = self.git("hash-object", "-w", "--stdin", given=data)
-            entries += f"{'0' if content is None else '100644'} {blob}\t{name}\n"
-        self.git("update-index", "--index-info", given=entries.encode())
+            mode = "0" if content is None else (modes or {}).get(name, "100644")
+            entries += f"{mode} {blob}\t{name}\0"
+        self.git("update-index", "-z", "--index-info", given=entries.encode())
         arguments = [argument for parent in parents for argument in ("-p", parent)]
         commit = self.git("commit-tree", self.git("write-tree"), *arguments, given=title.encode())
         self.git("update-ref", ref, commit)

@@ -45,6 +45,28 @@ def test_another_one_is_replaced(tmp_path: Path, fresh: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
+def test_it_is_there_at_every_moment(tmp_path: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    renamed: list[Path] = []
+    monkeypatch.setattr(Path, "rename", lambda path, _: renamed.append(path))
+    atomic_folder.replace(fresh, target)
+    assert (target / "a").read_text() == "a"
+    assert (renamed, fresh.exists()) == ([], False)
+
+
+def test_where_two_cannot_be_exchanged_one_is_renamed_after_the_other(
+    tmp_path: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "old").write_text("old")
+    monkeypatch.setattr(atomic_folder, "_exchange", lambda *_: False)
+    atomic_folder.replace(fresh, target)
+    assert sorted(path.name for path in target.iterdir()) == ["a", "below"]
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
 def test_where_there_is_none_it_is_the_first(tmp_path: Path, fresh: Path) -> None:
     atomic_folder.replace(fresh, tmp_path / "target")
     assert (tmp_path / "target/below/b").read_text() == "b"

@@ -31,7 +31,8 @@ def names(project: Project) -> tuple[str, ...]:
     if not project.mods.is_dir():
         return ()
     folders = {path.parent.name for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}")}
-    return tuple(sorted(folders | {path.stem for path in project.mods.glob("*.zip")}))
+    names_there = folders | {path.stem for path in project.mods.glob("*.zip")}
+    return tuple(sorted(name for name in names_there if not name.startswith(".")))  # others are on their way in or out
 
 
 def name_of(text: str) -> str:

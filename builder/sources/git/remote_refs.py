@@ -47,7 +47,8 @@ def is_commit(ref: str) -> bool:
 
 
 def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
-    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind.
+    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind, and
+    ``HEAD`` is the default branch.
 
     Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated commit.
     """
@@ -60,7 +61,7 @@ def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
             f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}",
             hint=f"write refs/heads/{ref} or refs/tags/{ref}",
         )
-    commit = branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") else None)
+    commit = branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") or ref == "HEAD" else None)
     if commit:
         return commit
     if _ABBREVIATED.fullmatch(ref):

@@ -1,0 +1,83 @@
+"""The ``recipes add`` command: copies recipes of another repository into the project, and the mods that they name."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.copies import address, planning
+from builder.definitions.mods import mod_reading
+from builder.errors import FileProblemsError, UsageError
+from builder.events import Message
+from builder.yaml import yaml_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from builder.copies.planning import PlannedCopy, Upstream
+    from builder.events import Report
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class RecipeCopies:
+    """Recipes to be copied; ``mods`` are those that they name, that the project lacks and their repository has,
+    ``missing`` the names that neither has."""
+
+    recipes: tuple[PlannedCopy, ...]
+    mods: tuple[PlannedCopy, ...]
+    missing: tuple[str, ...]
+
+
+def plan(project: Project, text: str, name: str | None, report: Report, *, everything: bool) -> RecipeCopies:
+    """Plans the copy of the recipe at the address ``text``, under its own name or ``name``; of all recipes there where
+    ``everything`` is wanted. Raises what ``mods_add.plan`` does."""
+    if name and everything:
+        raise UsageError("`--as` names one recipe, and `--all` takes several: give one of them")
+
+    def notify(line: str) -> None:
+        report(Message(line))
+
+    upstream = planning.find(project, address.parse(text), notify)
+    paths = planning.recipes_at(upstream)
+    chosen = paths if everything else (planning.require_one(upstream, "recipe", paths),)
+    own_name = name.removesuffix(".yaml") if name else None
+    copies = tuple(
+        planning.plan(project, upstream, "recipe", path, own_name or planning.name_of(upstream, "recipe", path), notify)
+        for path in chosen
+    )
+    present = mod_reading.names(project)
+    named = dict.fromkeys(entry for copy in copies for entry in _mods_named(copy))
+    there = {entry: _path_of(upstream, entry) for entry in named if mod_reading.name_of(entry) not in present}
+    mods = tuple(
+        planning.plan(project, upstream, "mod", path, posixpath.basename(path), notify)
+        for path in dict.fromkeys(there.values())
+        if path
+    )
+    return RecipeCopies(copies, mods, tuple(entry for entry, path in there.items() if not path))
+
+
+def _mods_named(recipe: PlannedCopy) -> Iterator[str]:
+    """The mods that a recipe names; none where it cannot be read, which `builder recipes check` tells."""
+    try:
+        data = yaml_file.load(recipe.files[0].content.decode("utf-8-sig"), recipe.name)
+    except (FileProblemsError, UnicodeDecodeError):
+        return
+    mods = data.get("mods") if isinstance(data, dict) else None
+    for entry in mods if isinstance(mods, list) else ():
+        if isinstance(entry, str) and entry.strip():
+            yield posixpath.normpath(entry.strip())
+
+
+def _path_of(upstream: Upstream, entry: str) -> str:
+    """The folder of the mod ``entry`` in the repository: from its top, or in ``mods/``; empty where there is none."""
+    for folder in (entry, f"mods/{entry}"):
+        if any(f"{folder}/{file}" in upstream.paths for file in planning.MOD_FILES):
+            return folder
+    return ""
+
+
+def together(copies: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
+    """The copies in the order in which they are made: a recipe after the mods that it names."""
+    return (*(copies.mods if with_mods else ()), *copies.recipes)

@@ -1,0 +1,1 @@
+"""Copies of mods and recipes from other repositories: where they came from, and what was changed since."""

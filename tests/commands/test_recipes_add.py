@@ -1,0 +1,103 @@
+"""Recipes copied from a real git server, with the mods that they name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.commands import mods_add, mods_update, recipes_add
+from builder.copies import origin
+from builder.definitions.mods import mod_reading
+from builder.definitions.recipes import finding
+from builder.errors import ConflictError, SourceError, UsageError
+from builder.events import ignore
+from builder.project import Project
+from tests import projects
+from tests.sources import git_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.commands.recipes_add import RecipeCopies
+
+MAIN = "refs/heads/main"
+
+
+def recipe(*mods: str) -> str:
+    return projects.RECIPE.format(name="chat", model="Org/Model", repository="vllm-node", mods=list(mods))
+
+
+class Served:
+    """A served repository with recipes and mods, and a project with a mod of its own."""
+
+    def __init__(self, server: git_server.Server, repository: git_server.Repository, project: Project) -> None:
+        self.url = f"{server.url}/community.git"
+        self.repository = repository
+        self.project = project
+
+    def plan(self, path: str, name: str | None = None, *, everything: bool = False) -> RecipeCopies:
+        return recipes_add.plan(self.project, f"{self.url}{path}", name, ignore, everything=everything)
+
+    def add(self, path: str, name: str | None = None) -> None:
+        mods_add.run(self.project, recipes_add.together(self.plan(path, name), with_mods=True))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    repository = git_server.make_repository(tmp_path / "served/community.git")
+    files: dict[str, str | bytes | None] = {
+        "recipes/chat.yaml": recipe("mods/house", "./mods/other/", "here", "gone"),
+        "recipes/4x/chat.yaml": recipe(),
+        "recipes/small.yml": recipe("house"),
+        "recipes/broken.yaml": "name: [\n",
+        "mods/house/run.sh": "cp a b\n",
+        "mods/other/mod.yaml": "description: x\nenv: {A: 1}\n",
+        "docs/example.yaml": "a: b\n",
+    }
+    repository.commit(MAIN, "Start", files)
+    projects.write(tmp_path / "project/dockerfiles/.keep", "")
+    projects.write(tmp_path / "project/mods/here/run.sh", "cp a b\n")
+    with git_server.serve(tmp_path / "served") as server:
+        yield Served(server, repository, Project(tmp_path / "project"))
+
+
+def test_a_recipe_brings_the_mods_that_the_project_lacks(served: Served) -> None:
+    copies = served.plan("//recipes/chat")
+    assert [each.name for each in copies.recipes] == ["chat"]
+    assert [each.name for each in copies.mods] == ["house", "other"]
+    assert copies.missing == ("gone",)
+    served.add("//recipes/chat.yaml")
+    assert mod_reading.names(served.project) == ("here", "house", "other")
+    assert finding.names(served.project) == ("chat",)
+    text = (served.project.recipes / "chat.yaml").read_text()
+    assert text == recipe("mods/house", "./mods/other/", "here", "gone")
+    copied = origin.read(served.project, "recipe", "chat")
+    assert copied
+    assert copied.path == "recipes/chat.yaml"
+
+
+def test_folders_and_other_suffixes_are_kept_apart(served: Served) -> None:
+    with pytest.raises(UsageError, match="has 4 recipes there:\n  recipes/4x/chat.yaml\n  recipes/broken.yaml"):
+        served.plan("")
+    assert [each.name for each in served.plan("", everything=True).recipes] == ["4x/chat", "broken", "chat", "small"]
+    assert [each.name for each in served.plan("//recipes/4x").recipes] == ["chat"]
+    served.add("//recipes/small", "ours.yaml")
+    assert finding.names(served.project) == ("ours",)
+    assert served.plan("//docs/example.yaml").recipes[0].name == "example"
+    with pytest.raises(SourceError, match="there is no recipe at recipes/chats of"):
+        served.plan("//recipes/chats")
+
+
+def test_a_copy_is_updated_and_edits_are_told(served: Served) -> None:
+    served.add("//recipes/chat.yaml", "ours")
+    served.repository.commit(MAIN, "Another", {"recipes/chat.yaml": recipe("mods/house")})
+    (planned,) = mods_update.plan(served.project, "recipe", ["ours"], None, ignore)
+    assert (planned.replaces, planned.loses) == (True, False)
+    projects.write(served.project.recipes / "ours.yaml", "mine\n")
+    (planned,) = mods_update.plan(served.project, "recipe", ["recipes/ours.yaml"], None, ignore)
+    with pytest.raises(ConflictError, match="recipe ours was edited since it was copied"):
+        mods_add.require_lossless([planned])
+    mods_add.run(served.project, [planned])
+    assert (served.project.recipes / "ours.yaml").read_text() == recipe("mods/house")
