@@ -22,18 +22,25 @@ _NEVER = object()  # no value is this one
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a record. ``field`` is what its value is called in the program, where that is not the key."""
+    """A key of a record. ``field`` is what its value is called in the program, where that is not the key; a required
+    one may be absent where the key ``unless`` is there."""
 
     kind: ValueKind
     description: str
     is_required: bool
     is_always_written: bool
     field: str
+    unless: str = ""
 
 
 def needed(kind: ValueKind, description: str, field: str = "") -> Key:
     """A key that every record has."""
     return Key(kind, description, is_required=True, is_always_written=True, field=field)
+
+
+def needed_unless(other: str, kind: ValueKind, description: str) -> Key:
+    """A key that every record without the key ``other`` has. In one with it, an empty value is not written."""
+    return Key(kind, description, is_required=True, is_always_written=True, field="", unless=other)
 
 
 def optional(kind: ValueKind, description: str, *, always: bool = False) -> Key:
@@ -91,7 +98,7 @@ def record(
 ) -> ValueKind:
     """A block with these keys and no other ones. ``make`` gets their values by field; ``parts`` gives them back."""
     readers = {key: (entry.field or key, entry.kind.read) for key, entry in keys.items()}
-    required = [key for key, entry in keys.items() if entry.is_required]
+    required = {key: entry.unless for key, entry in keys.items() if entry.is_required}
     writers = [
         (key, entry.field or key, entry.kind.write, _NEVER if entry.is_always_written else entry.kind.empty)
         for key, entry in keys.items()
@@ -110,7 +117,7 @@ def record(
                 values[field] = read_value(item)
             except WrongError as error:
                 problems += error.under(key)
-        missing = [f"`{key}`" for key in required if key not in block]
+        missing = [f"`{key}`" for key, other in required.items() if key not in block and other not in block]
         if missing and block.keys() <= readers.keys():
             # not if there is an unknown key: that is probably the missing one, misspelt
             problems.append(((), f"lacks {', '.join(missing)}"))
@@ -120,12 +127,20 @@ def record(
 
     def write(value: Any) -> dict[str, Any]:
         values = parts(value)
-        return {key: as_data(values[field]) for key, field, as_data, empty in writers if values[field] != empty}
+        spared = {key for key, other in required.items() if other and values[other] and not values[key]}
+        return {
+            key: as_data(values[field])
+            for key, field, as_data, empty in writers
+            if values[field] != empty and key not in spared
+        }
 
     def describe(definitions: dict[str, Schema]) -> Schema:
         schema: Schema = {"type": "object", "additionalProperties": False}
-        if required:
-            schema["required"] = required
+        if always := [key for key, other in required.items() if not other]:
+            schema["required"] = always
+        for other in {other: None for other in required.values() if other}:
+            without = [key for key, unless in required.items() if unless == other]
+            schema |= {"if": {"required": [other]}, "else": {"required": without}}
         schema["properties"] = {
             key: {"description": entry.description, **entry.kind.schema(definitions)} for key, entry in keys.items()
         }

@@ -39,8 +39,18 @@ class Version:
 
 
 @dataclass(frozen=True)
+class Adoption:
+    """The image that got a number as it was, built elsewhere: its name or id in the engine then, and the names by which
+    registries may have it (``eugr/spark-vllm@sha256:…``)."""
+
+    image: str
+    digests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class NumberedImage:
-    """One build. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is in bytes
+    """One build, or an image that was ``adopted``: such a one has neither definition nor input hash, and ``built`` is
+    when it got its number. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is in bytes
     as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it was removed from
     the engine on purpose, ``digest`` the manifest's in the registry, None where it was never pushed. ``builder`` names
     the buildx instance, None for the engine's own."""
@@ -60,6 +70,7 @@ class NumberedImage:
     pruned: str | None = None
     digest: str | None = None
     builder: str | None = None
+    adopted: Adoption | None = None
 
 
 @dataclass(frozen=True)

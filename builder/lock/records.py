@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from builder.lock.block_kinds import list_of, mapping, needed, numbered, optional, record
-from builder.lock.model import VERSION, NumberedImage, Version
+from builder.lock.block_kinds import list_of, mapping, needed, needed_unless, numbered, optional, record
+from builder.lock.model import VERSION, Adoption, NumberedImage, Version
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
 from builder.lock.value_kinds import FLAG, TEXT, TEXT_OR_NOTHING, ValueKind, choice, constant, matching, whole
 
@@ -164,6 +164,14 @@ _PAIRING = record(
     parts=dict,
     name="pairing",
 )
+_ADOPTION = record(
+    Adoption,
+    {
+        "image": needed(TEXT, "its name or id in the engine when it got its number"),
+        "digests": optional(list_of(TEXT), "the names by which registries may have it"),
+    },
+    name="adoption",
+)
 
 
 class NumberBlock(NamedTuple):
@@ -176,7 +184,7 @@ class NumberBlock(NamedTuple):
 
 
 def _number_block(sequence: int | None = None, models: Any = None, **fields: Any) -> NumberBlock:
-    return NumberBlock(NumberedImage(**fields), sequence, models or {})
+    return NumberBlock(NumberedImage(**{"definition": "", "input_hash": "", **fields}), sequence, models or {})
 
 
 def _number_parts(block: NumberBlock) -> dict[str, Any]:
@@ -186,15 +194,18 @@ def _number_parts(block: NumberBlock) -> dict[str, Any]:
 _IMAGE = record(
     _number_block,
     {
-        "built": needed(_TIME, "when it was built"),
+        "built": needed(_TIME, "when it was built, or got its number as it was"),
         "sequence": optional(
             _POSITIVE, "its place among what was current: the highest is current, the one below was before"
         ),
-        "definition": needed(TEXT, "the image definition"),
+        "definition": needed_unless("adopted", TEXT, "the image definition"),
+        "adopted": optional(_ADOPTION, "the image of others that got this number as it was"),
         "platform": needed(TEXT, "linux/arm64 or linux/amd64"),
         "pinned": optional(FLAG, "true where `prune` keeps it"),
         "fingerprint": needed(TEXT, "the identity of its content: the same on every engine that holds it"),
-        "input_hash": needed(TEXT, "one hash over all that went in; a build with the same one is not made again"),
+        "input_hash": needed_unless(
+            "adopted", TEXT, "one hash over all that went in; a build with the same one is not made again"
+        ),
         "pruned": optional(_TIME, "when it was removed on purpose"),
         "size": needed(whole(0), "bytes, as the engine counts them"),
         "status": optional(_STATUS, "how the image does"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import strategies as st
 
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
+from builder.lock.model import Adoption, ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
 from tests.processes import fork, public_folder
 
@@ -113,6 +113,20 @@ def full() -> Lock:
             on_cpu: Repository(next=12, current=2, previous=(10, 1), numbers=cpu_images),
             "localhost:5000/vllm-node-tf5": Repository(numbers={1: image(1, definition="tf5")}, next=2),
             "vllm-node-empty": Repository(next=4),
+            "vllm-node": Repository(
+                next=3,
+                current=1,
+                numbers={
+                    1: image(
+                        1,
+                        definition="",
+                        input_hash="",
+                        adopted=Adoption("vllm-node:latest", (f"eugr/spark-vllm@sha256:{8:064x}",)),
+                        versions={"vllm": Version("0.33.0", "4ba787ec9")},
+                    ),
+                    2: image(2, definition="", input_hash="", adopted=Adoption("0123456789ab")),
+                },
+            ),
         },
         models={"Qwen/Qwen3-0.6B": qwen, "1.0": Model(Pairing(ImageName("localhost:5000/vllm-node-tf5", 1)))},
     )
@@ -171,6 +185,7 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         st.none() | times,
         digest=st.none() | st.integers(0, 2**256 - 1).map("sha256:{:064x}".format),
         builder=maybe,
+        adopted=st.none() | st.builds(Adoption, texts, st.lists(texts, max_size=2).map(tuple)),
     )
 
     coins: st.SearchStrategy[bool] = st.booleans()

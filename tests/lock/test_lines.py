@@ -112,7 +112,7 @@ def test_a_good_file_is_read_without_a_yaml_parser(tmp_path: Path, golden: str) 
     )
     path = {"PYTHONPATH": ":".join(sys.path)}
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=path, capture_output=True, text=True)
-    assert (run.stdout, run.stderr) == ("3 []\n", "")
+    assert (run.stdout, run.stderr) == ("4 []\n", "")
 
 
 def test_a_problem_that_both_readers_refuse_is_named_by_the_yaml_reader(golden: str) -> None:
