@@ -131,7 +131,10 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
         gone = ImageName(plan.repository, max(same))
         reason = f"{gone} was built from the same inputs, but this engine no longer has it"
         return Comparison(None, plan.steps, (reason,))
-    last = ImageName(plan.repository, max(repository.numbers))
+    built_here = [number for number, image in repository.numbers.items() if image.adopted is None]
+    if not built_here:
+        return Comparison(None, (), ("it is the first one that is built here: the others were adopted",))
+    last = ImageName(plan.repository, max(built_here))
     directory = workspace.project.build_directory(last.repository, last.number)
     before = plan_file.read_if_possible(directory)
     if before is None:

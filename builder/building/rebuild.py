@@ -10,6 +10,7 @@ from builder.building import bake_run, work_folder
 from builder.engine import images
 from builder.errors import ImageStateError
 from builder.events import Message
+from builder.numbered import adopted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +28,15 @@ class RebuiltImage:
     log: str
 
 
+def require_built_here(name: ImageName, recorded: NumberedImage) -> None:
+    """Raises ImageStateError for an adopted image, of which nothing here tells how it was built."""
+    if recorded.adopted:
+        raise ImageStateError(
+            f"{name} was adopted from {recorded.adopted.image}: it was built elsewhere, and nothing here tells how",
+            hint=adopted.way_back(name, recorded),
+        )
+
+
 @contextmanager
 def rebuilt_image(
     workspace: Workspace, name: ImageName, recorded: NumberedImage, attest: Sequence[str] = ()
@@ -35,8 +45,10 @@ def rebuilt_image(
     another tag. Steps that BuildKit's cache still has are not repeated; ``attest`` as for `bake_run.bake`. The caller
     checks once that the engine can build (`versions.require_supported`).
 
-    Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
+    Raises ImageStateError where the build directory is gone, or the image was built elsewhere; BuildFailedError where a
+    step fails.
     """
+    require_built_here(name, recorded)
     directory = workspace.project.build_directory(name.repository, name.number)
     if not (directory / "bake.json").is_file():
         raise ImageStateError(

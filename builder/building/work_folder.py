@@ -70,7 +70,7 @@ def create(workspace: Workspace, repository: str, files: Mapping[str, StagedFile
         # Locked before it is moved to where others see it: one that is not locked counts as stale.
         fresh.rename(work.path)
         try:
-            _write(work.directory, files)
+            write(work.directory, files)
             yield work
         finally:
             _remove(workspace.engine, work)
@@ -92,7 +92,8 @@ def remove_stale(workspace: Workspace) -> None:
             continue
 
 
-def _write(directory: Path, files: Mapping[str, StagedFile]) -> None:
+def write(directory: Path, files: Mapping[str, StagedFile]) -> None:
+    """Writes ``files`` into a folder that is made for them, with the folders in it."""
     for name, file in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,7 @@ def _side(side: ComparedImage) -> dict[str, Any]:
         "note": image.note,
         "size": image.size,
         "platform": image.platform,
-        "input_hash": image.input_hash,
+        "input_hash": image.input_hash or None,
         "fingerprint": image.fingerprint,
         "models": [
             {"model": name, "status": pairing.status, "note": pairing.note} for name, pairing in side.pairings.items()

@@ -32,7 +32,7 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     ]
     yield from _folded(f"not looked into: {reason}" for reason in difference.unknown)
     if difference.nothing:
-        same = before.image.input_hash == after.image.input_hash
+        same = before.image.input_hash == after.image.input_hash != ""
         yield "both were built from the same inputs" if same else "no difference is known"
     yield from _sources(difference.sources)
     yield from _listing("pull requests", map(_pull, difference.changes.pulls))

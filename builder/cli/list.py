@@ -48,7 +48,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     if lost:
         print_result(lost)
     elif not overview.rows:
-        print_result("no images yet: `builder build TARGET` makes the first")
+        print_result("no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one")
     elif models:
         cached = listing.cached_models(workspace, lock)
         rows = [
@@ -75,7 +75,7 @@ def _image_rows(row: ImageRow, lock: Lock) -> list[tuple[str, ...]]:
     models = [(model, lock.models[model].pairing.status) for model in row.models]
     shows_status = row.image.status != "untested" or all(status == "untested" for _, status in models)
     words = [_where(row), "current" if row.current else "", row.image.status if shows_status else ""]
-    words.append("pinned" if row.image.pinned else "")
+    words += ["pinned" if row.image.pinned else "", "adopted" if row.image.adopted else ""]
     image = (
         str(row.name),
         humanize.ago(row.image.built),
@@ -120,7 +120,8 @@ def image_document(row: ImageRow) -> dict[str, Any]:
         "image": str(row.name),
         "repository": row.name.repository,
         "number": row.name.number,
-        "definition": image.definition,
+        "definition": image.definition or None,
+        "adopted": image.adopted.image if image.adopted else None,
         "current": row.current,
         "pinned": image.pinned,
         "state": row.state,

@@ -14,6 +14,7 @@ from builder.cli.output import print_json
 
 if TYPE_CHECKING:
     from builder.commands.show import ShownImage
+    from builder.lock.model import NumberedImage
     from builder.project import Project
 
 
@@ -36,14 +37,14 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
     table.print_facts(_facts(shown, context.project))
     if packages:
         click.echo()
-        rows = [(name, version.partition(" ")[0]) for name, version in _takes(shown, "python packages").items()]
-        table.print_table(("PACKAGE", "VERSION"), rows)
+        table.print_table(("PACKAGE", "VERSION"), list(shown.packages.items()))
 
 
 def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
     row, image = shown.row, shown.row.image
     base = _takes(shown, "base")
-    python = _takes(shown, "python packages")
+    count = len(shown.packages)
+    kept = shown.steps or shown.adopted
     facts = [
         ("image", str(row.name)),
         ("state", ", ".join([row.state, *(["current"] if row.current else []), *(["pinned"] if image.pinned else [])])),
@@ -52,18 +53,24 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("models", ", ".join(row.models) or "none"),
         ("recipe", image.recipe or "none"),
         ("definition", image.definition),
+        ("adopted from", ", ".join((image.adopted.image, *image.adopted.digests)) if image.adopted else ""),
         ("platform", image.platform),
-        ("built", f"{image.built} ({humanize.ago(image.built)})"),
+        ("adopted" if image.adopted else "built", f"{image.built} ({humanize.ago(image.built)})"),
         ("size", humanize.size(image.size)),
         *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
-        ("base", f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
-        ("mods", ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"),
-        ("packages", f"{len(python)} Python packages (--packages lists them)" if python else "unknown"),
+        ("base", "" if image.adopted else f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
+        ("mods", "" if image.adopted else _mods(image)),
+        ("packages", f"{count} Python packages (--packages lists them)" if count else "unknown"),
+        ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
         ("input hash", image.input_hash),
-        ("build folder", project.relative(shown.directory) if shown.steps else "gone"),
+        ("build folder", project.relative(shown.directory) if kept else "gone"),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _mods(image: NumberedImage) -> str:
+    return ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"
 
 
 def _document(shown: ShownImage, project: Project) -> dict[str, Any]:
@@ -72,11 +79,13 @@ def _document(shown: ShownImage, project: Project) -> dict[str, Any]:
     return {
         **image_document(shown.row),
         "recipe": shown.row.image.recipe,
-        "input_hash": shown.row.image.input_hash,
+        "input_hash": shown.row.image.input_hash or None,
         "base": _takes(shown, "base"),
         "mod_hashes": shown.row.image.mods,
-        "packages": {name: v.partition(" ")[0] for name, v in _takes(shown, "python packages").items()},
-        "build_directory": project.relative(shown.directory) if shown.steps else None,
+        "packages": shown.packages,
+        "labels": dict(shown.adopted.labels) if shown.adopted else None,
+        "build_metadata": dict(shown.adopted.metadata) if shown.adopted else None,
+        "build_directory": project.relative(shown.directory) if shown.steps or shown.adopted else None,
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder.comparing import changes, contents, texts, upstream
 from builder.errors import FileProblemsError
 from builder.lock import reading
-from builder.numbered import build_directory, names
+from builder.numbered import adopted, build_directory, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from builder.comparing.upstream import UpstreamCommits
     from builder.events import Report
     from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+    from builder.numbered.adopted import AdoptedContents
     from builder.numbered.build_directory import BuildDirectory
     from builder.project import Project
     from builder.sources.git.mirror_reading import CommitFilter
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedImage:
-    """One of the two images. ``directory`` is None where its build directory is gone or damaged; ``pairings`` holds the
-    pairing of each model that is, or was, paired with it."""
+    """One of the two images. ``directory`` is None where its build directory is gone or damaged, and for an adopted
+    image, of which ``adopted`` is what was read out of it; ``pairings`` holds the pairing of each model that is, or
+    was, paired with it."""
 
     name: ImageName
     image: NumberedImage
     directory: BuildDirectory | None
+    adopted: AdoptedContents | None
     pairings: Mapping[str, Pairing]
 
 
@@ -81,7 +84,7 @@ def run(project: Project, before: str, after: str, commits: CommitFilter, report
         mods=tuple(_mods(old, new)),
         dockerfiles=tuple(_dockerfiles(old, new)),
         args=tuple(_args(old, new)),
-        unknown=tuple(fault for fault in (old_fault, new_fault) if fault),
+        unknown=tuple(fault for fault in (old_fault, new_fault, *_beyond_adopted(old, new)) if fault),
     )
 
 
@@ -94,26 +97,49 @@ def _compared_image(project: Project, lock: Lock, text: str) -> tuple[ComparedIm
         for pairing in (model.pairing, *model.previous)
         if pairing.image == name
     }
+    if image.adopted:
+        inside = adopted.read(build_directory.path_of(project, name))
+        fault = inside.unknown if inside else f"what was read out of {name} is gone"
+        return ComparedImage(name, image, None, inside, pairings), fault
     try:
-        return ComparedImage(name, image, build_directory.read(project, name), pairings), ""
+        return ComparedImage(name, image, build_directory.read(project, name), None, pairings), ""
     except FileProblemsError as error:
-        return ComparedImage(name, image, None, pairings), error.message
+        return ComparedImage(name, image, None, None, pairings), error.message
+
+
+def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str]:
+    """Tells what cannot be compared because an image was built elsewhere."""
+    if not (before.image.adopted or after.image.adopted):
+        return
+    names = " and ".join(str(side.name) for side in (before, after) if side.image.adopted)
+    yield f"how {names} came about: an adopted image was built elsewhere"
+    for side in (before, after):
+        if side.directory:
+            yield f"the packages of {side.name} that its base image has: only those that its build installed are known"
 
 
 def _contents(
     lock: Lock, before: ComparedImage, after: ComparedImage
 ) -> tuple[contents.ImageContents, contents.ImageContents]:
     """The contents of each image, limited to what is known of both."""
-    both = [
-        contents.of_image(side.image, side.directory, lock.pins_of(side.image.definition, side.image.platform))
-        for side in (before, after)
-    ]
-    if before.directory is None or after.directory is None:
+    both = [_contents_of(lock, side) for side in (before, after)]
+    if any(side.directory is None and not (side.adopted and side.adopted.packages) for side in (before, after)):
         both = [image_contents.versions_only() for image_contents in both]
+    elif before.adopted or after.adopted:
+        both = [image_contents.installed_only() for image_contents in both]
     return both[0], both[1]
 
 
+def _contents_of(lock: Lock, side: ComparedImage) -> contents.ImageContents:
+    if side.image.adopted:
+        return contents.of_adopted(side.image, side.adopted)
+    pins = lock.pins_of(side.image.definition, side.image.platform)
+    return contents.of_image(side.image, side.directory, pins)
+
+
 def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
+    if before.image.adopted or after.image.adopted:  # whether it has them is not known
+        return
     old, new = before.image.mods, after.image.mods
     for name in dict.fromkeys([*new, *old]):
         if old.get(name) == new.get(name):

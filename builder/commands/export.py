@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions import serving
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import cluster, command, container
 from builder.errors import UsageError
@@ -80,7 +79,7 @@ def _text(
             raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
         return recipe.render(selected.recipe, rendered, str(selected.image), _not_baked(selected))
     image = (selected.image.repository, selected.image.number)
-    of_image = serving.of(project, selected.record.definition)
+    of_image = image_selection.serve_settings(project, selected)
     settings = container.settings(selected.recipe, rendered, of_image, image, environ)
     render = compose.render if request.format == "compose" else script.render
     return render(settings, environ.get("HOME", "").rstrip("/"))

@@ -80,7 +80,7 @@ def run(workspace: Workspace) -> Recovered:
         latest = recovery_sources.current(workspace.engine, recoverable)
         writer.commit(completed(writer.lock, missing, {**pushed.latest, **latest}))
         for name, repository in writer.lock.images.items():
-            images_lock.point_latest(workspace.engine, name, repository.current)
+            images_lock.point_latest(workspace, name, repository.current)
     unknown = (
         *(line for number in missing for line in number.unknown),
         *_differing_latest(missing, latest, pushed.latest),

@@ -97,7 +97,7 @@ def _separate(workspace: Workspace, ours: Lock, theirs: Lock) -> tuple[Lock, Loc
 def _free_number(workspace: Workspace, lock: Lock, repository: str, image: NumberedImage) -> int:
     """The next number, or the one that a killed process was giving to this very image."""
     started = workspace.project.build_directory(repository, lock.images[repository].next)
-    if merged_builds.input_hash_of(started) == image.input_hash:
+    if merged_builds.is_of(started, image):
         return lock.images[repository].next
     try:
         tags = images.tags(workspace.engine, [repository])

@@ -40,7 +40,7 @@ def run(workspace: Workspace, text: str, *, force: bool) -> Promoted:
         after = pointers.apply(before, moves)
         transaction.announce(name)  # the tag may have been moved by hand, even if images.lock stays as it is
         transaction.commit(after)
-    return Promoted(name, moves, pointers.staying(after, moves), pointers.differences(workspace.project, moves))
+    return Promoted(name, moves, pointers.staying(after, moves), pointers.differences(workspace.project, before, moves))
 
 
 def _moves(lock: Lock, name: ImageName) -> tuple[PointerMove, ...]:

@@ -34,10 +34,12 @@ def run(workspace: Workspace, text: str) -> Rebuilt:
     """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods.
 
     The number is tagged again only where it is missing and the content is the recorded one; otherwise the new image is
-    removed. Raises ImageStateError where the build directory is gone, BuildFailedError where a step fails.
+    removed. Raises ImageStateError where the build directory is gone, or the image was adopted; BuildFailedError where
+    a step fails.
     """
     started = time.monotonic()
     name, recorded = names.numbered(workspace.project, reading.of(workspace.project), text)
+    rebuild.require_built_here(name, recorded)
     versions.require_supported(workspace.engine)
     with rebuild.rebuilt_image(workspace, name, recorded) as built:
         same = built.fingerprint == recorded.fingerprint

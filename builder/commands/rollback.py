@@ -76,7 +76,7 @@ def _possible_moves(
 def _result(workspace: Workspace, before: Lock, moves: tuple[PointerMove, ...], to: int | None) -> RolledBack:
     passed = _passed(before, moves) if to is None else ()
     staying = pointers.staying(pointers.apply(before, moves), moves)
-    return RolledBack(moves, staying, passed, pointers.differences(workspace.project, moves))
+    return RolledBack(moves, staying, passed, pointers.differences(workspace.project, before, moves))
 
 
 def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:

@@ -6,22 +6,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.lock import reading
-from builder.numbered import names, plan_file, status
+from builder.numbered import adopted, names, plan_file, status
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from builder.numbered.adopted import AdoptedContents
     from builder.plan.model import Step
     from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class ShownImage:
-    """An image. ``steps`` is empty where its build directory is gone."""
+    """An image. ``steps`` is empty where its build directory is gone, and of an adopted image; ``adopted`` are the
+    contents of such a one, None where they are gone."""
 
     row: status.ImageRow
     steps: tuple[Step, ...]
+    adopted: AdoptedContents | None
     directory: Path
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The version of each Python package, by name; empty where they are not known."""
+        if self.adopted:
+            return dict(self.adopted.packages)
+        takes = next((step.takes for step in self.steps if step.name == "python packages"), {})
+        return {name: version.partition(" ")[0] for name, version in takes.items()}
 
 
 def run(workspace: Workspace, text: str) -> ShownImage:
@@ -31,4 +42,5 @@ def run(workspace: Workspace, text: str) -> ShownImage:
     name, _ = names.numbered(workspace.project, lock, text)
     overview = status.overview(workspace, lock.only(name))
     directory = workspace.project.build_directory(name.repository, name.number)
-    return ShownImage(overview.rows[0], plan_file.read_if_possible(directory) or (), directory)
+    steps = plan_file.read_if_possible(directory) or ()
+    return ShownImage(overview.rows[0], steps, adopted.read(directory), directory)

@@ -12,7 +12,7 @@ from builder.errors import BuilderError, EngineError, FileProblemsError, Transfe
 from builder.lock import lost_lock, reading
 from builder.lock.file_problems import TAKE_BACK
 from builder.lock.model import ImageName
-from builder.numbered import build_directory, status
+from builder.numbered import adopted, build_directory, status
 from builder.pinning import vendored
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from builder.engine.client.endpoint import Endpoint
-    from builder.lock.model import Lock
+    from builder.lock.model import Lock, NumberedImage
     from builder.project import Project
     from builder.workspace import Workspace
 
@@ -96,10 +96,14 @@ def _engine(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) ->
         first = ", once its build directory is what it was (see there)" if name in edited_names else ""
         if row.state == "missing":
             back = f"`builder pull {name}`" if row.image.digest else f"`builder rebuild {name}`{first}"
+            if row.image.adopted and not row.image.digest:
+                back = adopted.way_back(row.name, row.image)
             yield Discrepancy(name, "missing", "the engine has no image of that name", back)
         elif row.state == "moved":
             free = f"docker tag {name} OTHER-NAME; docker image rm {name}"
             remedy = f"`{free}` sets the name free, then `builder rebuild {name}` builds it again{first}"
+            if row.image.adopted:
+                remedy = f"`{free}` sets the name free, then {adopted.way_back(row.name, row.image)}"
             yield Discrepancy(name, "moved", "the name stands for another image than the one that was built", remedy)
     for repository in overview.stray:
         current = f"{repository}:{lock.images[repository].current}"
@@ -111,6 +115,9 @@ def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
     for repository, record in sorted(lock.images.items()):
         for number, image in sorted(record.numbers.items(), reverse=True):
             name = ImageName(repository, number)
+            if image.adopted:
+                yield from _adopted_directory(project, name, image)
+                continue
             try:
                 directory = build_directory.read(project, name)
             except FileProblemsError as error:
@@ -119,6 +126,15 @@ def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
             folder = project.relative(directory.path)
             for message in build_directory_edits.edits(directory, image):
                 yield Discrepancy(str(name), "edited", f"{folder}: {message}", f"`git checkout -- {folder}`")
+
+
+def _adopted_directory(project: Project, name: ImageName, image: NumberedImage) -> Iterator[Discrepancy]:
+    folder = build_directory.path_of(project, name)
+    contents = adopted.read(folder)
+    if contents is None or contents.fingerprint != image.fingerprint:
+        file = project.relative(folder / adopted.FILE)
+        fault = "is gone or damaged" if contents is None else "is of another image"
+        yield Discrepancy(str(name), "edited", f"{file} {fault}", f"`git checkout -- {project.relative(folder)}`")
 
 
 def _vendored_patches(project: Project, lock: Lock) -> Iterator[Discrepancy]:
@@ -134,6 +150,8 @@ def _changed(workspace: Workspace, lock: Lock) -> Iterator[Discrepancy]:
         if record.current is None:
             continue
         name, image = ImageName(repository, record.current), record.numbers[record.current]
+        if image.adopted:
+            continue
         try:
             build = current_build.original_build(workspace, name, image)
             reasons = current_build.reasons(workspace, name, image, build)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.lock.model import Version
 from builder.lock.pins import GitPin, Pins, PythonPin
 from builder.plan import python
@@ -13,9 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.lock.model import NumberedImage
+    from builder.numbered.adopted import AdoptedContents
     from builder.numbered.build_directory import BuildDirectory, BuildPart
 
 _PULL = "pull request "
+UPSTREAM = {
+    "vllm": "https://github.com/vllm-project/vllm.git",
+    "flashinfer": "https://github.com/flashinfer-ai/flashinfer.git",
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -39,6 +45,13 @@ class ImageContents:
     packages: Mapping[str, str] = field(default_factory=dict)
     build: Mapping[str, str] = field(default_factory=dict)
 
+    def installed_only(self) -> ImageContents:
+        """Returns the same contents as far as they can be compared with those of an adopted image: the sources, and the
+        versions of the other packages."""
+        made = {name for source in self.sources for name in (source, *PACKAGES_BUILT_FROM.get(source, ()))}
+        packages = {name: at.partition(" ")[0] for name, at in self.packages.items() if name not in made}
+        return ImageContents(sources=self.sources, git=self.git, packages=packages)
+
     def versions_only(self) -> ImageContents:
         """Returns the same contents, without what only a build directory shows."""
         return ImageContents(sources=self.sources, git=self.git)
@@ -59,6 +72,12 @@ def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins)
         packages={name: at for part in parts for name, at in part.takes.get("python packages", {}).items()},
         build={name: at for part in parts for name, at in part.takes.get("build packages", {}).items()},
     )
+
+
+def of_adopted(image: NumberedImage, inside: AdoptedContents | None) -> ImageContents:
+    """Returns the contents of an adopted image; ``inside`` is what was read out of it, None where that is gone. Its
+    sources are taken to be of their own projects, where the commits between two of them can be looked up."""
+    return ImageContents(sources=image.versions, git=UPSTREAM, packages=inside.packages if inside else {})
 
 
 def of_pins(pins: Pins) -> ImageContents:

@@ -38,5 +38,5 @@ def pull(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Pul
     if recorded.pruned:
         images_lock.restore(workspace, name, str(name))
     if repository.current == name.number:
-        images_lock.point_latest(workspace.engine, name.repository, name.number)
+        images_lock.point_latest(workspace, name.repository, name.number)
     return layers

@@ -47,7 +47,8 @@ class ImageDetails:
 
     ``id`` is the engine's own and no identity across engines; ``size`` is in bytes, as the engine counts them (packed
     layers on the containerd store, unpacked ones on the classic one); ``created`` is RFC 3339; ``layers`` are the
-    digests of the unpacked layers, lowest first; ``config`` is the runtime configuration without empty values.
+    digests of the unpacked layers, lowest first; ``config`` is the runtime configuration without empty values;
+    ``digests`` are its names by digest, which on the containerd store include those that no registry ever had.
     """
 
     id: str
@@ -58,6 +59,7 @@ class ImageDetails:
     layers: tuple[str, ...]
     config: Mapping[str, Any]
     tags: tuple[str, ...]
+    digests: tuple[str, ...] = ()
 
 
 def listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
@@ -114,6 +116,7 @@ def parse_details(description: Mapping[str, Any]) -> ImageDetails:
         # Stores differ in which empty values they keep.
         config={key: config[key] for key in _RUNTIME if config.get(key)},
         tags=tuple(tag for tag in description.get("RepoTags") or () if not tag.startswith("<none>")),
+        digests=tuple(name for name in description.get("RepoDigests") or () if not name.startswith("<none>")),
     )
 
 

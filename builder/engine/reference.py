@@ -22,6 +22,14 @@ def repository(reference: str) -> str:
     return split_tag(reference.partition("@")[0])[0]
 
 
+def familiar(reference: str) -> str:
+    """Returns the reference as engines show it: without ``docker.io/`` and ``library/``."""
+    for prefix in ("docker.io/", "index.docker.io/"):
+        if reference.startswith(prefix):
+            return reference.removeprefix(prefix).removeprefix("library/")
+    return reference.removeprefix("library/")
+
+
 def with_registry(repository_name: str) -> str:
     """Returns the full name for containerd, with ``docker.io/library/`` where the repository names no registry."""
     first, slash, _ = repository_name.partition("/")

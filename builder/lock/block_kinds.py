@@ -136,17 +136,23 @@ def record(
 
     def describe(definitions: dict[str, Schema]) -> Schema:
         schema: Schema = {"type": "object", "additionalProperties": False}
-        if always := [key for key, other in required.items() if not other]:
-            schema["required"] = always
-        for other in {other: None for other in required.values() if other}:
-            without = [key for key, unless in required.items() if unless == other]
-            schema |= {"if": {"required": [other]}, "else": {"required": without}}
+        schema |= _requirements(required)
         schema["properties"] = {
             key: {"description": entry.description, **entry.kind.schema(definitions)} for key, entry in keys.items()
         }
         return schema
 
     return ValueKind(read, describe, write, name)
+
+
+def _requirements(required: Mapping[str, str]) -> Schema:
+    """The part of a record's JSON Schema on the keys that it needs: each with the one that makes it needless, if any.
+    All of these have the same one."""
+    always = [key for key, other in required.items() if not other]
+    schema: Schema = {"required": always} if always else {}
+    if unless := [key for key, other in required.items() if other]:
+        schema |= {"if": {"required": [required[unless[0]]]}, "else": {"required": unless}}
+    return schema
 
 
 def _block(data: Data) -> dict[str, Data]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from builder.project import Project
 
+# A build directory has one of them: of an image that was built here, or of an adopted one.
+_OF_IMAGES = ("bake.json", "adopted.json")
 MESSAGE = "lost, while builds/ has images"
 
 
@@ -23,7 +25,7 @@ def is_lost(project: Project) -> bool:
     if project.lock.exists():
         return False
     # In this order: another process creates the directory first and removes its journal entry last.
-    built = [path.parent for path in project.builds.glob("**/[0-9]*/bake.json")]
+    built = [path.parent for file in _OF_IMAGES for path in project.builds.glob(f"**/[0-9]*/{file}")]
     begun = set(_begun(project))
     return any(begun.isdisjoint((path, *path.parents)) for path in built) and not project.lock.exists()
 

@@ -50,10 +50,10 @@ class Adoption:
 @dataclass(frozen=True)
 class NumberedImage:
     """One build, or an image that was ``adopted``: such a one has neither definition nor input hash, and ``built`` is
-    when it got its number. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is in bytes
-    as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it was removed from
-    the engine on purpose, ``digest`` the manifest's in the registry, None where it was never pushed. ``builder`` names
-    the buildx instance, None for the engine's own."""
+    when it got its number. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is
+    in bytes as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it was
+    removed from the engine on purpose, ``digest`` the manifest's in the registry, None where it was never pushed.
+    ``builder`` names the buildx instance, None for the engine's own."""
 
     built: str
     definition: str

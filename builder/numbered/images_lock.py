@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from builder.definitions import image
 from builder.engine import images
 from builder.errors import BuilderError, ConflictError
+from builder.events import Message
 from builder.lock import journal, writing
 from builder.lock.model import ImageName, Lock, Repository
 
@@ -124,10 +125,23 @@ def restore(workspace: Workspace, name: ImageName, source: str) -> None:
             change.commit(change.lock.with_image(name, replace(record, pruned=None)))
 
 
-def point_latest(endpoint: Endpoint, repository: str, current: int | None) -> None:
-    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is."""
-    if current is not None and images.inspect(endpoint, f"{repository}:{current}") is not None:
-        images.tag(endpoint, f"{repository}:{current}", f"{repository}:latest")
+def point_latest(workspace: Workspace, repository: str, current: int | None) -> None:
+    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is.
+
+    An image that has no other name than that tag gets another one, or it would be lost with the next clean-up: it was
+    there before this project, or was pulled beside it.
+    """
+    engine, latest = workspace.engine, f"{repository}:latest"
+    details = images.inspect(engine, f"{repository}:{current}") if current is not None else None
+    if details is None:
+        return
+    before = images.inspect(engine, latest)
+    if before is not None and before.id != details.id and before.tags == (latest,):
+        kept = f"{repository}:before-{before.id.removeprefix('sha256:')[:12]}"
+        images.tag(engine, before.id, kept)
+        gets = f"`builder adopt {kept}` gives it one"
+        workspace.report(Message(f"{latest} was an image without a number, which is {kept} now; {gets}"))
+    images.tag(engine, f"{repository}:{current}", latest)
 
 
 def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
@@ -165,7 +179,7 @@ def _replay_journal(workspace: Workspace, lock: Lock) -> None:
             _untag(engine, name, entry.engine_id)
         if entry.engine_id and record is None:
             shutil.rmtree(project.build_directory(name.repository, name.number), ignore_errors=True)
-        point_latest(engine, name.repository, _repository(lock, name.repository).current)
+        point_latest(workspace, name.repository, _repository(lock, name.repository).current)
         entry.path.unlink()
 
 

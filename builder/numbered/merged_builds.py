@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.lock import merging, reading, text
-from builder.numbered import images_lock, plan_file
+from builder.numbered import adopted, images_lock, plan_file
 from builder.plan.model import input_hash
 from builder.sources.git import project_history
 from builder.storage import atomic_file, atomic_folder
@@ -58,13 +58,16 @@ def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
 
 
 def _matching(candidates: list[Path], image: NumberedImage) -> Path | None:
-    return next((directory for directory in candidates if input_hash_of(directory) == image.input_hash), None)
+    return next((directory for directory in candidates if is_of(directory, image)), None)
 
 
-def input_hash_of(directory: Path) -> str:
-    """The input hash of a build directory's plan; empty where it cannot be read."""
+def is_of(directory: Path, image: NumberedImage) -> bool:
+    """True if a build directory is that of ``image``: by the input hash of its plan, or what an adopted one holds."""
+    if image.adopted:
+        contents = adopted.read(directory)
+        return contents is not None and contents.fingerprint == image.fingerprint
     steps = plan_file.read_if_possible(directory)
-    return "" if steps is None else input_hash(steps)
+    return steps is not None and input_hash(steps) == image.input_hash
 
 
 def _put_in_place(project: Project, source: Path, name: ImageName) -> None:

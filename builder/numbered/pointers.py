@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from builder.engine import images
 from builder.errors import ConflictError, ImageStateError
 from builder.lock.model import ImageName, Lock, Model, Pairing
-from builder.numbered import plan_file
+from builder.numbered import adopted, plan_file
 from builder.plan import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from builder.engine.client.endpoint import Endpoint
+    from builder.lock.model import NumberedImage, Version
     from builder.project import Project
 
 
@@ -71,6 +72,10 @@ def _require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove
                 f"{name} is missing from this engine: nothing was moved",
                 hint=f"it was pushed: with `registry:` in builder.yaml, rollback and `builder pull {name}` get it back",
             )
+        if details is None and recorded and recorded.adopted:
+            raise ImageStateError(
+                f"{name} is missing from this engine: nothing was moved", hint=adopted.way_back(name, recorded)
+            )
         if details is None and recorded and recorded.pruned:
             raise ImageStateError(
                 f"{name} was pruned on {recorded.pruned[:10]}: nothing was moved",
@@ -108,9 +113,9 @@ def staying(lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
     return tuple(sorted(name for name, model in lock.models.items() if model.pairing.image in origins))
 
 
-def differences(project: Project, moves: Iterable[PointerMove]) -> tuple[str, ...]:
+def differences(project: Project, lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
     """The inputs that differ between the images that pointers move between, one line each; none where a build directory
-    is gone."""
+    is gone. Of an adopted image only the versions are compared."""
     lines: list[str] = []
     for origin, to in dict.fromkeys((move.origin, move.to) for move in moves):
         before, after = (
@@ -119,4 +124,22 @@ def differences(project: Project, moves: Iterable[PointerMove]) -> tuple[str, ..
         )
         if before and after:
             lines += explain.changes(before, after)
+        elif origin:
+            lines += _version_changes(lock.image(origin), lock.image(to))
     return tuple(lines)
+
+
+def _version_changes(before: NumberedImage | None, after: NumberedImage | None) -> Iterator[str]:
+    """A line for each source with another version in one of two images, of which one was adopted."""
+    if before is None or after is None or not (before.adopted or after.adopted):
+        return
+    for name in sorted(before.versions.keys() | after.versions.keys(), reverse=True):
+        old, new = before.versions.get(name), after.versions.get(name)
+        if old != new:
+            yield f"{name}: {_version(old)} → {_version(new)}"
+
+
+def _version(version: Version | None) -> str:
+    if version is None:
+        return "not known"
+    return version.version + (f" ({version.commit[:9]})" if version.commit else "")

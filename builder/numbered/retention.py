@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from builder.lock.model import ImageName, Lock
+from builder.lock.model import ImageName, Lock, NumberedImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -56,7 +56,13 @@ def _own_reasons(
         *(f"used by container {used}" for used in engine.containers.get(engine.numbered[name].id, ())),
         *(["newest"] if name in newest else []),
         *(["young"] if age < policy.older_than else []),
+        *(["adopted: it cannot be built again"] if _is_irreplaceable(image) else []),
     )
+
+
+def _is_irreplaceable(image: NumberedImage) -> bool:
+    """True for an image that was built elsewhere, is not in the registry, and is not marked bad."""
+    return image.adopted is not None and image.digest is None and image.status != "bad"
 
 
 def _newest(names: Iterable[ImageName], keep: int) -> set[ImageName]:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.definitions import target
+from builder.definitions import image, serving, target
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import ImageStateError, UsageError
 from builder.lock.model import ImageName, Lock, NumberedImage
 
 if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
+    from builder.definitions.serving import ServeSettings
     from builder.project import Project
 
 
@@ -53,6 +54,13 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
             else "`builder list` shows the numbered images",
         )
     return SelectedImage(recipe, name, record, reason)
+
+
+def serve_settings(project: Project, selection: SelectedImage) -> ServeSettings:
+    """The settings for containers of the selected image: those of its definition, or for an adopted one those of the
+    definition whose images belong to the same repository, if there is one."""
+    definition = selection.record.definition or image.of_repository(project, selection.image.repository)
+    return serving.of(project, definition or "")
 
 
 def warning(selection: SelectedImage) -> str:

@@ -7,11 +7,12 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.definitions import configuration, serving
+from builder.definitions import configuration
 from builder.definitions.recipes import cluster, command, container
 from builder.engine import images
 from builder.errors import ImageStateError
 from builder.lock import reading
+from builder.numbered import adopted
 from builder.serving import image_selection, lookup
 from builder.serving.running import DIGEST, NODES, PROJECT, REQUEST, ServingEngine
 
@@ -107,7 +108,7 @@ def _settings(
 ) -> tuple[ContainerSettings, ...]:
     recipe, project = selection.recipe, workspace.project
     rendered = together.command if together else command.render(recipe, request.overrides, request.extra)
-    of_image = serving.of(project, selection.record.definition)
+    of_image = image_selection.serve_settings(project, selection)
     image = (selection.image.repository, selection.image.number)
     alike = container.settings(recipe, rendered, of_image, image, workspace.environment)
     all_settings = [_with_models(alike, node) for node in nodes] or [alike]
@@ -158,7 +159,8 @@ def _require_recorded_image(selection: SelectedImage, engines: Sequence[ServingE
             ids.append(image.id)
     if problems:
         target = selection.recipe.model or selection.recipe.file
-        here = f"`builder rebuild {name}` makes it again; `builder rollback {target}` goes to the one before"
+        back = adopted.way_back(selection.image, selection.record)
+        here = f"{back}; `builder rollback {target}` goes to the one before"
         on_nodes = f"`builder copy {name} NODE` brings it to a node"
         hint = on_nodes if any(engine.node for engine in engines) else here
         raise ImageStateError("\n".join([f"{problems[0]}: nothing was started", *problems[1:]]), hint=hint)

@@ -92,7 +92,7 @@ def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
 
 def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
     projects.make(tmp_path)
-    expected = "no images yet: `builder build TARGET` makes the first\n"
+    expected = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one\n"
     assert run("--project", str(tmp_path), "list").stdout == expected
     assert run("list", cwd=tmp_path / "mods").stdout == expected
 

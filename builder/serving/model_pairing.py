@@ -1,0 +1,62 @@
+"""The pairing of a model with an image: by which recipe, and at which revision of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes import recipe as recipes
+from builder.numbered import pointers
+from builder.serving import model_revision
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.lock.model import ImageName, Lock, Pairing
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class PairingSource:
+    """The source of a model's pairings with images of a repository: ``first_recipe`` is the recipe of its very first
+    one, ``revision`` the revision of the model to record in a new one."""
+
+    first_recipe: str | None
+    revision: str | None
+
+
+def source(project: Project, environ: Mapping[str, str], lock: Lock, model: str, repository: str) -> PairingSource:
+    """Finds the recipe and the revision of a model, before the lock is held: a first pairing takes the recipe for the
+    model and the repository, where there is exactly one; the revision is the one that a build would record."""
+    matching = None if model in lock.models else _matching_recipe(project, model, repository)
+    recipe = matching or _paired_by(project, lock, model)
+    revision = model_revision.to_record(environ, model, recipe)
+    return PairingSource(matching.file if matching else None, revision)
+
+
+def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> Pairing:
+    """The pairing of a model with an image; an earlier one with it keeps what it recorded."""
+    record = lock.models.get(model)
+    result = pointers.pairing_with(record, image)
+    if origin.first_recipe and record is None:
+        result = replace(result, recipe=origin.first_recipe)
+    is_new = record is None or image not in {p.image for p in (record.pairing, *record.previous)}
+    if result.revision is None or is_new:
+        result = replace(result, revision=origin.revision or result.revision)
+    return result
+
+
+def _paired_by(project: Project, lock: Lock, model: str) -> Recipe | None:
+    """The recipe of the model's pairing, where it still exists."""
+    file = lock.models[model].pairing.recipe if model in lock.models else None
+    path = project.root / file if file else None
+    return recipes.read(project, path).recipe if path and path.is_file() else None
+
+
+def _matching_recipe(project: Project, model: str, repository: str) -> Recipe | None:
+    """The recipe for the model and the repository; None unless there is exactly one."""
+    matching = [
+        recipe for _, recipe in recipes.readable(project) if recipe.model == model and recipe.repository == repository
+    ]
+    return matching[0] if len(matching) == 1 else None

@@ -1,0 +1,363 @@
+"""Images that plain ``docker build`` made get numbers, and are used like those that were built here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.commands import adopt
+from builder.commands.adopt import AdoptRequest
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint, environment
+from builder.errors import ImageStateError, UsageError
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.numbered import adopted
+from builder.project import Project
+from tests import projects, shared
+from tests.commands.test_killed import Moments, chance, moments, require_in_line
+from tests.conftest import Command, remove_all
+from tests.stock import load
+from tests.workspaces import workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["chance", "moments"]
+
+pytestmark = pytest.mark.engine
+
+MODEL = "Org/Model-1B"
+COMMIT = "4ba787ec9ab1d3b2d3b4b5a5b6c7d8e9f0a1b2c3"
+PYTHON = """\
+FROM debian:bookworm-slim
+RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3
+"""
+SITE = "/usr/local/lib/python3.11/dist-packages"
+DOCKERFILE = PYTHON + (
+    f"COPY site {SITE}\n"
+    "COPY build-metadata.yaml /workspace/build-metadata.yaml\n"
+    "LABEL org.example=hello {mark}=1\n"
+    'ENTRYPOINT ["false"]\n'
+)
+KILLS = 6
+
+
+@pytest.fixture
+def foreign(endpoint: Endpoint, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Builds an image with Docker alone, with a stand-in for vLLM of a version: ``foreign("0.33.0")``."""
+    repository = shared.unique_name()
+
+    def build(vllm: str, tag: str = "latest", dockerfile: str = DOCKERFILE) -> str:
+        folder = tmp_path / f"context-{vllm}-{tag}"
+        for name, version in (("vllm", vllm), ("Flashinfer_Python", "0.7.2"), ("torch", "2.13.0")):
+            text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            projects.write(folder / f"site/{name}-{version}.dist-info/METADATA", text)
+        projects.write(folder / "site/vllm/__init__.py", "raise SystemExit('imported')\n")
+        projects.write(folder / "site/vllm/_version.py", f"commit_id = 'g{COMMIT[:9]}'\n")
+        projects.write(folder / "build-metadata.yaml", f"vllm_commit: {COMMIT}\ngpu_arch: 12.1a\n")
+        projects.write(folder / "Dockerfile", dockerfile.format(mark=repository))
+        docker(endpoint, "build", "-q", "-t", f"{repository}:{tag}", str(folder))
+        return f"{repository}:{tag}"
+
+    yield build
+    remove_all(endpoint, repository)
+    remove_all(endpoint, f"{repository}-other")
+
+
+def docker(endpoint: Endpoint, *arguments: str) -> str:
+    program = endpoint.buildx[0] if endpoint.buildx[0].endswith("docker") else "docker"
+    env = {**os.environ, **environment(endpoint)}
+    done = subprocess.run([program, *arguments], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def document(builder: Command, *arguments: str) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(builder(*arguments, "--json").stdout)
+    return result
+
+
+def test_an_image_of_others_gets_the_next_number_as_it_is(
+    small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str]
+) -> None:
+    name = foreign("0.33.0")
+    repository = name.partition(":")[0]
+    done = builder("adopt", repository, "--model", MODEL)
+    assert done.stdout.splitlines()[0].startswith(f"adopted {repository} as {repository}:1: ")
+    assert f"vllm 0.33.0 ({COMMIT[:9]}), flashinfer 0.7.2, 3 Python packages" in " ".join(done.stdout.split())
+    assert f"  paired with {MODEL}" in done.stdout
+    record = reading.read(small.lock).images[repository].numbers[1]
+    details = images.inspect(endpoint, name)
+    assert details
+    assert record.fingerprint == images.fingerprint(details)
+    assert record.adopted
+    assert record.adopted.image == name
+    assert record.versions["vllm"].commit == COMMIT
+    tags = images.tags(endpoint, [repository])
+    assert tags == dict.fromkeys((f"{repository}:1", f"{repository}:latest"), details.id)
+    shown = document(builder, "show", f"{repository}:1")
+    assert shown["packages"] == {"flashinfer-python": "0.7.2", "torch": "2.13.0", "vllm": "0.33.0"}
+    assert shown["labels"]["org.example"] == "hello"
+    assert shown["build_metadata"] == {"vllm_commit": COMMIT, "gpu_arch": "12.1a"}
+    assert (shown["definition"], shown["adopted"], shown["input_hash"]) == (None, name, None)
+    text = builder("show", repository, "--packages").stdout
+    assert f"adopted from  {name}" in text
+    assert "torch" in text
+    assert "adopted" in builder("list").stdout
+    assert builder("verify").stdout == "all is as images.lock has it\n"
+
+
+def test_the_same_content_again_says_which_number_it_is(
+    small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str]
+) -> None:
+    name = foreign("0.33.0")
+    repository, other = name.partition(":")[0], f"{name.partition(':')[0]}-other"
+    builder("adopt", name)
+    before = small.lock.read_bytes()
+    assert builder("adopt", name).stdout == f"{name} is {repository}:1 already\n"
+    assert small.lock.read_bytes() == before
+    assert builder("adopt", name, "--model", MODEL).stdout.splitlines()[1:] == [f"  paired with {MODEL}"]
+    assert reading.read(small.lock).models[MODEL].pairing.image == ImageName(repository, 1)
+    # As --tf5 of another builder does: the same image under a second name is a number of its own.
+    images.tag(endpoint, name, f"{other}:latest")
+    done = builder("adopt", other)
+    assert done.stdout.splitlines()[1] == f"  the same content as {repository}:1"
+    # What was removed by hand has its number again.
+    images.remove(endpoint, f"{repository}:1")
+    assert f"builder adopt IMAGE --as {repository}" in " ".join(builder("verify", code=7).stdout.split())
+    assert "has its tag again" in builder("adopt", name).stdout
+    assert builder("verify").stdout == "all is as images.lock has it\n"
+
+
+def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str, foreign: Callable[..., str]
+) -> None:
+    name = foreign("0.33.0")
+    done = builder("adopt", name, "--as", repository, "--model", MODEL)
+    assert f"as {repository}:1" in done.stdout
+    built = builder("build", "chat")
+    assert built.stdout.startswith(f"built {repository}:2 in ")
+    assert "it is the first one that is built here: the others were adopted" in built.stderr
+    moved = builder("rollback", "chat").stdout
+    assert f"{repository}:latest: {repository}:2 → {repository}:1" in moved
+    assert f"{MODEL}: {repository}:2 → {repository}:1" in moved
+    assert "vllm: not known → 0.33.0" in moved
+    tags = images.tags(endpoint, [repository])
+    assert tags[f"{repository}:latest"] == tags[f"{repository}:1"]
+    assert "is already" not in builder("rollback", "chat").stdout
+    tags = images.tags(endpoint, [repository])
+    assert tags[f"{repository}:latest"] == tags[f"{repository}:2"]
+    compared = document(builder, "diff", f"{repository}:1", f"{repository}:2")
+    assert [change["name"] for change in compared["sources"]] == ["vllm", "flashinfer"]
+    assert any("built elsewhere" in line for line in compared["unknown"])
+    assert compared["mods"] == []
+    # A further build is compared with the last one that was built here.
+    builder("adopt", foreign("0.32.0", "old"), "--as", repository)
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    assert "mod template: changed" in builder("build", "chat", "--dry-run").stdout
+
+
+def test_two_adopted_images_are_compared_by_what_is_in_them(
+    builder: Command, foreign: Callable[..., str], repository: str
+) -> None:
+    for version, tag in (("0.32.0", "old"), ("0.33.0", "new")):
+        builder("adopt", foreign(version, tag), "--as", repository)
+    compared = document(builder, "diff", f"{repository}:1", f"{repository}:2")
+    assert [(c["name"], c["before"]["version"], c["after"]["version"]) for c in compared["sources"]] == [
+        ("vllm", "0.32.0", "0.33.0")
+    ]
+    assert compared["packages"] == []
+    assert "0.32.0" in builder("diff", f"{repository}:1", f"{repository}:2").stdout
+
+
+def test_what_cannot_be_done_with_one_says_why(
+    builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
+) -> None:
+    name = foreign("0.33.0")
+    builder("adopt", name, "--as", repository)
+    refused = builder("rebuild", f"{repository}:1", code=7).stderr
+    assert f"{repository}:1 was adopted from {name}: it was built elsewhere" in " ".join(refused.split())
+    builder("adopt", foreign("0.32.0", "old"), "--as", repository)
+    images.remove(endpoint, f"{repository}:1")
+    missing = " ".join(builder("rollback", repository, code=7).stderr.split())
+    assert f"{repository}:1 is missing from this engine" in missing
+    assert "builder adopt" in missing
+    assert "builder rebuild" not in missing
+
+
+@pytest.mark.alone
+def test_prune_takes_an_adopted_image_only_once_it_is_marked_bad(
+    small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
+) -> None:
+    for version, tag in (("0.32.0", "old"), ("0.33.0", "new")):
+        builder("adopt", foreign(version, tag), "--as", repository)
+    kept = builder("prune", "--keep", "0", "--older-than", "0d", "--dry-run").stdout
+    assert "adopted: it cannot be built again" in kept
+    builder("mark", f"{repository}:1", "bad")
+    builder("prune", "--keep", "0", "--older-than", "0d", "--yes")
+    assert reading.read(small.lock).images[repository].numbers[1].pruned
+    assert f"{repository}:1" not in images.tags(endpoint, [repository])
+
+
+def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
+    small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
+) -> None:
+    plain = foreign("1", "plain", "FROM debian:bookworm-slim\nLABEL {mark}=1\n")
+    done = builder("adopt", plain, "--as", repository)
+    assert "has no Python 3" in done.stderr
+    load(endpoint, f"{repository}:nothing", [{"file": b"no program at all\n"}])
+    done = builder("adopt", f"{repository}:nothing")
+    assert f"as {repository}:2" in done.stdout
+    assert "note: " in done.stderr
+    shown = builder("show", f"{repository}:1").stdout
+    assert "not known" in shown
+    compared = document(builder, "diff", f"{repository}:1", f"{repository}:2")
+    assert compared["packages"] == []
+    assert reading.read(small.lock).images[repository].current == 2
+
+
+def test_an_image_is_named_by_tag_digest_or_id(
+    small: Project, endpoint: Endpoint, foreign: Callable[..., str], repository: str
+) -> None:
+    name = foreign("0.33.0", "v1")
+    own = name.partition(":")[0]
+    details = images.inspect(endpoint, name)
+    assert details
+    context = workspace(small, endpoint)
+    by_id = adopt.run(context, AdoptRequest(details.id.removeprefix("sha256:")[:12]))
+    assert by_id.image == ImageName(own, 1)
+    assert by_id.record.adopted
+    assert by_id.record.adopted.image == details.id
+    assert adopt.run(context, AdoptRequest(f"docker.io/library/{name}")).already
+    for digest in details.digests:
+        assert adopt.run(context, AdoptRequest(digest)).already
+    with pytest.raises(ImageStateError) as caught:
+        adopt.run(context, AdoptRequest(f"{own}:gone"))
+    assert name in caught.value.hint
+    images.tag(endpoint, name, f"{own}-other:v1")
+    with pytest.raises(UsageError, match="belongs to no one repository"):
+        adopt.run(context, AdoptRequest(details.id))
+
+
+@pytest.mark.parametrize("name", ["Small", "small:3", "small@sha256:1", "-x", "", "localhost:5000/small", "../x"])
+def test_a_name_that_no_repository_can_have_is_refused(
+    small: Project, endpoint: Endpoint, foreign: Callable[..., str], name: str
+) -> None:
+    with pytest.raises(UsageError):
+        adopt.run(workspace(small, endpoint), AdoptRequest(foreign("0.33.0"), name))
+    assert not small.lock.exists()
+
+
+def test_a_definition_is_no_repository(small: Project, builder: Command, foreign: Callable[..., str]) -> None:
+    refused = builder("adopt", foreign("0.33.0"), "--as", "small", code=2).stderr
+    assert "`small` is an image definition" in refused
+
+
+def test_an_image_without_a_number_that_was_latest_keeps_a_name(
+    small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str]
+) -> None:
+    foreign("0.33.0")
+    old = foreign("0.32.0", "old")
+    repository = old.partition(":")[0]
+    latest = images.tags(endpoint, [repository])[f"{repository}:latest"]
+    done = builder("adopt", old)
+    tags = images.tags(endpoint, [repository])
+    assert tags[f"{repository}:latest"] == tags[f"{repository}:1"] == tags[old]
+    kept = next(tag for tag, id_ in tags.items() if id_ == latest)
+    assert f"`builder adopt {kept}`" in " ".join(done.stderr.split())
+    assert f"as {repository}:2" in builder("adopt", kept).stdout
+
+
+def test_a_lost_lock_is_recovered_from_what_adopting_left(
+    small: Project, builder: Command, foreign: Callable[..., str]
+) -> None:
+    name = foreign("0.33.0")
+    repository = name.partition(":")[0]
+    builder("adopt", name, "--model", MODEL)
+    before = reading.read(small.lock)
+    small.lock.unlink()
+    assert "lost" in builder("adopt", name, code=4).stderr
+    builder("lock", "--recover")
+    after = reading.read(small.lock)
+    assert after.images[repository] == before.images[repository]
+    assert after.models == before.models
+    (small.builds / repository / "1" / adopted.FILE).unlink()
+    assert adopted.FILE in builder("verify", code=1).stdout
+
+
+def test_an_adopted_image_goes_to_another_machine_as_a_file(
+    small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str], tmp_path: Path
+) -> None:
+    name = foreign("0.33.0")
+    repository = name.partition(":")[0]
+    builder("adopt", name)
+    file = tmp_path / "image.tar"
+    builder("export-image", f"{repository}:1", str(file))
+    record = reading.read(small.lock).images[repository]
+    small.lock.unlink()
+    kept = adopted.read(small.builds / repository / "1")
+    subprocess.run(["rm", "-r", str(small.builds)], check=True)
+    for tag in images.tags(endpoint, [repository]):
+        images.remove(endpoint, tag)
+    builder("import-image", str(file))
+    assert reading.read(small.lock).images[repository] == record
+    assert adopted.read(small.builds / repository / "1") == kept
+
+
+def test_killed_at_any_moment(
+    small: Project, endpoint: Endpoint, foreign: Callable[..., str], repository: str, moments: Moments
+) -> None:
+    """The image of the user stays, and is adopted or not."""
+    turn = 0
+    while moments.killed < KILLS:
+        turn += 1
+        name = foreign(f"0.{turn}.0", f"t{turn}")
+        request = AdoptRequest(name, repository, (MODEL,))
+        moments.run(partial(adopt.run, workspace(small, endpoint), request))
+        adopt.run(workspace(small, endpoint), request)
+        assert name in images.tags(endpoint, [name.partition(":")[0]])
+        require_in_line(small, endpoint, repository)
+        record = reading.read(small.lock)
+        assert sorted(record.images[repository].numbers) == list(range(1, turn + 1))
+        assert record.models[MODEL].pairing.image.number == turn
+        assert {path.name for path in (small.builds / repository).iterdir()} == {str(n) for n in range(1, turn + 1)}
+        assert not list(small.work.iterdir())
+
+
+def test_an_image_without_a_name_survives_a_kill(
+    small: Project, endpoint: Endpoint, repository: str, moments: Moments
+) -> None:
+    turn = 0
+    while moments.killed < KILLS:
+        turn += 1
+        load(endpoint, f"{repository}:loaded", [{"file": f"{repository} {turn}\n".encode()}])
+        details = images.inspect(endpoint, f"{repository}:loaded")
+        assert details
+        other = f"{repository}-work:{turn}"
+        images.tag(endpoint, details.id, other)
+        images.remove(endpoint, f"{repository}:loaded")
+        api_untag(endpoint, other)
+        request = AdoptRequest(details.id, repository)
+        moments.run(partial(adopt.run, workspace(small, endpoint), request))
+        if images.inspect(endpoint, details.id) is None:
+            pytest.fail("the image is gone")
+        adopt.run(workspace(small, endpoint), request)
+        numbers = reading.read(small.lock).images[repository].numbers
+        assert len(numbers) == turn
+
+
+def api_untag(endpoint: Endpoint, name: str) -> None:
+    """Takes the last tag from an image, which stays: a container of it holds it meanwhile."""
+    from builder.engine.client import api
+
+    body = {"Image": name, "Cmd": ["x"]}
+    container = api.request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    api.request(endpoint, "DELETE", f"/images/{api.quoted(name)}", query={"force": 1})
+    api.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})

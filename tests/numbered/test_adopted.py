@@ -1,0 +1,83 @@
+"""What was read out of an adopted image, kept in its build directory, and the way back to one that is missing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Repository
+from builder.numbered import adopted, merged_builds, pointers, retention
+from builder.numbered.adopted import AdoptedContents
+from builder.numbered.pointers import PointerMove
+from tests.locks import numbered
+
+NAME = ImageName("vllm-node", 3)
+CONTENTS = AdoptedContents("sha256:f", {"a": "b"}, "3.12.3", {"torch": "2.13.0"}, {"gpu_arch": "12.1a"}, "no vLLM")
+PULLED = "eugr/spark-vllm@sha256:12"
+
+
+def image(*digests: str) -> NumberedImage:
+    return replace(numbered(), definition="", input_hash="", adopted=Adoption("vllm-node:latest", digests))
+
+
+def test_contents_are_read_as_they_were_written(tmp_path: Path) -> None:
+    (tmp_path / adopted.FILE).write_bytes(adopted.dump(CONTENTS))
+    assert adopted.read(tmp_path) == CONTENTS
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"version": 2, "fingerprint": "f"}', '{"version": 1}', '{"version": 1, "fingerprint": 1}', "[" * 9**5]
+    + [json.dumps({"version": 1, "fingerprint": "f", key: value}) for key in ("labels", "x") for value in (1, {"a": 1})],
+)
+def test_a_damaged_file_counts_as_gone(tmp_path: Path, text: str) -> None:
+    assert adopted.read(tmp_path) is None
+    (tmp_path / adopted.FILE).write_text(text)
+    assert adopted.read(tmp_path) is None
+
+
+def test_the_way_back_is_the_registry_then_where_it_came_from() -> None:
+    pushed = replace(image(PULLED), digest="sha256:" + "1" * 64)
+    assert "`builder pull vllm-node:3`" in adopted.way_back(NAME, pushed)
+    assert adopted.way_back(NAME, image(PULLED)) == (
+        f"`docker pull {PULLED}`, then `builder adopt {PULLED} --as vllm-node` gives it its number again"
+    )
+    assert "`builder adopt IMAGE --as vllm-node`" in adopted.way_back(NAME, image())
+    assert adopted.way_back(NAME, numbered()) == "`builder rebuild vllm-node:3` builds it again"
+
+
+def test_a_build_directory_is_of_the_image_whose_content_was_read(tmp_path: Path) -> None:
+    """Not of any image without inputs."""
+    of_image = replace(image(), fingerprint="sha256:f")
+    assert not merged_builds.is_of(tmp_path, of_image)
+    (tmp_path / adopted.FILE).write_bytes(adopted.dump(CONTENTS))
+    assert merged_builds.is_of(tmp_path, of_image)
+    assert not merged_builds.is_of(tmp_path, replace(of_image, fingerprint="sha256:e"))
+    assert not merged_builds.is_of(tmp_path, numbered())
+
+
+def test_versions_tell_what_changes_between_an_adopted_image_and_another() -> None:
+    from builder.lock.model import Version
+    from builder.project import Project
+
+    first = replace(image(), versions={"vllm": Version("0.33.0", "4ba787ec9" + "0" * 31)})
+    lock = Lock(images={"vllm-node": Repository(4, 3, (1,), {1: first, 3: numbered()})})
+    move = PointerMove("vllm-node", False, ImageName("vllm-node", 1), NAME)
+    assert pointers.differences(Project(Path("/nowhere")), lock, [move]) == ("vllm: 0.33.0 (4ba787ec9) → not known",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "stays"), [({}, True), ({"status": "bad"}, False), ({"digest": "sha256:" + "1" * 64}, False)]
+)
+def test_prune_keeps_what_nothing_can_build_again(changes: dict[str, str], stays: bool) -> None:
+    from builder.engine.images import ImageDetails
+
+    lock = Lock(images={"vllm-node": Repository(4, None, (), {3: replace(image(), **changes)})})  # type: ignore[arg-type]
+    details = ImageDetails("id", "linux/arm64", 1, "", {}, ("a",), {}, ())
+    policy = retention.RetentionPolicy(0, timedelta())
+    reasons = retention.reasons(lock, retention.EngineImages({NAME: details}, {}, {}), policy, datetime.now(UTC))
+    assert bool(reasons[NAME]) == stays
