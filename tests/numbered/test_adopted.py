@@ -6,13 +6,16 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Repository
+from builder.engine.images import ImageDetails
+from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Repository, Version
 from builder.numbered import adopted, merged_builds, pointers, retention
 from builder.numbered.adopted import AdoptedContents
 from builder.numbered.pointers import PointerMove
+from builder.project import Project
 from tests.locks import numbered
 
 NAME = ImageName("vllm-node", 3)
@@ -29,11 +32,12 @@ def test_contents_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert adopted.read(tmp_path) == CONTENTS
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"version": 2, "fingerprint": "f"}', '{"version": 1}', '{"version": 1, "fingerprint": 1}', "[" * 9**5]
-    + [json.dumps({"version": 1, "fingerprint": "f", key: value}) for key in ("labels", "x") for value in (1, {"a": 1})],
-)
+WHOLE = {"version": 1, "fingerprint": "f"}
+DAMAGED = [{"version": 2, "fingerprint": "f"}, {"version": 1}, {**WHOLE, "fingerprint": 1}, {**WHOLE, "x": "1"}]
+DAMAGED += [{**WHOLE, "labels": value} for value in (1, {"a": 1})]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 9**5, *map(json.dumps, DAMAGED)])
 def test_a_damaged_file_counts_as_gone(tmp_path: Path, text: str) -> None:
     assert adopted.read(tmp_path) is None
     (tmp_path / adopted.FILE).write_text(text)
@@ -61,9 +65,6 @@ def test_a_build_directory_is_of_the_image_whose_content_was_read(tmp_path: Path
 
 
 def test_versions_tell_what_changes_between_an_adopted_image_and_another() -> None:
-    from builder.lock.model import Version
-    from builder.project import Project
-
     first = replace(image(), versions={"vllm": Version("0.33.0", "4ba787ec9" + "0" * 31)})
     lock = Lock(images={"vllm-node": Repository(4, 3, (1,), {1: first, 3: numbered()})})
     move = PointerMove("vllm-node", False, ImageName("vllm-node", 1), NAME)
@@ -73,10 +74,8 @@ def test_versions_tell_what_changes_between_an_adopted_image_and_another() -> No
 @pytest.mark.parametrize(
     ("changes", "stays"), [({}, True), ({"status": "bad"}, False), ({"digest": "sha256:" + "1" * 64}, False)]
 )
-def test_prune_keeps_what_nothing_can_build_again(changes: dict[str, str], stays: bool) -> None:
-    from builder.engine.images import ImageDetails
-
-    lock = Lock(images={"vllm-node": Repository(4, None, (), {3: replace(image(), **changes)})})  # type: ignore[arg-type]
+def test_prune_keeps_what_nothing_can_build_again(changes: dict[str, Any], stays: bool) -> None:
+    lock = Lock(images={"vllm-node": Repository(4, None, (), {3: replace(image(), **changes)})})
     details = ImageDetails("id", "linux/arm64", 1, "", {}, ("a",), {}, ())
     policy = retention.RetentionPolicy(0, timedelta())
     reasons = retention.reasons(lock, retention.EngineImages({NAME: details}, {}, {}), policy, datetime.now(UTC))
