@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import finding, recipe, recipe_problems
+from builder.definitions.recipes import finding, image_facts, launch_problems, recipe, recipe_problems
 from builder.errors import FileProblemsError, Location, Problem, UsageError
 from builder.suggestions import did_you_mean
 
@@ -65,8 +65,13 @@ def _check(project: Project, path: Path) -> CheckedRecipe:
     if parsed.recipe is None:
         return CheckedRecipe(file, None, parsed.problems, parsed.notes)
     problems = recipe_problems.problems(parsed.recipe)
+    every_note = notes(project, parsed)
+    if not problems:
+        findings = launch_problems.find(parsed.recipe, image_facts.of(project, parsed.recipe))
+        problems = findings.problems
+        every_note = tuple(sorted({*every_note, *parsed.written(findings.notes)}))
     every = tuple(sorted({*parsed.problems, *parsed.written(problems)}))
-    return CheckedRecipe(file, parsed.recipe, every, notes(project, parsed))
+    return CheckedRecipe(file, parsed.recipe, every, every_note)
 
 
 def notes(project: Project, parsed: ParsedRecipe) -> tuple[Problem, ...]:

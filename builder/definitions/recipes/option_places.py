@@ -72,6 +72,18 @@ def of_value(recipe: Recipe, used: UsedOption, at: int = 0) -> Location:
     return _within(recipe.text, option, value, at) or option
 
 
+def of_text(recipe: Recipe, written: str) -> Location:
+    """The location of a word of the command; of the default that brings it, or of the command itself, where the command
+    does not have it."""
+    if written in recipe.command:
+        return yaml_file.location_within(recipe.text, recipe.file, ("command",), written, 0)
+    key = next((key for key, value in recipe.defaults.items() if value == written), None)
+    locations = yaml_file.locations(recipe.text, recipe.file)
+    # A folder in `model:` is the default of {model}.
+    default = locations.get(("defaults", key)) or locations.get((key,)) if key else None
+    return default or recipe.location("command")
+
+
 def _offset(recipe: Recipe, used: UsedOption) -> int | None:
     pattern = rf"(?<![\w-]){re.escape(used.option)}(?![\w-])"
     offsets = [match.start() for match in re.finditer(pattern, recipe.command)]

@@ -1,0 +1,163 @@
+"""What will fail when a recipe is launched, and can be known before: files that nothing brings into its container, and
+options that its vLLM refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes import arguments, command, option_places, option_values
+from builder.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.definitions.recipes.image_facts import ImageFacts
+    from builder.definitions.recipes.option_places import UsedOption
+    from builder.definitions.recipes.recipe import Recipe
+
+# Where every container of ours has the model cache.
+_MOUNTED = ("/root/.cache/huggingface",)
+# The folders in which servers start: a relative path begins there.
+_WORKSPACES = frozenset({"/workspace", "/vllm-workspace", "/workspace/vllm"})
+# Models with layers of attention and others with a state (Mamba, linear attention), by the names of their families.
+_HYBRID = re.compile(
+    r"qwen3[.][56]|qwen3-(coder-)?next|nemotron-(h|3|nano-\d+b-v2)|granite-4[.]0-h|falcon-h1|jamba|bamba|zamba|kimi-linear",
+    re.IGNORECASE,
+)
+# vLLM 0.32.0 no longer asserts it; the releases before it do, in vllm/config/vllm.py.
+_TAKES_LARGE_BLOCKS = (0, 32)
+# vLLM has the drafter's sliding windows from 0.28 on; before, pull request 40898 brings them.
+_DFLASH_ALONE = (0, 28)
+
+
+@dataclass(frozen=True)
+class LaunchFindings:
+    """The ``problems`` that end a launch for certain, and ``notes`` on what may end it."""
+
+    problems: tuple[Problem, ...]
+    notes: tuple[Problem, ...]
+
+
+def find(recipe: Recipe, facts: ImageFacts) -> LaunchFindings:
+    """What is known against a launch of ``recipe``, whose command can be rendered, from an image with these facts."""
+    rendered = command.render(recipe, {})
+    options = {
+        option_values.name_of(used.option): used
+        for used in option_places.options(rendered.words)
+        if used.value is not None and not (rendered.is_script and re.search(r"[$`]", used.value))
+    }
+    template = tuple(_template(recipe, facts, options.get("chat-template")))
+    certain = template if facts.is_known else ()
+    # A mod that is missing has a note already.
+    uncertain = () if facts.is_known or facts.missing else tuple(_uncertain(problem, facts) for problem in template)
+    return LaunchFindings(
+        problems=(
+            *_local_models(recipe, rendered.words, options),
+            *certain,
+            *_block_size(recipe, rendered.words, facts, options),
+            *_drafter(recipe, facts, options.get("speculative-config")),
+        ),
+        notes=uncertain,
+    )
+
+
+def _uncertain(problem: Problem, facts: ImageFacts) -> Problem:
+    who = f"the script of mod {', '.join(facts.opaque)}" if facts.opaque else "the image itself"
+    return Problem(problem.location, f"{problem.message}, as far as is known; {who} may")
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith(("/", "~/", "./", "../"))
+
+
+def _targets(recipe: Recipe) -> list[str]:
+    return [volume.removesuffix(":ro").rpartition(":")[2].rstrip("/") for volume in recipe.volumes]
+
+
+def _is_mounted(recipe: Recipe, path: str) -> bool:
+    targets = _targets(recipe)
+    inside = path.replace("~/", "/root/", 1) if path.startswith("~/") else path
+    return any(target == "" or inside == target or inside.startswith(f"{target}/") for target in (*targets, *_MOUNTED))
+
+
+def _local_models(recipe: Recipe, words: tuple[str, ...], options: dict[str, UsedOption]) -> Iterator[Problem]:
+    """Folders of models that no volume mounts."""
+    advice = "`volumes: [~/models:{}]` in the recipe mounts it"
+    model = arguments.model(words)
+    if model and _is_path(model) and "$" not in model and not _is_mounted(recipe, model):
+        used = options.get("model")
+        location = option_places.of_value(recipe, used) if used else option_places.of_text(recipe, model)
+        yield Problem(location, f"no volume mounts the model's folder {model}; {advice.format(_top(model))}")
+    for name in ("tokenizer", "speculative-config"):
+        used = options.get(name)
+        path = (_speculative(used).get("model") if name == "speculative-config" else used.value) if used else None
+        if used and isinstance(path, str) and _is_path(path) and path != model and not _is_mounted(recipe, path):
+            location = option_places.of_value(recipe, used)
+            yield Problem(location, f"no volume mounts {path} of {used.option}; {advice.format(_top(path))}")
+
+
+def _top(path: str) -> str:
+    """The folder to mount for ``path``."""
+    parts = path.rstrip("/").rpartition("/")[0]
+    return parts if parts.startswith("/") else "/models"
+
+
+def _template(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Iterator[Problem]:
+    """A chat template that neither the image, a mod nor a volume brings."""
+    value = used.value if used else None
+    # vLLM takes the text of a template, too, which has braces or line breaks in it.
+    if used is None or not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
+        return
+    name = value.rpartition("/")[2]
+    from_package = "/site-packages/" in value or "/dist-packages/" in value
+    beside = any(target.rpartition("/")[2] == name or target in _WORKSPACES for target in _targets(recipe))
+    if from_package or _is_mounted(recipe, value) or (beside and not value.startswith("/")) or facts.brings(name):
+        return
+    location = option_places.of_value(recipe, used)
+    yield Problem(location, f"neither the image, a mod nor a volume brings the chat template {value}")
+
+
+def _block_size(
+    recipe: Recipe, words: tuple[str, ...], facts: ImageFacts, options: dict[str, UsedOption]
+) -> Iterator[Problem]:
+    """A block of the KV cache that a step of the scheduler cannot fill."""
+    block, batch = _number(options.get("block-size")), _number(options.get("max-num-batched-tokens"))
+    release = facts.vllm_release
+    model = arguments.model(words) or ""
+    if block is None or batch is None or block <= batch or (release and release >= _TAKES_LARGE_BLOCKS):
+        return
+    names = f"{model} {recipe.model or ''}"
+    mode = options.get("mamba-cache-mode")
+    if "--no-enable-prefix-caching" in words or not (_HYBRID.search(names) or (mode and mode.value == "align")):
+        return
+    location = option_places.of_value(recipe, options["block-size"])
+    message = f"a block of {block} tokens is more than a step takes (--max-num-batched-tokens {batch})"
+    yield Problem(location, f"{message}: vLLM refuses that for a hybrid model such as this one")
+
+
+def _number(used: UsedOption | None) -> int | None:
+    return int(used.value) if used and used.value and used.value.isascii() and used.value.isdecimal() else None
+
+
+def _drafter(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Iterator[Problem]:
+    """A draft model that the vLLM of the image has no code for."""
+    release, source = facts.vllm_release, facts.vllm
+    if used is None or release is None or not facts.is_known or _speculative(used).get("method") != "dflash":
+        return
+    if release < _DFLASH_ALONE and not getattr(source, "pulls", ()):
+        location = option_places.of_value(recipe, used)
+        version = ".".join(map(str, release))
+        yield Problem(
+            location, f"the image's vLLM {version} has no DFlash drafter of its own; an image such as dflash has"
+        )
+
+
+def _speculative(used: UsedOption | None) -> dict[str, object]:
+    try:
+        value = json.loads(used.value or "") if used else {}
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
