@@ -276,6 +276,17 @@ def test_show_takes_addresses_for_nodes_and_ray(project: Project) -> None:
     assert nodes["10.0.0.2"]["env"]["RAY_NODE_IP_ADDRESS"] == "10.0.0.2"
 
 
+@pytest.mark.parametrize(
+    "container", ["vllm-node-of-others", "vllm/vllm-openai:nightly", "nvcr.io/nvidia/vllm:26.04-py3"]
+)
+def test_show_needs_no_image_definition(project: Project, container: str) -> None:
+    projects.write(project.recipes / "4x/big.yaml", CLUSTER.format(container=container))
+    nodes = show_nodes(project, "--node", "a", "--node", "b")
+    assert nodes["b"]["argv"][-1] == "--headless"
+    assert nodes["b"]["devices"] == ["/dev/infiniband"]
+    assert nodes["b"]["env"]["NCCL_IGNORE_CPU_AFFINITY"] == "1"
+
+
 def test_show_prints_the_command_of_each_node(project: Project) -> None:
     projects.write(project.recipes / "big.yaml", CLUSTER.format(container="small"))
     done = run(project, "recipes", "show", "big", "--node", "a", "--node", "b", "--node", "c")
