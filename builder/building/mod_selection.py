@@ -80,7 +80,7 @@ def _versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
     """The versions that are pinned for a definition, by canonical name: Python, packages, sources and the packages
     built from them."""
     versions = {"python": definition.python.version} if definition.python else {}
-    packages = pins.python.packages if pins.python else ()
+    packages = (*(pins.base.packages if pins.base else ()), *(pins.python.packages if pins.python else ()))
     versions.update({canonical(package.name): package.version for package in packages})
     for name, pin in pins.sources.items():
         made = PACKAGES_BUILT_FROM.get(name, ()) if isinstance(pin, GitPin) else ()

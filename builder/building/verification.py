@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder import timestamp
-from builder.engine import containers, images
+from builder.engine import containers, images, installed
 from builder.errors import BuildFailedError
 from builder.events import Message, Report
 from builder.lock.model import NumberedImage
@@ -82,9 +82,10 @@ def run_checks(
             report(Message(f"checks not run: this engine is {host_platform}, and does not emulate {platform}"))
             return
         if "vllm" in plan.versions:
-            _require_version(container, plan.versions["vllm"].version)
+            python = installed.find_python(container) or "python3"
+            _require_version(container, python, plan.versions["vllm"].version)
             if platform == host_platform:
-                _import_vllm(container)
+                _import_vllm(container, python)
             else:
                 report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
         failures = {check: failure for check in plan.checks if (failure := _failure(container, check))}
@@ -96,16 +97,16 @@ def run_checks(
         )
 
 
-def _require_version(container: containers.Container, pinned: str) -> None:
-    result = container.run(["python3", "-c", _VERSION], timeout=CHECK_SECONDS)
+def _require_version(container: containers.Container, python: str, pinned: str) -> None:
+    result = container.run([python, "-c", _VERSION], timeout=CHECK_SECONDS)
     output = "" if result.exit_code else result.output
     installed = (output.strip().splitlines() or ["of no version"])[-1]
     if installed.partition("+")[0] != pinned.partition("+")[0]:
         raise BuildFailedError(f"the image holds vLLM {installed}, while {pinned} is pinned")
 
 
-def _import_vllm(container: containers.Container) -> None:
-    result = container.run(["python3", "-c", "import vllm"], timeout=IMPORT_SECONDS)
+def _import_vllm(container: containers.Container, python: str) -> None:
+    result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
     if result.exit_code:
         raise BuildFailedError(f"vLLM cannot be imported in the image:\n{_last_lines(result.output)}")
 

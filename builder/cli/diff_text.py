@@ -58,6 +58,20 @@ def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
     yield from _listing("numbered images", (line for change in difference.numbers for line in _number(change)))
 
 
+def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterator[str]:
+    """The text of changed packages, none where there are none."""
+    if not changes:
+        return
+    kinds = [change.kind for change in changes]
+    counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in _PACKAGES.items() if kind in kinds)
+    rows = [(_PACKAGES[change.kind], change.name, _versions(change)) for change in changes]
+    shown = rows if full or len(rows) <= SHOWN_PACKAGES else rows[:SHOWN_PACKAGES]
+    lines = table.lines(("", "", ""), shown, table.width() - 2)[1:]
+    if len(shown) < len(rows):
+        lines.append(f"… and {len(rows) - len(shown)} more: --full lists them")
+    yield from _section(f"{title}: {counts}", lines)
+
+
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
     """A section: an empty line, the title, the lines indented."""
     yield ""
@@ -143,22 +157,9 @@ def _diff(file: FileChange, full: bool) -> Iterator[str]:
 
 
 def _contents(changes: Changes, full: bool) -> Iterator[str]:
-    yield from _packages("Python packages", changes.packages, full)
-    yield from _packages("Python packages for building", changes.build_packages, full)
+    yield from packages("Python packages", changes.packages, full)
+    yield from packages("Python packages for building", changes.build_packages, full)
     yield from _base(changes.base)
-
-
-def _packages(title: str, packages: Sequence[PackageChange], full: bool) -> Iterator[str]:
-    if not packages:
-        return
-    kinds = [change.kind for change in packages]
-    counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in _PACKAGES.items() if kind in kinds)
-    rows = [(_PACKAGES[change.kind], change.name, _versions(change)) for change in packages]
-    shown = rows if full or len(rows) <= SHOWN_PACKAGES else rows[:SHOWN_PACKAGES]
-    lines = table.lines(("", "", ""), shown, table.width() - 2)[1:]
-    if len(shown) < len(rows):
-        lines.append(f"… and {len(rows) - len(shown)} more: --full lists them")
-    yield from _section(f"{title}: {counts}", lines)
 
 
 def _versions(change: PackageChange) -> str:

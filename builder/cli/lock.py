@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -86,8 +86,10 @@ def _resolve(
     return 0
 
 
-def _document(moved: MovedPin) -> dict[str, str]:
+def _document(moved: MovedPin) -> dict[str, Any]:
+    packages = [{"name": p.name, "before": p.before, "after": p.after} for p in moved.packages]
     return {
+        **({"packages": packages} if packages else {}),
         "definition": moved.definition,
         "platform": moved.platform,
         "name": moved.name,
@@ -98,6 +100,11 @@ def _document(moved: MovedPin) -> dict[str, str]:
 
 def _print(moved: MovedPin) -> None:
     print_result(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
+    if moved.packages:
+        from builder.cli import diff_text
+
+        for line in diff_text.packages("Python packages in it", moved.packages, full=False):
+            print_result(f"  {line}" if line else line)
     between = moved.between
     if between is None:
         return

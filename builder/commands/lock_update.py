@@ -6,17 +6,18 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.comparing import changes, contents
 from builder.definitions import image, image_chain
 from builder.engine.client import versions
 from builder.errors import SourceError
 from builder.lock import reading
-from builder.lock.pins import GitPin
+from builder.lock.pins import GitPin, IncludedPin, Pins
 from builder.numbered import images_lock
 from builder.pinning import chain as chains
 from builder.pinning import definition_pins, vendored
 
 if TYPE_CHECKING:
-    from builder.lock.pins import Pins
+    from builder.comparing.changes import PackageChange
     from builder.project import Project
     from builder.sources.git.mirror_reading import CommitRange
     from builder.workspace import Workspace
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MovedPin:
-    """A pin that is new or moved, and for git the commits ``between`` the two."""
+    """A pin that is new or moved; for git the commits ``between`` the two, and for a base image that was read, the
+    ``packages`` in it that are others."""
 
     definition: str
     platform: str
@@ -32,6 +34,7 @@ class MovedPin:
     before: str
     after: str
     between: CommitRange | None = None
+    packages: tuple[PackageChange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,17 @@ def _moved_pins(project: Project, definition: image.ImageDefinition, before: Pin
             # Upstream may no longer have the old commit, and a new mirror never had it.
             with contextlib.suppress(SourceError):
                 between = mirror_reading.commits_between(project.mirrors, url, pins[0].commit, pins[1].commit)
-        moved.append(MovedPin(definition.name, definition.platform, name, old, new, between))
+        packages = _packages_in_base(before, after) if name == "base" else ()
+        moved.append(MovedPin(definition.name, definition.platform, name, old, new, between, packages))
     return moved
+
+
+def _packages_in_base(before: Pins, after: Pins) -> tuple[PackageChange, ...]:
+    """The packages of a base image that are others; none where one of the two was not read."""
+    if not (before.base and after.base and before.base.packages and after.base.packages):
+        return ()
+    brought = [contents.of_pins(Pins(base=pins.base)) for pins in (before, after)]
+    return changes.between(*brought).packages
 
 
 def _summary(pins: Pins, name: str) -> str:
@@ -126,6 +138,6 @@ def _summary(pins: Pins, name: str) -> str:
     if pin is None:
         return ""
     if not isinstance(pin, GitPin):
-        return pin.version
+        return f"{pin.version} ({pin.commit[:12]})" if isinstance(pin, IncludedPin) and pin.commit else pin.version
     pulls = "".join(f" with pull request {pull.number} at {pull.head[:12]}" for pull in pin.pulls)
     return f"{pin.version} ({pin.commit[:12]}){pulls}"

@@ -69,7 +69,12 @@ def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins)
         sources=image.versions,
         git={**git, **{name: url for part in parts for name, (url, _) in part.contexts.items()}},
         pulls=dict(pull for part in parts for pull in _pulls(part)),
-        packages={name: at for part in parts for name, at in part.takes.get("python packages", {}).items()},
+        packages={
+            name: at
+            for part in parts
+            for step in ("base packages", "python packages")
+            for name, at in part.takes.get(step, {}).items()
+        },
         build={name: at for part in parts for name, at in part.takes.get("build packages", {}).items()},
     )
 
@@ -88,13 +93,18 @@ def of_pins(pins: Pins) -> ImageContents:
         sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
         git=_addresses(pins),
         pulls={PullRequest(name, pull.number): pull.sha256 for name, pin in git for pull in pin.pulls},
-        packages=_closure(pins.python),
+        packages={**_brought(pins), **_closure(pins.python)},
         build=_closure(pins.build),
     )
 
 
 def _addresses(pins: Pins) -> dict[str, str]:
     return {name: pin.git for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
+
+
+def _brought(pins: Pins) -> dict[str, str]:
+    """The packages that come with the base image."""
+    return {package.name: package.version for package in pins.base.packages} if pins.base else {}
 
 
 def _closure(pin: PythonPin | None) -> dict[str, str]:

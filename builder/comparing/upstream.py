@@ -62,7 +62,7 @@ def _unknown_reason(change: SourceChange) -> str:
     if change.before.commit == change.after.commit:
         return "both are of the same commit" if change.before.commit else "neither names its commit"
     if not change.git:
-        return "it was taken as a wheel, so only versions are known"
+        return "it was not taken from git, so only versions are known"
     if not all(is_commit(_commit(version)) for version in (change.before, change.after)):
         return "a wheel does not name its whole commit, so only versions are known"
     return ""

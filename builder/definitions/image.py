@@ -77,7 +77,12 @@ class GitSource:
     requirements: tuple[str, ...] = ()
 
 
-Source = WheelSource | GitSource
+@dataclass(frozen=True)
+class BaseSource:
+    """A source that the base image brings (``vllm: base``): its version and commit are those of the pinned base."""
+
+
+Source = WheelSource | GitSource | BaseSource
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,11 @@ class ImageDefinition:
     def wheel_sources(self) -> dict[str, WheelSource]:
         """The sources that are installed as wheels."""
         return {name: source for name, source in self.sources.items() if isinstance(source, WheelSource)}
+
+    @property
+    def base_sources(self) -> tuple[str, ...]:
+        """The names of the sources that the base image brings."""
+        return tuple(name for name, source in self.sources.items() if isinstance(source, BaseSource))
 
     @property
     def git_sources(self) -> dict[str, GitSource]:
@@ -134,6 +144,9 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
         message = "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
         raise FileProblemsError((Problem(Location(file), message),))
     sources = {source: _source(source_data) for source, source_data in data.get("sources", {}).items()}
+    if "from" in data and BaseSource() in sources.values():
+        message = f"`base` means the base image, and this one is built on the definition {data['from']}: leave it out"
+        raise FileProblemsError((Problem(location(project, name, "sources"), message),))
     wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
     if wheels and "python" not in data:
         message = f"{wheels[0].requirement} is installed with the Python packages: say for which Python in `python`"
@@ -190,7 +203,9 @@ def of_repository(project: Project, repository: str) -> str | None:
     return None
 
 
-def _source(data: dict[str, Any]) -> Source:
+def _source(data: dict[str, Any] | str) -> Source:
+    if isinstance(data, str):
+        return BaseSource()
     if "wheel" in data:
         return WheelSource(data["wheel"], data.get("index"))
     return GitSource(data["git"], data["ref"], tuple(data.get("pulls", ())), tuple(data.get("requirements", ())))

@@ -86,12 +86,14 @@ def running(
     workdir: str | None = None,
     network: str = "none",
     mounts: Mapping[str, str] | None = None,
+    platform: str = "",
 ) -> Iterator[Container]:
     """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
 
     ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside; a
-    container with mounts runs as root. The image's entrypoint does not run. A process that is killed leaves the
-    container behind: `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image.
+    container with mounts runs as root. ``platform`` chooses one of an image of several. The image's entrypoint does not
+    run. A process that is killed leaves the container behind: `remove_labelled` with one of its ``labels`` finds it.
+    Raises ImageStateError for a missing image.
     """
     body: dict[str, Any] = {
         "Image": image,
@@ -110,7 +112,8 @@ def running(
             {"Type": "bind", "Source": source, "Target": target} for source, target in mounts.items()
         ]
     try:
-        container_id = request(endpoint, "POST", "/containers/create", body=body)["Id"]
+        query = {"platform": platform} if platform else {}
+        container_id = request(endpoint, "POST", "/containers/create", query=query, body=body)["Id"]
     except EngineHTTPError as error:
         if not error.is_not_found:
             raise

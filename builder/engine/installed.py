@@ -111,12 +111,13 @@ class InstalledSoftware:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> InstalledSoftware:
-    """Reads the software of ``image`` in a container with these ``labels``, without a network.
+def read(endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = "") -> InstalledSoftware:
+    """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
+    of an image of several.
 
     Raises ImageStateError where the engine lacks the image, cannot run its programs, or finds no Python in it.
     """
-    with containers.running(endpoint, image, labels=labels) as container:
+    with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = _require_python(container, image)
         return parse(executable, _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA]))
 
@@ -140,11 +141,16 @@ def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
 
 
 def read_files(
-    endpoint: Endpoint, image: str, labels: Mapping[str, str], package: str, paths: Collection[str]
+    endpoint: Endpoint,
+    image: str,
+    labels: Mapping[str, str],
+    package: str,
+    paths: Collection[str],
+    platform: str = "",
 ) -> dict[str, bytes]:
     """Returns those of ``paths`` that exist in ``image``, which are relative to the folder that holds the importable
     ``package`` (``vllm/config.py``). Raises as ``read`` does."""
-    with containers.running(endpoint, image, labels=labels) as container:
+    with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = _require_python(container, image)
         argv = [executable, "-B", "-c", _READ_FILES, package, json.dumps(sorted(paths))]
         files = _answer(container, image, argv)

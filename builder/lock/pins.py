@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class BasePin:
     """The base image. ``resolved`` is a registry digest (``sha256:…``) or, for an image that only this machine's
-    engine has, its content fingerprint (``local:sha256:…``)."""
+    engine has, its content fingerprint (``local:sha256:…``). Where a source comes with the base, ``created`` is the
+    date of the base (RFC 3339 UTC), and ``packages`` are all Python packages in it."""
 
     requested: str
     resolved: str
+    created: str = ""
+    packages: tuple[LockedPackage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,23 @@ class GitPin:
     pulls: tuple[PullPin, ...] = ()
 
 
-SourcePin = WheelPin | GitPin
+@dataclass(frozen=True)
+class IncludedPin:
+    """A source that comes with the base image. ``base`` is the pinned base that it was read from (`BasePin.resolved`),
+    ``commit`` the first digits (7 to 40) of the commit that the image names, None where it names none."""
+
+    base: str
+    version: str
+    commit: str | None = None
+
+
+SourcePin = WheelPin | GitPin | IncludedPin
 
 
 @dataclass(frozen=True)
 class LockedPackage:
-    """One Python package: exact version and the SHA-256 (64 hex digits) of every file that suits the platform."""
+    """One Python package: exact version and the SHA-256 (64 hex digits) of every file that suits the platform; none
+    for a package that is in a base image."""
 
     name: str
     version: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.lock.block_kinds import list_of, mapping, needed, needed_unless, numbered, optional, record
 from builder.lock.model import VERSION, Adoption, NumberedImage, Version
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
+from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
 from builder.lock.value_kinds import FLAG, TEXT, TEXT_OR_NOTHING, ValueKind, choice, constant, matching, whole
 
 if TYPE_CHECKING:
@@ -28,15 +28,6 @@ _SHA256 = matching("[0-9a-f]{64}", "a SHA-256 of 64 hex digits")
 _DIGEST = matching("sha256:[0-9a-f]{64}", "a digest such as `sha256:` and 64 hex digits")
 _NOTE = replace(TEXT, empty="")
 _STATUS = choice("untested", "good", "bad", name="status")
-
-_BASE = record(
-    BasePin,
-    {
-        "asked": needed(TEXT, "as the definition says it, such as debian:bookworm-slim", "requested"),
-        "resolved": needed(TEXT, "the digest in the registry, or local:sha256:… for an image that only the engine has"),
-    },
-    name="base",
-)
 
 _PULL = record(
     PullPin,
@@ -72,14 +63,26 @@ _WHEEL = record(
 )
 
 
+_INCLUDED = record(
+    IncludedPin,
+    {
+        "base": needed(TEXT, "the base image that it comes with, as resolved"),
+        "version": needed(TEXT, "its version in there"),
+        "commit": optional(TEXT_OR_NOTHING, "its commit, where the image names it", always=True),
+    },
+    name="included",
+)
+
+
 def _read_source(data: Data) -> SourcePin:
-    kind = _GIT if isinstance(data, dict) and "git" in data else _WHEEL
-    pin: SourcePin = kind.read(data)
+    keys = data if isinstance(data, dict) else {}
+    pin: SourcePin = (_GIT if "git" in keys else _INCLUDED if "base" in keys else _WHEEL).read(data)
     return pin
 
 
 def _write_source(pin: SourcePin) -> dict[str, Any]:
-    block: dict[str, Any] = (_GIT if isinstance(pin, GitPin) else _WHEEL).write(pin)
+    kind = _GIT if isinstance(pin, GitPin) else _INCLUDED if isinstance(pin, IncludedPin) else _WHEEL
+    block: dict[str, Any] = kind.write(pin)
     return block
 
 
@@ -87,7 +90,11 @@ def _describe_source(definitions: dict[str, Schema]) -> Schema:
     return {
         "if": {"type": "object", "required": ["git"]},
         "then": _GIT.schema(definitions),
-        "else": _WHEEL.schema(definitions),
+        "else": {
+            "if": {"type": "object", "required": ["base"]},
+            "then": _INCLUDED.schema(definitions),
+            "else": _WHEEL.schema(definitions),
+        },
     }
 
 
@@ -119,13 +126,26 @@ def _write_packages(packages: tuple[LockedPackage, ...]) -> dict[str, str]:
     }
 
 
+_PACKAGES = ValueKind(_read_packages, _PACKAGE_LINES.describe, _write_packages, empty=())
+
+_BASE = record(
+    BasePin,
+    {
+        "asked": needed(TEXT, "as the definition says it, such as debian:bookworm-slim", "requested"),
+        "resolved": needed(TEXT, "the digest in the registry, or local:sha256:… for an image that only the engine has"),
+        "created": optional(_NOTE, "when a base that brings vLLM was made"),
+        "packages": optional(_PACKAGES, "by name: the version of each Python package in a base that brings vLLM"),
+    },
+    name="base",
+)
+
 _PYTHON = record(
     PythonPin,
     {
         "asked": needed(list_of(TEXT), "the requirements that were asked for", "requested"),
         "newest": needed(TEXT, "when the newest file among them was uploaded; the date of the image"),
         "packages": needed(
-            ValueKind(_read_packages, _PACKAGE_LINES.describe, _write_packages),
+            _PACKAGES,
             "by name: the version, and sha256:… of every file that suits the platform",
         ),
     },
@@ -135,7 +155,7 @@ _PINS = record(
     Pins,
     {
         "base": optional(_BASE, "the base image"),
-        "sources": optional(mapping(_SOURCE), "vLLM and FlashInfer, each from git or as a wheel"),
+        "sources": optional(mapping(_SOURCE), "vLLM and FlashInfer, each from git, as a wheel or with the base"),
         "python": optional(_PYTHON, "the Python packages in the image"),
         "build": optional(_PYTHON, "the Python packages that it takes to build the sources from git"),
     },

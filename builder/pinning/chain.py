@@ -76,7 +76,8 @@ def _inherited_from(
     """The packages that an image on top of ``definition`` inherits; None where its pins do not tell them yet."""
     if inherited is None or {"python", *definition.sources} & set(definition_pins.stale(definition, pins, inherited)):
         return None
-    return (*inherited, *pins.python.packages) if pins.python else inherited
+    below = definition_pins.with_base(definition, pins, inherited)
+    return (*below, *pins.python.packages) if below is not None and pins.python else below
 
 
 def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[str, str | None]]:

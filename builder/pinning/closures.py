@@ -34,7 +34,8 @@ def to_run(
     """``pins``, which hold all sources from git, with the packages that the image installs resolved anew, the wheels of
     sources included.
 
-    ``inherited`` are the packages of the parent images, which stay as they are. A package that was in the closure keeps
+    ``inherited`` are the packages of the parent images, which stay as they are, and those of a base image that others
+    build, of which only those move that the definition itself asks for. A package that was in the closure keeps
     its version where that still fits, unless ``update`` names ``python``, or the source that it is the wheel of. Raises
     SourceError.
     """
@@ -46,8 +47,8 @@ def to_run(
     previous = tuple(package for package in locked if package.name not in moving)
     request = python.ClosureRequest(wants, requested, requirements, definition.platform, previous)
     resolved = python.resolve(request, resolver.settings, inherited)
-    inherited_names = {package.name for package in inherited}
-    own = tuple(package for package in resolved.pin.packages if package.name not in inherited_names)
+    there = {(package.name, package.version) for package in inherited}
+    own = tuple(package for package in resolved.pin.packages if (package.name, package.version) not in there)
     return replace(
         pins,
         python=replace(resolved.pin, packages=own),

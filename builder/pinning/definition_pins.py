@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from builder.errors import SourceError, UsageError
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, SourcePin
+from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, SourcePin
 from builder.pinning import closures, source_pins
 from builder.sources import python
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.definitions.image import ImageDefinition
+    from builder.pinning.base_contents import BaseContents
     from builder.pinning.resolver import Resolver
 
 Inherited = tuple[LockedPackage, ...] | None
@@ -53,14 +54,23 @@ def names(definition: ImageDefinition) -> tuple[str, ...]:
 def stale(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> tuple[str, ...]:
     """The names of those that ``pins`` lack, or have for another request than the definition's."""
     wants = definition.python
+    inherited = with_base(definition, pins, inherited)
     requested = None if inherited is None else python.requested_packages(definition, pins.sources, inherited)
+    sources = definition.sources
     current = {
         "base": pins.base is not None and pins.base.requested == definition.base,
-        **{name: source_pins.is_current(source, pins.sources.get(name)) for name, source in definition.sources.items()},
+        **{name: source_pins.is_current(source, pins.sources.get(name), pins.base) for name, source in sources.items()},
         "python": bool(wants and pins.python and pins.python.requested == requested),
         "build": bool(wants and pins.build and pins.build.requested == python.requested_build_packages(wants)),
     }
     return tuple(name for name in names(definition) if not current[name])
+
+
+def with_base(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> Inherited:
+    """The packages that the own ones of a definition come on top of: those of its base image, too, where it is read."""
+    if inherited is None or not definition.base_sources or pins.base is None:
+        return inherited
+    return (*inherited, *pins.base.packages)
 
 
 def resolve_missing(
@@ -76,6 +86,11 @@ def resolve_missing(
     from builder.definitions import requirements
 
     for name, ref in update.items():
+        if name in definition.base_sources:
+            raise UsageError(
+                f"`--update {name}`: {name} of {definition.name} comes with its base image, {definition.base}",
+                hint="`--update base` moves the two together",
+            )
         if ref is not None and name not in definition.git_sources:
             raise UsageError(
                 f"`--update {name}={ref}`: only a source taken from git can be moved to a ref",
@@ -84,13 +99,20 @@ def resolve_missing(
     requirements.check(resolver.project, definition)
     moving = set(stale(definition, pins, inherited)) | set(update)
     base = _base(definition, pins, resolver) if "base" in moving else ResolvedPins(pins)
-    if not moving - {"base"}:
+    if set(definition.base_sources) & set(stale(definition, base.pins, inherited)) and not base.faults:
+        base = _with_contents(definition, pins, base.pins, resolver)
+        moving |= set(stale(definition, base.pins, inherited))
+    moving -= {"base", *definition.base_sources}
+    if not moving or (definition.base_sources and base.faults):
         return base
-    rest = _sources(definition, pins, {name: update.get(name) for name in moving}, update, resolver)
-    if not rest.faults and _need_closures(pins, rest.pins, moving - {"base"}, update):
+    before = base.pins if definition.base_sources else pins
+    rest = _sources(definition, before, {name: update.get(name) for name in moving}, update, resolver)
+    if not rest.faults and _need_closures(pins, rest.pins, moving, update):
         rest = _with_closures(definition, rest, inherited, resolver, frozenset(update))
     if rest.faults and pins.python:
         rest = ResolvedPins(pins, faults=rest.faults)
+        if definition.base_sources:
+            return rest
     return ResolvedPins(replace(rest.pins, base=base.pins.base), rest.patches, (*base.faults, *rest.faults))
 
 
@@ -103,9 +125,44 @@ def error_of(faults: Sequence[Fault]) -> SourceError:
 def _base(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> ResolvedPins:
     reference = str(definition.base)
     try:
-        return ResolvedPins(replace(pins, base=BasePin(reference, resolver.base(reference, definition.platform))))
+        resolved = resolver.base(reference, definition.platform)
     except SourceError as error:
         return ResolvedPins(pins, faults=(Fault(definition.name, "base", error),))
+    unmoved = pins.base if pins.base and pins.base.resolved == resolved else BasePin(reference, resolved)
+    return ResolvedPins(replace(pins, base=replace(unmoved, requested=reference)))
+
+
+def _with_contents(definition: ImageDefinition, before: Pins, pins: Pins, resolver: Resolver) -> ResolvedPins:
+    """``pins`` with what the base brings; those of ``before`` where that cannot be read, or lacks a source."""
+    base = pins.base
+    if base is None:
+        raise ValueError("the base is not pinned")
+    try:
+        contents = resolver.contents(base, definition.platform)
+        _require_brought(definition, base, contents)
+    except SourceError as error:
+        return ResolvedPins(before, faults=(Fault(definition.name, "base", error),))
+    brought = {
+        name: IncludedPin(base.resolved, contents.sources[name].version, contents.sources[name].commit)
+        for name in definition.base_sources
+    }
+    read = replace(base, created=contents.created, packages=contents.packages)
+    return ResolvedPins(replace(pins, base=read, sources={**pins.sources, **brought}))
+
+
+def _require_brought(definition: ImageDefinition, base: BasePin, contents: BaseContents) -> None:
+    where = f"dockerfiles/{definition.name}/image.yaml"
+    if missing := [name for name in definition.base_sources if name not in contents.sources]:
+        raise SourceError(
+            f"{base.requested} does not bring {' and '.join(missing)}, as `sources` says",
+            hint=f"take it from git or as a wheel, or leave it out of `sources` in {where}",
+        )
+    wants = definition.python
+    if wants and not contents.python.startswith(f"{wants.version}."):
+        raise SourceError(
+            f"the Python of {base.requested} is {contents.python}, and packages are asked for {wants.version}",
+            hint=f"set `python.version` in {where}",
+        )
 
 
 def _sources(
@@ -140,6 +197,7 @@ def _with_closures(
     wants = definition.python
     if wants is None:
         return resolved
+    inherited = with_base(definition, resolved.pins, inherited)
     if inherited is None:
         error = SourceError(f"{definition.parent}, its parent, is not pinned completely")
         return replace(resolved, faults=(Fault(definition.name, "python", error),))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource
 from builder.definitions.package_name import canonical
-from builder.errors import UsageError
-from builder.lock.pins import GitPin
+from builder.errors import EngineError, SourceError, UsageError
+from builder.lock.pins import GitPin, IncludedPin
 from builder.sources.git import mirror_reading
 from builder.sources.git.patch_dry_run import CandidatePatch, PackageFiles
 from builder.sources.wheels import wheel_files, wheel_lookup
@@ -30,11 +30,12 @@ _ANY_PLATFORM = "linux/arm64"
 
 @dataclass(frozen=True)
 class Access:
-    """The way to files: the folders of the git mirrors and of what was read of wheels, the user's settings, and a
-    function that gets a message about each step that takes long."""
+    """The way to files: the folders of the git mirrors and of what was read of wheels, the user's environment and
+    settings, and a function that gets a message about each step that takes long."""
 
     mirrors: Path
     wheels: Path
+    environ: Mapping[str, str]
     settings: UserSettings
     say: Callable[[str], None]
 
@@ -61,7 +62,7 @@ def access(project: Project, environ: Mapping[str, str], say: Callable[[str], No
     """The access that a project has, with the settings in ``environ``."""
     from builder.sources import environment
 
-    return Access(project.mirrors, project.state / "wheels", environment.read(environ), say)
+    return Access(project.mirrors, project.state / "wheels", environ, environment.read(environ), say)
 
 
 def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Package | None:
@@ -76,12 +77,19 @@ def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Pa
             with_pulls = "".join(f" with {pull.name}" for pull in pulls)
             label = f"{package} {pin.version} ({pin.commit[:12]}){with_pulls}"
             return Package(pin.version, label, _of_commit(reach, source.git, pin.commit, package, pulls))
+        if isinstance(pin, IncludedPin):
+            label = f"{package} {pin.version} of {level.definition.base}"
+            return Package(pin.version, label, _of_base(reach, level, package))
         name = source.package if isinstance(source, WheelSource) else _distribution(package)
         for locked in level.pins.python.packages if level.pins.python else ():
             if locked.name == name:
                 wants, platform = level.definition.python or _ANY, level.definition.platform
                 wheel = WheelRequest(f"{name}=={locked.version}", wants, platform, frozenset(locked.hashes))
                 return Package(locked.version, f"{name} {locked.version}", _of_wheel(reach, wheel, package))
+        for brought in level.pins.base.packages if level.pins.base else ():
+            if brought.name == name:
+                label = f"{name} {brought.version} of {level.definition.base}"
+                return Package(brought.version, label, _of_base(reach, level, package))
     return None
 
 
@@ -119,6 +127,22 @@ def _of_wheel(reach: Access, request: WheelRequest, package: str) -> PackageFile
     def read(paths: Collection[str]) -> dict[str, bytes]:
         wheel = wheel_lookup.find(reach.wheels, request, reach.settings)
         return wheel_files.read(reach.wheels, wheel, paths, reach.settings.ca_file)
+
+    return PackageFiles(package, read)
+
+
+def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFiles:
+    def read(paths: Collection[str]) -> dict[str, bytes]:
+        from builder.engine.client import endpoint
+        from builder.pinning import base_contents
+
+        if level.pins.base is None:
+            raise ValueError("the base is not pinned")
+        try:
+            engine = endpoint.find(reach.environ)
+        except EngineError as error:
+            raise SourceError(error.message, hint=error.hint) from None
+        return base_contents.read_files(engine, level.pins.base, level.definition.platform, package, paths)
 
     return PackageFiles(package, read)
 

@@ -11,7 +11,8 @@ from builder.events import Message, Report
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from builder.lock.pins import GitPin
+    from builder.lock.pins import BasePin, GitPin
+    from builder.pinning.base_contents import BaseContents
     from builder.project import Project
     from builder.sources.environment import UserSettings
     from builder.sources.git.pull_requests import VendoredPatch
@@ -22,13 +23,16 @@ T = TypeVar("T")
 
 @dataclass
 class Resolver:
-    """The user's settings, the project's mirrors, a way to resolve a base image; and the answers so far."""
+    """The user's settings, the project's mirrors, ways to resolve a base image and to read what it brings (both for a
+    platform); and the answers so far."""
 
     project: Project
     settings: UserSettings
     resolve_base: Callable[[str, str], str]
+    read_base: Callable[[BasePin, str], BaseContents]
     report: Report
     _bases: dict[tuple[str, str], str | SourceError] = field(default_factory=dict)
+    _contents: dict[tuple[str, str], BaseContents | SourceError] = field(default_factory=dict)
     _commits: dict[tuple[str, str], GitPin | SourceError] = field(default_factory=dict)
     _pulls: dict[tuple[str, int, str], VendoredPatch] = field(default_factory=dict)
 
@@ -46,6 +50,16 @@ class Resolver:
             except SourceError as error:
                 self._bases[question] = error
         return answered(self._bases[question])
+
+    def contents(self, base: BasePin, platform: str) -> BaseContents:
+        """The contents of a pinned base image. Raises SourceError."""
+        question = base.resolved, platform
+        if question not in self._contents:
+            try:
+                self._contents[question] = self.read_base(base, platform)
+            except SourceError as error:
+                self._contents[question] = error
+        return answered(self._contents[question])
 
     def commits(self, requested: Sequence[tuple[str, str, str]]) -> dict[str, GitPin | SourceError]:
         """The pin of each of (name, address, ref), or why there is none, by name; resolved at the same time."""
@@ -72,12 +86,14 @@ class Resolver:
 def make(workspace: Workspace) -> Resolver:
     """A resolver without any answers yet."""
     from builder.engine import base_image
+    from builder.pinning import base_contents
     from builder.sources import environment
 
     return Resolver(
         project=workspace.project,
         settings=environment.read(workspace.environment),
         resolve_base=lambda reference, platform: base_image.resolve(workspace.engine, reference, platform),
+        read_base=lambda pin, platform: base_contents.read(workspace.engine, pin, platform, workspace.report),
         report=workspace.report,
     )
 

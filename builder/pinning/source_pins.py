@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.image import WheelSource
+from builder.definitions.image import BaseSource, WheelSource
 from builder.errors import SourceError
-from builder.lock.pins import GitPin, Pins, PullPin, SourcePin, WheelPin
+from builder.lock.pins import GitPin, IncludedPin, Pins, PullPin, SourcePin, WheelPin
 from builder.pinning import vendored
 from builder.pinning.resolver import answered
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from builder.definitions.image import GitSource, ImageDefinition, Source
+    from builder.lock.pins import BasePin
     from builder.pinning.resolver import Resolver
 
 
@@ -28,8 +29,11 @@ class ResolvedSources:
     errors: Mapping[str, SourceError]
 
 
-def is_current(source: Source, pin: SourcePin | None) -> bool:
-    """True if ``pin`` is one for the request of ``source``, pull requests in their order included."""
+def is_current(source: Source, pin: SourcePin | None, base: BasePin | None) -> bool:
+    """True if ``pin`` is one for the request of ``source``, pull requests in their order included; for a source that
+    comes with the base, if it was read from the pinned ``base``."""
+    if isinstance(source, BaseSource):
+        return isinstance(pin, IncludedPin) and base is not None and pin.base == base.resolved and bool(base.packages)
     if isinstance(source, WheelSource):
         return isinstance(pin, WheelPin) and pin.requested == source.requested
     current = _of_ref(source, pin)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TemplateSource:
-    """A source as templates see it. ``kind`` is git or wheel; for git, ``context`` names the build context with its
-    tree, ``patches`` the files in ``patches/`` to apply to it, and ``epoch`` is the commit's date in seconds."""
+    """A source as templates see it. ``kind`` is git, wheel or base; for git, ``context`` names the build context with
+    its tree, ``patches`` the files in ``patches/`` to apply to it, and ``epoch`` is the commit's date in seconds."""
 
     kind: str
     version: str

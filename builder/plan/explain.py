@@ -65,7 +65,7 @@ def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[st
         before, after = humanize.digest(old.get(key, "")), humanize.digest(new.get(key, ""))
         if old.get(key) == new.get(key):
             continue
-        if _own_name(name) in {"python packages", "build packages"}:
+        if _own_name(name) in {"base packages", "python packages", "build packages"}:
             lines.append(f"{key}: {_version_change(old.get(key, ''), new.get(key, ''))}")
         else:
             lines.append(f"{name} {key}: {before or 'nothing'} → {after or 'nothing'}")

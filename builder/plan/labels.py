@@ -7,11 +7,11 @@ the build directory.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from builder.lock.model import Version
-from builder.lock.pins import BasePin, GitPin, Pins, PullPin, SourcePin, WheelPin
+from builder.lock.pins import BasePin, GitPin, IncludedPin, Pins, PullPin, SourcePin, WheelPin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,12 +92,15 @@ def read(labels: Mapping[str, str]) -> ImageLabels | None:
 
 def _as_json(pins: Pins) -> dict[str, Any]:
     sources = {name: _fields(pin) for name, pin in sorted(pins.sources.items())}
-    return {**({"base": _fields(pins.base)} if pins.base else {}), **({"sources": sources} if sources else {})}
+    base = {"base": _fields(replace(pins.base, packages=()))} if pins.base else {}
+    return {**base, **({"sources": sources} if sources else {})}
 
 
 def _fields(pin: BasePin | SourcePin) -> dict[str, Any]:
-    """The fields of a pin by the keys of images.lock."""
-    return {"asked" if name == "requested" else name: value for name, value in asdict(pin).items()}
+    """The fields of a pin by the keys of images.lock; what a base is not read for is left out."""
+    read_from_base = {"created", "packages"} if isinstance(pin, BasePin) else set()
+    fields = {name: value for name, value in asdict(pin).items() if value or name not in read_from_base}
+    return {"asked" if name == "requested" else name: value for name, value in fields.items()}
 
 
 def _pins(data: Mapping[str, Any]) -> Pins:
@@ -108,7 +111,7 @@ def _pins(data: Mapping[str, Any]) -> Pins:
 def _source(data: Mapping[str, Any]) -> SourcePin:
     fields = _renamed(data)
     if "git" not in fields:
-        return WheelPin(**fields)
+        return IncludedPin(**fields) if "base" in fields else WheelPin(**fields)
     return GitPin(**{**fields, "pulls": tuple(PullPin(**pull) for pull in fields["pulls"])})
 
 

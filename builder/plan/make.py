@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from builder.lock.model import Version
-from builder.lock.pins import GitPin
+from builder.lock.pins import GitPin, IncludedPin
 from builder.plan import bake, dockerfile, labels, python, warnings
 from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from builder.lock.pins import Pins
 
 _BAKE_MOD = "parts/bake-mod.sh"
+BASE_PACKAGES = "base packages"
 # The date if nothing that is pinned has one: zip files cannot store an earlier date.
 EARLIEST = "1980-01-01T00:00:00Z"
 
@@ -98,9 +99,10 @@ def _content(
     groups = python.groups(definition)
     sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
     template = dockerfile.inputs(definition, base, mods, groups, sources, versions)
-    script = definition.parts.get("_parts/bake-mod.sh") if mods else None
+    text = dockerfile.render(template)
+    script = definition.parts.get("_parts/bake-mod.sh") if mods or f"source={_BAKE_MOD}" in text else None
     return {
-        "Dockerfile": StagedFile(dockerfile.render(template).encode()),
+        "Dockerfile": StagedFile(text.encode()),
         "build-metadata.yaml": metadata,
         **(python.files(pins, groups) if pins.python else {}),
         **({_BAKE_MOD: StagedFile(script.encode())} if script else {}),
@@ -112,7 +114,7 @@ def _content(
 def _template_source(name: str, pins: Pins) -> dockerfile.TemplateSource:
     pin = pins.sources[name]
     if not isinstance(pin, GitPin):
-        return dockerfile.TemplateSource("wheel", pin.version, pin.commit)
+        return dockerfile.TemplateSource("base" if isinstance(pin, IncludedPin) else "wheel", pin.version, pin.commit)
     epoch = int(datetime.fromisoformat(pin.date).timestamp())
     patches = tuple(_patch_file(name, pull.number) for pull in pin.pulls)
     return dockerfile.TemplateSource("git", pin.version, pin.commit, bake.source_context(name), patches, epoch)
@@ -130,6 +132,7 @@ def _patch_file(source: str, number: int) -> str:
 
 def _dates(pins: Pins) -> list[str]:
     dates = [pin.date for pin in pins.sources.values() if isinstance(pin, GitPin)]
+    dates += [pins.base.created] if pins.base else []
     return [*dates, *([pins.python.newest] if pins.python and pins.python.newest else [])]
 
 
@@ -164,6 +167,8 @@ def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tu
     if definition.base:
         resolved = pins.base.resolved if pins.base else base
         steps.append(Step("base", {"image": definition.base, "content": resolved, "platform": definition.platform}))
+    if pins.base and pins.base.packages:
+        steps.append(Step(BASE_PACKAGES, {package.name: package.version for package in pins.base.packages}))
     for name, pin in sorted(pins.sources.items()):
         takes = {"version": pin.version, **({"commit": pin.commit} if pin.commit else {})}
         pulls = pin.pulls if isinstance(pin, GitPin) else ()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from builder import timestamp
 from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, PythonPin
+from builder.sources import stub_wheels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,9 @@ def requested_packages(
         files += [f"{file} of {name} {commit}" for file in source.requirements]
     wheels = sorted(source.requirement for source in definition.wheel_sources.values())
     base = (
-        [f"on {definition.parent}: {len(inherited)} packages, sha256 {_digest(inherited)}"] if definition.parent else []
+        [f"on {definition.parent or definition.base}: {len(inherited)} packages, sha256 {_digest(inherited)}"]
+        if definition.parent or inherited
+        else []
     )
     return (*_environment(wants), *base, *wheels, *wants.packages, *files, *_limits(wants))
 
@@ -91,6 +94,9 @@ def resolve(
 ) -> ResolvedClosure:
     """Resolves the closure of all requested packages; those that are ``inherited`` keep their version.
 
+    Inherited packages without hashes come with a base image: no index needs to have them, and one that is requested
+    itself moves where the base's version does not satisfy that.
+
     Raises SourceError if there is none, or an index does not answer.
     """
     wants, platform = request.wants, request.platform
@@ -120,12 +126,22 @@ def compile_closure(
         uv = find_uv_bin()
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         project = Path(folder) / "pyproject.toml"
-        project.write_text(_project(request, local_wheel_names(settings, MACHINES[request.platform])), encoding="utf-8")
+        brought = stub_wheels.resolvable(package for package in inherited if not package.hashes)
+        direct = _names(request.requirements) if brought else frozenset()
+        preferred = (*(package for package in brought if package.name in direct), *request.previous)
+        lines = _project(request, local_wheel_names(settings, MACHINES[request.platform]))
+        lines += stub_wheels.project_lines(brought)
+        project.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if brought:
+            stub_wheels.write(Path(folder) / "stubs", brought)
+            options = [*options, "--find-links", str(Path(folder) / "stubs")]
         constraints = Path(folder) / "constraints.txt"
-        constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in inherited), encoding="utf-8")
+        fixed = [package for package in inherited if package.hashes]
+        fixed += [package for package in brought if package.name not in direct]
+        constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in fixed), encoding="utf-8")
         lock = Path(folder) / "pylock.toml"
-        if request.previous:
-            lock.write_text(_preferences(request.previous), encoding="utf-8")
+        if preferred:
+            lock.write_text(_preferences(preferred), encoding="utf-8")
         options = [*options, "--output-file", str(lock), "--constraints", str(constraints)]
         options += ["--python-version", request.wants.version]
         process = subprocess.run(
@@ -141,6 +157,14 @@ def compile_closure(
         if process.returncode:
             return {}, process.stderr.strip() or "uv said nothing"
         return tomllib.loads(lock.read_text(encoding="utf-8")), ""
+
+
+def _names(requirements: tuple[str, ...]) -> frozenset[str]:
+    """Returns the canonical names of the packages that requirements are for."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    return frozenset(canonicalize_name(Requirement(text).name) for text in requirements)
 
 
 def _preferences(packages: tuple[LockedPackage, ...]) -> str:
@@ -168,9 +192,9 @@ def local_wheel_names(settings: UserSettings, machine: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _project(request: ClosureRequest, local: frozenset[str]) -> str:
-    """Returns a pyproject.toml that requires the packages, each index serving only its own; a local wheel takes
-    precedence where the index allows it."""
+def _project(request: ClosureRequest, local: frozenset[str]) -> list[str]:
+    """Returns the lines of a pyproject.toml that requires the packages, each index serving only its own; a local wheel
+    takes precedence where the index allows it."""
     from json import dumps as quoted  # a JSON string of ASCII is a TOML string
 
     wants = request.wants
@@ -190,7 +214,7 @@ def _project(request: ClosureRequest, local: frozenset[str]) -> str:
         lines += [f"{quoted(name)} = {{index = 'index-{number}'}}" for name in own]
     for number, index in enumerate(wants.indexes, start=1):
         lines += ["[[tool.uv.index]]", f"name = 'index-{number}'", f"url = {quoted(index.url)}", "explicit = true"]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _index_options(settings: UserSettings) -> list[str]:

@@ -20,6 +20,35 @@ fail() {
     exit 1
 }
 
+# find_python: mod_python is the Python that has vLLM, or any where none has, or empty. An image of others may keep it in a
+# virtual environment that PATH does not lead to; then PATH does from here on, for the mod's script.
+find_python() {
+    mod_python=''
+    mkdir -p "$mod_work/empty"
+    mod_interpreter=$(sed -n '1s/^#! *\([^ ]*\).*/\1/p' "$(command -v vllm || echo /dev/null)" 2> /dev/null || true)
+    for mod_candidate in python3 python "${VIRTUAL_ENV:-}/bin/python3" "$mod_interpreter" /opt/venv/bin/python3 \
+        /app/.venv/bin/python3 /workspace/.venv/bin/python3 /opt/conda/bin/python3 \
+        /usr/local/bin/python3 /usr/bin/python3; do
+        mod_path=$(command -v "$mod_candidate" || true)
+        if [ -z "$mod_path" ]; then continue; fi
+        mod_has=$(cd "$mod_work/empty" && "$mod_path" -B -c 'import importlib.util, sys
+if sys.version_info > (3,): print(importlib.util.find_spec("vllm") is not None)' 2> /dev/null || true)
+        if [ -n "$mod_has" ]; then mod_python=${mod_python:-$mod_path}; fi
+        if [ "$mod_has" = True ]; then
+            mod_python=$mod_path
+            case $mod_candidate in python | python3) return ;; esac
+            PATH=${mod_python%/*}:$PATH
+            if [ -f "${mod_python%/*}/../pyvenv.cfg" ]; then export VIRTUAL_ENV="${mod_python%/bin/*}"; fi
+            return
+        fi
+    done
+}
+
+# run_python ARGUMENT…: with all that Python finds in the image, and nothing of the mod's own folder
+run_python() {
+    (cd "$mod_work/empty" && "$mod_python" -B "$@")
+}
+
 # begin NAME WORKSPACE
 begin() {
     mod_name=$1
@@ -34,39 +63,62 @@ begin() {
     # Python writes no bytecode by the way: it would hold the time of the build. What pip and uv install is compiled all
     # the same, and with SOURCE_DATE_EPOCH set it is checked against its source by hash, not by time.
     export PYTHONDONTWRITEBYTECODE=1
+    find_python
+    # System-wide, as mods expect it, where the image has no virtual environment.
+    export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
+    if [ -z "${VIRTUAL_ENV:-}" ]; then export UV_SYSTEM_PYTHON=1; fi
     touch "$mod_work/began"
     # The kernel's file clock ticks every 10 milliseconds at the slowest; what follows must be later than the mark.
     sleep 0.02
 }
 
-# installed_packages: one NAME==VERSION a line
+# installed_packages: one NAME==VERSION a line. Distributions have packages of their own with versions that are none to
+# Python (1.1build1), which no installer could read.
 installed_packages() {
-    python3 -IB - <<'PYTHON'
+    run_python - <<'PYTHON'
 import importlib.metadata as metadata
 import re
 
+VERSION = re.compile(
+    r"v?([0-9]+!)?[0-9]+(\.[0-9]+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?[0-9]*)?"
+    r"(-[0-9]+|[-_.]?(post|rev|r)[-_.]?[0-9]*)?([-_.]?dev[-_.]?[0-9]*)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?",
+    re.IGNORECASE,
+)
 found = {}
 for one in metadata.distributions():
-    if one.metadata["Name"]:
+    if one.metadata["Name"] and VERSION.fullmatch(one.version or ""):
         found.setdefault(re.sub(r"[-_.]+", "-", one.metadata["Name"]).lower(), one.version)
 print("".join(f"{name}=={version}\n" for name, version in sorted(found.items())), end="")
 PYTHON
 }
 
+# install_beside NAME==VERSION…: by uv, or by pip where there is no uv
+install_beside() {
+    if command -v uv > /dev/null; then
+        TMPDIR=$mod_work env -u UV_SYSTEM_PYTHON \
+            uv pip install --python "$mod_python" --constraints "$mod_work/before" "$@"
+    else
+        TMPDIR=$mod_work PIP_CERT=$SSL_CERT_FILE PIP_NO_CACHE_DIR=1 \
+            run_python -m pip install --quiet --disable-pip-version-check --constraint "$mod_work/before" "$@"
+    fi
+}
+
 # install_packages NAME==VERSION…: these versions, and nothing that the image has is moved for them.
 install_packages() {
-    command -v uv > /dev/null || fail "\`packages\` needs uv in the image" "add uv to python.packages in image.yaml"
+    if ! command -v uv > /dev/null && ! { [ -n "$mod_python" ] && run_python -m pip --version > /dev/null 2>&1; }; then
+        fail "\`packages\` needs uv or pip in the image" "add uv to python.packages in image.yaml"
+    fi
     export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
     if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
     if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL"; fi
     installed_packages > "$mod_work/before"
-    TMPDIR=$mod_work uv pip install --system --constraints "$mod_work/before" "$@" || fail \
+    install_beside "$@" || fail \
         "these packages cannot be installed beside what the image has: $*" \
         "What the image has is not moved for a mod: python.packages in image.yaml says what it has."
     mod_installs=yes
     installed_packages > "$mod_work/after"
     printf '%s\n' "$@" | sed -e 's/\[[^]]*\]//' > "$mod_work/asked"
-    python3 -IB - "$mod_work" <<'PYTHON' > "$mod_work/unasked"
+    run_python - "$mod_work" <<'PYTHON' > "$mod_work/unasked"
 import pathlib
 import re
 import sys
@@ -108,8 +160,9 @@ git_apply() {
 apply_patch() {
     mod_patch=$mod_work/mod/$1
     command -v git > /dev/null || fail "\`patches\` needs git in the image"
-    # -I: nothing from the mod's own folder, which may hold one of that name. To find a package does not import it.
-    mod_holder=$(python3 -IB - "$2" <<'PYTHON'
+    if [ -z "$mod_python" ]; then fail "$1: the image has no Python, so no package $2"; fi
+    # Nothing from the mod's own folder, which may hold one of that name. To find a package does not import it.
+    mod_holder=$(run_python - "$2" <<'PYTHON'
 import importlib.util
 import pathlib
 import sys
@@ -139,7 +192,7 @@ PYTHON
 # refuse_patch FILE PACKAGE PINNED: names each file that does not take the patch, and the hunk
 refuse_patch() {
     cat "$mod_work/applied" >&2
-    mod_have=$(python3 -IB - "$2" <<'PYTHON'
+    mod_have=$(run_python - "$2" <<'PYTHON'
 import importlib.metadata as metadata
 import sys
 
@@ -303,8 +356,8 @@ look_at_changes() {
 # where size and time are the same, and all times here are. And bytecode for what `packages` has brought: uv would
 # compile all that the image has, once more.
 compile_changed() {
-    if ! command -v python3 > /dev/null || ! grep -q '\.py$' "$mod_work/changed"; then return; fi
-    python3 -IB - "$mod_work" "$mod_installs" <<'PYTHON' || fail "what it changed is no Python any more"
+    if [ -z "$mod_python" ] || ! grep -q '\.py$' "$mod_work/changed"; then return; fi
+    run_python - "$mod_work" "$mod_installs" <<'PYTHON' || fail "what it changed is no Python any more"
 import importlib.util
 import pathlib
 import py_compile

@@ -144,9 +144,9 @@ def test_wheels_tell_only_their_versions(numbers: Kept) -> None:
     numbers.add(plan(pins(wheel("0.19.1", "0123456"))))
     numbers.add(plan(pins(wheel("0.19.2", "789abcd"))))
     (moved,) = between(numbers).sources
-    assert moved.unknown_reason == "it was taken as a wheel, so only versions are known"
+    assert moved.unknown_reason == "it was not taken from git, so only versions are known"
     lines = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
-    assert "vllm  0.19.1 (0123456) → 0.19.2 (789abcd)\n  it was taken as a wheel" in lines
+    assert "vllm  0.19.1 (0123456) → 0.19.2 (789abcd)\n  it was not taken from git" in lines
 
 
 def test_a_wheel_against_git_tells_why_there_is_no_list(numbers: Kept) -> None:

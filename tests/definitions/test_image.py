@@ -166,7 +166,7 @@ python:
         ("{wheel: vllm, index: 'https://me:secret@example.org/simple'}", "without a login"),
         ("{git: 'https://example.org/x.git'}", "the key `ref` is missing in `sources.vllm`"),
         ("{git: 'https://example.org/x.git', ref: main, index: 'https://x'}", "unknown key `index`"),
-        ("main", '`sources.vllm`: "main" is not a mapping'),
+        ("main", '`sources.vllm`: "main" is none of base; meant is: `base`, where'),
         ("{wheel: vllm}", "vllm is installed with the Python packages: say for which Python in `python`"),
     ],
 )

@@ -19,10 +19,16 @@ def test_the_shipped_definitions_load() -> None:
         "cpu": ["cpu"],
         "dflash": ["dflash"],
         "flashqla": ["dflash", "flashqla"],
+        "node": ["node"],
+        "node-b12x": ["node-b12x"],
+        "openai": ["openai"],
         "tf5": ["tf5"],
         "tf5-wheel": ["tf5-wheel"],
     }
-    assert all(chain[-1].repository == f"vllm-node-{name}" for name, chain in chains.items())
+    repositories = {name: chain[-1].repository for name, chain in chains.items()}
+    assert repositories.pop("node") == "vllm-node"
+    assert repositories.pop("node-b12x") == "vllm-node-b12x"
+    assert all(repository == f"vllm-node-{name}" for name, repository in repositories.items())
     assert chains["dflash"][0].git_sources["vllm"].pulls == (40898,)
 
 

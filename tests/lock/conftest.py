@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from builder.lock.model import Adoption, ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
+from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
 from tests.processes import fork, public_folder
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     closures = st.none() | st.builds(PythonPin, st.lists(texts, max_size=3).map(tuple), texts, packages)
     pins = st.builds(
         Pins,
-        st.none() | st.builds(BasePin, texts, texts),
-        named(st.builds(WheelPin, texts, texts, maybe) | git),
+        st.none() | st.builds(BasePin, texts, texts, texts, packages),
+        named(st.builds(WheelPin, texts, texts, maybe) | st.builds(IncludedPin, texts, texts, maybe) | git),
         closures,
         closures,
     )

@@ -38,11 +38,15 @@ def loaded(text: str) -> Any:
 
 
 def complete(full: Lock) -> Any:
-    """A lock with every key: the largest blocks of the golden one, a source from git, and what builds it."""
+    """A lock with every key: the largest blocks of the golden one, a source from git, and what builds it, and one that
+    comes with its base."""
     pull = pins.PullPin(40898, "ab" * 20, "cd" * 32)
     git = pins.GitPin("https://host/vllm.git", "main", "ef" * 20, "0.40", "2026-11-20T22:00:00Z", (pull,))
     more = pins.Pins(sources={"vllm": git}, build=pins.PythonPin(("setuptools",), "", ()))
-    data = loaded(dump(full.with_pins("dflash", "linux/arm64", more)))
+    base = pins.BasePin("others/vllm:latest", "sha256:" + "ab" * 32, TIME, (pins.LockedPackage("torch", "2.13", ()),))
+    brought = pins.Pins(base, {"vllm": pins.IncludedPin(base.resolved, "0.40", "ef" * 20)})
+    full = full.with_pins("dflash", "linux/arm64", more).with_pins("node", "linux/arm64", brought)
+    data = loaded(dump(full))
     data["images"]["vllm-node-cpu"]["numbers"]["10"] |= {"digest": "sha256:" + "12" * 32, "builder": "spark"}
     del data["definitions"]["tf5"], data["images"]["localhost:5000/vllm-node-tf5"]
     return data

@@ -82,7 +82,9 @@ class Releases:
 
 
 def releases(cache: Path) -> Releases:
-    return Releases(Access(cache / "mirrors", cache / "wheels", environment.read(os.environ), lambda _: None))
+    return Releases(
+        Access(cache / "mirrors", cache / "wheels", os.environ, environment.read(os.environ), lambda _: None)
+    )
 
 
 def write(root: Path, files: dict[str, bytes]) -> None:

@@ -20,6 +20,7 @@ from builder.pinning.resolver import Resolver
 from builder.project import Project
 from builder.sources.environment import UserSettings
 from tests import projects, shipped_files
+from tests.pinning.bases import no_contents
 from tests.sources.git_server import Vllm, served_vllm
 from tests.sources.wheelhouse import make_index, make_wheel
 from tests.workspaces import workspace
@@ -70,7 +71,7 @@ def resolver(project: Project, settings: UserSettings) -> Resolver:
     def no_registry(reference: str, platform: str) -> str:
         raise SourceError(f"no registry has {reference} for {platform}", hint="look at the network")
 
-    return Resolver(project, settings, no_registry, lambda _: None)
+    return Resolver(project, settings, no_registry, no_contents, lambda _: None)
 
 
 def load(project: Project, name: str) -> ImageDefinition:

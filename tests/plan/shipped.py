@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import replace
 
 from builder.definitions import image_chain
-from builder.definitions.image import ImageDefinition, WheelSource
+from builder.definitions.image import BaseSource, ImageDefinition, WheelSource
 from builder.definitions.image_chain import Overrides
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
+from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
 from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
 from tests import shipped_files
@@ -23,6 +23,9 @@ MODES = [
     ("tf5-wheel", "wheel"),
     ("dflash", "git"),
     ("flashqla", "git"),
+    ("node", "base"),
+    ("node-b12x", "base"),
+    ("openai", "base"),
 ]
 PLATFORMS = ["linux/arm64", "linux/amd64"]
 WHEELS = {"vllm": "vllm==0.19.1", "flashinfer": "flashinfer-python==0.6.7"}
@@ -51,15 +54,22 @@ def pins(definition: ImageDefinition) -> Pins:
     )
     closure = PythonPin(("as asked",), DATE, packages)
     return Pins(
-        base=BasePin(definition.base, "sha256:" + "b" * 64) if definition.base else None,
+        base=_base(definition) if definition.base else None,
         sources={name: _source_pin(definition, name) for name in definition.sources},
-        python=closure,
+        python=closure if definition.python else None,
         build=closure if definition.git_sources else None,
     )
 
 
+def _base(definition: ImageDefinition) -> BasePin:
+    brought = (LockedPackage("torch", "2.13.0+cu130", ()),) if definition.base_sources else ()
+    return BasePin(str(definition.base), "sha256:" + "b" * 64, DATE if brought else "", brought)
+
+
 def _source_pin(definition: ImageDefinition, name: str) -> SourcePin:
     source = definition.sources[name]
+    if isinstance(source, BaseSource):
+        return IncludedPin("sha256:" + "b" * 64, "0.23.1rc1.dev12+gaaaaaaa", "a" * 40)
     if isinstance(source, WheelSource):
         return WheelPin(source.requested, source.requirement.partition("==")[2] or "0.6.7")
     pulls = tuple(PullPin(number, "c" * 40, SHA256) for number in source.pulls)

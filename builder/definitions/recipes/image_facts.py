@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.definitions import image
-from builder.definitions.image import GitSource
+from builder.definitions.image import GitSource, WheelSource
 from builder.definitions.mods import mod_reading, script_facts
 from builder.errors import BuilderError
 
@@ -37,7 +37,8 @@ class ImageFacts:
     @property
     def is_known(self) -> bool:
         """True if nothing can be in the image that is not known here."""
-        return bool(self.definitions) and not self.opaque and not self.missing
+        of_others = any(definition.base_sources for definition in self.definitions)
+        return bool(self.definitions) and not of_others and not self.opaque and not self.missing
 
     @property
     def vllm(self) -> Source | None:
@@ -49,7 +50,8 @@ class ImageFacts:
     def vllm_release(self) -> tuple[int, ...] | None:
         """The release of its vLLM where the definition names one, as numbers: (0, 21, 0)."""
         source = self.vllm
-        written = "" if source is None else source.ref if isinstance(source, GitSource) else source.requirement
+        written = source.ref if isinstance(source, GitSource) else ""
+        written = source.requirement if isinstance(source, WheelSource) else written
         match = _RELEASE.match(written)
         return tuple(map(int, match["version"].split("."))) if match else None
 

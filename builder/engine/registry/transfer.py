@@ -98,13 +98,19 @@ def push(endpoint: Endpoint, reference: str, auth_headers: Mapping[str, str], on
 
 
 def pull(
-    endpoint: Endpoint, repository: str, version: str, auth_headers: Mapping[str, str], on_progress: OnLayerProgress
+    endpoint: Endpoint,
+    repository: str,
+    version: str,
+    auth_headers: Mapping[str, str],
+    on_progress: OnLayerProgress,
+    platform: str = "",
 ) -> PulledLayers:
-    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the layers that the engine lacked.
+    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``), for ``platform`` if it is given; returns
+    the layers that the engine lacked.
 
     Raises TransferError where not all of it came, or where the content does not match its digests.
     """
-    query = {"fromImage": repository, "tag": version}
+    query = {"fromImage": repository, "tag": version, **({"platform": platform} if platform else {})}
     layers = _follow(endpoint, "/images/create", query, auth_headers, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
 

@@ -18,6 +18,7 @@ from builder.plan.make import ImageInputs, make
 from builder.project import Project
 from builder.sources.environment import UserSettings
 from tests import projects
+from tests.pinning.bases import no_contents
 from tests.sources.wheelhouse import Served, make_commit_index, make_index, make_wheel, serving, sha256
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def definition(tmp_path: Path, served: Served) -> ImageDefinition:
 
 
 def resolve_missing(tmp_path: Path, definition: ImageDefinition, settings: UserSettings) -> Pins:
-    asking = Resolver(Project(tmp_path), settings, lambda *_: "sha256:" + "b" * 64, lambda _: None)
+    asking = Resolver(Project(tmp_path), settings, lambda *_: "sha256:" + "b" * 64, no_contents, lambda _: None)
     completed = definition_pins.resolve_missing(definition, Pins(), (), asking, {})
     assert completed.faults == ()
     return completed.pins

@@ -1,0 +1,65 @@
+# The image of others, as it was pinned.
+FROM eugr/spark-vllm:latest@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS unmodded
+
+# Mods change what is installed, and a server finds models and caches of the host below /root.
+USER root
+
+RUN --mount=type=cache,id=apt-node-arm64,target=/run/builder/apt,sharing=locked \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
+# what mods count on
+set -eu
+missing=''
+for command in bash cmp curl find git patch wget; do
+    command -v "$command" > /dev/null || missing="$missing $command"
+done
+if [ -z "$missing" ]; then
+    exit 0
+fi
+packages=$(printf '%s' "$missing" | sed -e 's/cmp/diffutils/' -e 's/find/findutils/')
+if command -v apt-get > /dev/null; then
+    export DEBIAN_FRONTEND=noninteractive
+    mkdir -p /run/builder/apt/lists /run/builder/apt/archives
+    apt_get() {
+        apt-get -qq -o Dir::State::lists=/run/builder/apt/lists -o Dir::Cache::archives=/run/builder/apt/archives \
+            -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Keep-Downloaded-Packages=true \
+            -o Binary::apt-get::APT::Keep-Downloaded-Packages=true -o Acquire::Retries=3 "$@"
+    }
+    apt_get update
+    # shellcheck disable=SC2086  # one word a package
+    apt_get install -y --no-install-recommends $packages
+    rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
+elif command -v microdnf > /dev/null || command -v dnf > /dev/null; then
+    # shellcheck disable=SC2046,SC2086
+    $(command -v dnf || command -v microdnf) install -y --setopt=install_weak_deps=0 $packages
+    $(command -v dnf || command -v microdnf) clean all
+else
+    echo "The base image lacks$missing, and has no package manager that is known here: a mod that needs one fails." >&2
+fi
+EOF
+
+ARG SOURCE_DATE_EPOCH
+RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
+# build-metadata.yaml
+set -eu
+mkdir -p /workspace/vllm
+file=/workspace/build-metadata.yaml
+merged=$file.merged
+if [ -s "$file" ] && command -v awk > /dev/null; then
+    awk -F: '
+        NR == FNR { if (/^[A-Za-z_]+: *[^ ]/) { names[++count] = $1; lines[$1] = $0 }; next }
+        { ours[$1] = 1; print (/: null$/ && ($1 in lines) ? lines[$1] : $0) }
+        END { for (place = 1; place <= count; place++) if (!(names[place] in ours)) print lines[names[place]] }
+    ' "$file" /run/builder/build-metadata.yaml > "$merged"
+else
+    cp /run/builder/build-metadata.yaml "$merged"
+fi
+install -m 0644 "$merged" "$file"
+rm "$merged"
+touch -d "@$SOURCE_DATE_EPOCH" /workspace/vllm /workspace/build-metadata.yaml /workspace
+EOF
+WORKDIR /workspace/vllm
+
+# Whatever the base starts by itself: what a container is to run is said when it is started.
+ENTRYPOINT []
+CMD ["/bin/bash"]
+
