@@ -47,6 +47,11 @@ class Project:
         return self.state / "mirrors"
 
     @property
+    def downloads(self) -> Path:
+        """The files that mods take from addresses, each named after its SHA-256."""
+        return self.state / "downloads"
+
+    @property
     def work(self) -> Path:
         return self.state / "work"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.building import mod_selection
+from builder.building import mod_downloads, mod_selection
 from builder.definitions import image_chain, target
 from builder.definitions.recipes import recipe_problems
 from builder.engine.client import versions
@@ -75,7 +75,8 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
     resolved = []
     for named, chain, mods in zip(targets, all_chains, all_mods, strict=True):
         ordered = mod_selection.arrange(project, chain, mods, [pins[definition.name].pins for definition in chain])
-        resolved.append(ResolvedTarget(named.recipe, _models(named.recipe, request), chain, ordered))
+        with_files = mod_downloads.fetch(workspace, ordered)
+        resolved.append(ResolvedTarget(named.recipe, _models(named.recipe, request), chain, with_files))
     return Resolution(tuple(resolved), pins, lock)
 
 

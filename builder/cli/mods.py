@@ -1,4 +1,4 @@
-"""``builder mods``: ``list``, ``check`` and ``new``; ``add`` and ``update`` are in ``copies``."""
+"""``builder mods``: ``list``, ``check``, ``pin`` and ``new``; ``add`` and ``update`` are in ``copies``."""
 
 from __future__ import annotations
 
@@ -126,6 +126,26 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
         for line in mods_text.lines(verdicts, table.width()):
             click.echo(line)
     return 0 if all(verdict.holds for verdict in verdicts) else 1
+
+
+@mods.command()
+@click.argument("mod", shell_complete=names("mods"))
+@pass_context
+def pin(context: Context, mod: str) -> None:
+    """Pin the files that a mod takes from addresses.
+
+    Fetches what is there today, and writes its SHA-256 into mod.yaml. A build fails where an address has another
+    content than that.
+    """
+    from builder.commands import mods_pin
+
+    for pinned in mods_pin.run(context.project, mod, os.environ, print_message):
+        print_result(pinned.address)
+        if pinned.before == pinned.sha256:
+            print_result(f"  sha256 {pinned.sha256}, as before")
+        else:
+            before = f" in place of {pinned.before}" if pinned.before else ""
+            print_result(f"  sha256 {pinned.sha256}{before}")
 
 
 @mods.command()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from builder.building.mod_dry_run import ModVerdict, TriedPatch
     from builder.commands.mods_list import ListedMod
     from builder.copies.origin import Origin
-    from builder.definitions.mods.mod import Mod
+    from builder.definitions.mods.mod import FileCopy, Mod
     from builder.definitions.mods.script_facts import ScriptFacts
 
 
@@ -35,7 +35,7 @@ def _listed(listed: ListedMod) -> dict[str, Any]:
         "description": mod.description if mod else "",
         "changes": {
             "packages": list(mod.packages),
-            "files": [{"from": copy.source, "to": copy.to} for copy in mod.copies],
+            "files": [_copy(copy) for copy in mod.copies],
             "patches": [{"file": p.file, "package": p.package, "strip": p.strip} for p in mod.patches],
             "run": mod.run,
             "network": mod.network,
@@ -53,6 +53,10 @@ def _listed(listed: ListedMod) -> dict[str, Any]:
         "source": _origin(listed.origin) if listed.origin else None,
         "edited": list(listed.edited),
     }
+
+
+def _copy(copy: FileCopy) -> dict[str, str]:
+    return {"from": copy.source, "to": copy.to, **({"sha256": copy.sha256} if copy.sha256 else {})}
 
 
 def _origin(origin: Origin) -> dict[str, str]:

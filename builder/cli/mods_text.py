@@ -95,7 +95,8 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
     if script and script.unnamed:
         yield f"{script.name} does not name {', '.join(script.unnamed)}"
     if script and script.downloads and mod.network:
-        yield f"it downloads with {' and '.join(script.downloads)}: nothing pins what comes"
+        way = "; `files:` of a mod.yaml would" if {"curl", "wget"} & set(script.downloads) else ""
+        yield f"it downloads with {' and '.join(script.downloads)}: nothing pins what comes{way}"
     is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"
     yield f"{is_proven} in each image that is built"
 

@@ -78,11 +78,16 @@ def changes(mod: Mod) -> tuple[str, ...]:
     patched = dict.fromkeys(patch.package for patch in mod.patches)
     return (
         *([f"packages {', '.join(mod.packages)}"] if mod.packages else []),
-        *([_count(len(mod.copies), "file")] if mod.copies else []),
+        *([_count(len(mod.copies), "file") + _remote(mod)] if mod.copies else []),
         *([f"{_count(len(mod.patches), 'patch', 'patches')} to {', '.join(patched)}"] if mod.patches else []),
         *([f"{mod.run} {'with' if mod.network else 'without'} the network"] if mod.run else []),
         *([f"environment {', '.join(mod.env)}"] if mod.env else []),
     )
+
+
+def _remote(mod: Mod) -> str:
+    hosts = dict.fromkeys(copy.source.split("/")[2].rpartition("@")[2] for copy in mod.copies if copy.is_remote)
+    return f" (from {', '.join(hosts)}, pinned)" if hosts else ""
 
 
 def _count(number: int, singular: str, plural: str = "") -> str:

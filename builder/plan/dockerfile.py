@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.definitions.mods.mod_problems import HOST_MOUNTS
@@ -157,10 +157,10 @@ def _template_mod(mod: Mod, pinned: Mapping[str, Version]) -> TemplateMod:
         seconds=mod.seconds,
         may_be_empty=mod.may_be_empty,
         network=mod.network,
-        has_files=bool(mod.files),
+        has_files=bool(mod.files or mod.fetched),
         changes_files=bool(mod.run or mod.packages or mod.copies or mod.patches),
         packages=mod.packages,
-        copies=mod.copies,
+        copies=tuple(replace(copy, source=copy.staged) for copy in mod.copies),
         patches=tuple(TemplatePatch(p.file, p.package, p.strip, _pinned(pinned.get(p.package))) for p in mod.patches),
         env=tuple(mod.env.items()),
     )

@@ -189,7 +189,10 @@ def _mod_step(mod: Mod) -> Step:
 
 
 def _staged(mod: Mod) -> dict[str, StagedFile]:
-    return {file.path: StagedFile(file.content, file.executable) for file in mod.files}
+    staged = {file.path: StagedFile(file.content, file.executable) for file in (*mod.files, *mod.fetched)}
+    if missing := [copy.source for copy in mod.copies if copy.is_remote and copy.staged not in staged]:
+        raise ValueError(f"not fetched before planning: {missing}")
+    return staged
 
 
 def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:

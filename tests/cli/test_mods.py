@@ -178,7 +178,7 @@ def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: 
     projects.add_mod(there.project.root, "far", script, {})
     assert run(there, "check", "far").stdout.splitlines()[1:3] == [
         "  run.sh applies patches that do not lie beside it: nothing tells whether they fit",
-        "  it downloads with curl: nothing pins what comes",
+        "  it downloads with curl: nothing pins what comes; `files:` of a mod.yaml would",
     ]
 
 

@@ -14,15 +14,44 @@ if TYPE_CHECKING:
     from builder.errors import Location
 
 
+FETCHED = ".fetched"
+"""The folder, in a mod's folder of a build directory, that holds the files fetched from addresses."""
+
+
+def is_address(source: str) -> bool:
+    """True if ``source`` is an address, and no path in the mod."""
+    return source.startswith(("https://", "http://"))
+
+
+def file_name(address: str) -> str:
+    """The name of the file at ``address``, without a query; empty where the address has none."""
+    from urllib.parse import unquote, urlsplit
+
+    return unquote(urlsplit(address).path).rpartition("/")[2]
+
+
 @dataclass(frozen=True)
 class FileCopy:
     """A file or folder ``source`` of the mod that is copied to ``to``, an absolute path or one relative to the
     workspace. ``.``, or a slash at the end, means into that folder; otherwise ``to`` is the new path itself. A folder
     is merged into an existing one.
+
+    A ``source`` that begins with http is the address of a file whose content has the digest ``sha256``.
     """
 
     source: str
     to: str
+    sha256: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """True if the file is fetched from an address."""
+        return is_address(self.source)
+
+    @property
+    def staged(self) -> str:
+        """The path of the file in the mod's folder of a build directory."""
+        return f"{FETCHED}/{self.sha256}/{file_name(self.source)}" if self.is_remote else self.source
 
 
 @dataclass(frozen=True)
@@ -57,6 +86,7 @@ class Mod:
     the script ``run`` is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a
     pinned source or package to the versions it works with (PEP 440); ``conflicts`` and ``after`` name other mods.
     ``file`` is what errors point at: its mod.yaml, whose text is ``yaml``, or the mod itself where it has none.
+    ``fetched`` are the files from addresses, once they are here.
     """
 
     name: str
@@ -77,14 +107,15 @@ class Mod:
     seconds: int
     file: str
     yaml: str
+    fetched: tuple[ModFile, ...] = ()
 
     @property
     def content_hash(self) -> str:
         """SHA-256 over everything that is baked or checked: the names, bytes and execute bits of its files, and the
-        steps in mod.yaml. The same on every machine and checkout."""
+        steps in mod.yaml; of a file from an address its digest. The same on every machine and checkout."""
         steps = {
             "run": [self.run, self.network, self.seconds, self.may_be_empty],
-            "files": [[copy.source, copy.to] for copy in self.copies],
+            "files": [[copy.staged, copy.to] for copy in self.copies],
             "patches": [[patch.file, patch.package, patch.strip] for patch in self.patches],
             "packages": self.packages,
             "env": self.env,

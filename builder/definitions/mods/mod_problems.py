@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from builder.definitions.mods.mod import file_name
 from builder.definitions.package_name import canonical
 from builder.errors import Problem
 
@@ -21,6 +22,8 @@ HOST_MOUNTS = (
     "/root/.tilelang",
     "/root/.triton",
 )
+# The name of a file that is fetched, which becomes part of a path here.
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
 # Mounts of the build: files written there do not end up in the image.
 _BUILD_MOUNTS = ("/dev", "/proc", "/run/builder", "/sys")
 
@@ -41,7 +44,25 @@ def problems(mod: Mod) -> Iterator[Problem]:
         message = _unfit_target(copy.to)
         if message:
             yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
+    yield from _wrong_addresses(mod)
     yield from _wrong_requires(mod)
+
+
+def _wrong_addresses(mod: Mod) -> Iterator[Problem]:
+    for index, copy in enumerate(mod.copies):
+        if copy.is_remote:
+            name = file_name(copy.source)
+            if not _FILE_NAME.fullmatch(name):
+                message = f"{copy.source}: an address ends with the name of a file, of letters, digits and . _ + -"
+                yield Problem(mod.location("files", index, "from"), message)
+            elif not copy.sha256:
+                message = (
+                    f"{copy.source} has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
+                )
+                yield Problem(mod.location("files", index, "from"), message)
+        elif copy.sha256:
+            message = "a sha256 belongs to a file from an address; the mod's own files need none"
+            yield Problem(mod.location("files", index, "sha256"), message)
 
 
 def _wrong_files(mod: Mod) -> Iterator[Problem]:
@@ -51,7 +72,7 @@ def _wrong_files(mod: Mod) -> Iterator[Problem]:
     scripts: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
     scripts += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
     named = [*scripts, *((patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches))]
-    copied = [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies)]
+    copied = [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies) if not copy.is_remote]
     for name, at in (*named, *copied):
         if name.startswith("/") or ".." in name.split("/"):
             yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file in")

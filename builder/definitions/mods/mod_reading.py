@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions.mods import mod_files, mod_problems
-from builder.definitions.mods.mod import FileCopy, Mod, ModCheck, ModPatch
+from builder.definitions.mods.mod import FileCopy, Mod, ModCheck, ModPatch, is_address
 from builder.definitions.reading import checked
 from builder.errors import FileProblemsError, Location, Problem, UsageError
 from builder.suggestions import did_you_mean
@@ -66,7 +66,7 @@ def load(project: Project, text: str) -> Mod:
         network=data.get("network", not described or bool(data.get("packages"))),
         checks=tuple(ModCheck(**check) for check in data.get("check", ())),
         files=contents.files,
-        copies=tuple(FileCopy(entry["from"].rstrip("/"), entry["to"]) for entry in data.get("files", ())),
+        copies=tuple(map(_copy, data.get("files", ()))),
         patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
         packages=tuple(data.get("packages", ())),
         env={key: str(value) for key, value in data.get("env", {}).items()},
@@ -82,6 +82,11 @@ def load(project: Project, text: str) -> Mod:
     if wrong:
         raise FileProblemsError(wrong)
     return mod
+
+
+def _copy(entry: dict[str, str]) -> FileCopy:
+    source = entry["from"] if is_address(entry["from"]) else entry["from"].rstrip("/")
+    return FileCopy(source, entry["to"], entry.get("sha256", ""))
 
 
 def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:

@@ -78,3 +78,29 @@ def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> N
     assert problems(tmp_path, "description: x\nenv: {A: b}\nrequires:\n  vllm: newest\n  six: '>=1'\n") == [
         f"mods/m/mod.yaml:4:3: vllm: 'newest' {message}"
     ]
+
+
+def test_a_file_from_an_address_has_a_name_and_a_digest(tmp_path: Path) -> None:
+    digest = "0" * 64
+    yaml = f"""\
+description: x
+files:
+  - {{from: https://example.org/a.jinja, to: .}}
+  - {{from: https://example.org/, to: ., sha256: {digest}a}}
+"""
+    assert problems(tmp_path / "a", yaml)[0].startswith("mods/m/mod.yaml:4:")
+    yaml = f"""\
+description: x
+files:
+  - {{from: https://example.org/a.jinja, to: .}}
+  - {{from: "https://example.org/a%2F..%20b?x=y", to: ., sha256: "{digest}"}}
+  - {{from: own, to: ., sha256: "{digest}"}}
+  - {{from: https://example.org/a.jinja, to: ., sha256: "{digest}"}}
+"""
+    no_digest = "has no sha256; `builder mods pin m` fills in that of what is there today"
+    assert problems(tmp_path / "b", yaml, "own") == [
+        f"mods/m/mod.yaml:3:6: https://example.org/a.jinja {no_digest}",
+        "mods/m/mod.yaml:4:6: https://example.org/a%2F..%20b?x=y: an address ends with the name of a file, of letters, "
+        "digits and . _ + -",
+        "mods/m/mod.yaml:5:24: a sha256 belongs to a file from an address; the mod's own files need none",
+    ]

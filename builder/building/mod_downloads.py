@@ -1,0 +1,94 @@
+"""Files of mods that come from an address: fetched before a build, and kept under their digest in the state folder.
+
+A build takes them from its build directory, and never from the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from builder.definitions.mods.mod import FETCHED
+from builder.definitions.mods.mod_files import LARGEST_FILE, ModFile
+from builder.errors import SourceError
+from builder.events import Message
+from builder.sources import environment, web_file
+from builder.sources.git import credentials
+from builder.storage import atomic_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from builder.definitions.mods.mod import FileCopy, Mod
+    from builder.project import Project
+    from builder.workspace import Workspace
+
+
+def fetch(workspace: Workspace, mods: Sequence[tuple[Mod, ...]]) -> tuple[tuple[Mod, ...], ...]:
+    """Returns ``mods``, those of each definition of a chain, with the files from addresses; what was fetched before
+    takes no network.
+
+    Raises SourceError where an address has other content than mod.yaml says, or does not answer.
+    """
+    return tuple(tuple(_with_files(workspace, mod) for mod in own) for own in mods)
+
+
+def _with_files(workspace: Workspace, mod: Mod) -> Mod:
+    remote = {copy.staged: (index, copy) for index, copy in enumerate(mod.copies) if copy.is_remote}
+    files = (
+        ModFile(staged, executable=False, content=_content(workspace, mod, index, copy))
+        for staged, (index, copy) in remote.items()
+    )
+    return replace(mod, fetched=tuple(files)) if remote else mod
+
+
+def _content(workspace: Workspace, mod: Mod, index: int, copy: FileCopy) -> bytes:
+    kept = workspace.project.downloads / copy.sha256
+    content = _if_intact(kept, copy.sha256)
+    if content is not None:
+        return content
+    ca_file = environment.read(workspace.environment).ca_file
+
+    def notify(text: str) -> None:
+        workspace.report(Message(text))
+
+    address = credentials.split(copy.source).url
+    notify(f"fetching {address} for mod {mod.name}")
+    try:
+        digest, received = web_file.download(copy.source, kept.parent, LARGEST_FILE, ca_file, notify)
+    except SourceError:
+        content = _from_builds(workspace.project, copy)
+        if content is None:
+            raise
+        notify(f"{address} cannot be fetched: its content is taken from an earlier build")
+        atomic_file.write(kept, content)
+        return content
+    if digest != copy.sha256:
+        received.unlink()
+        raise SourceError(
+            f"{mod.location('files', index, 'from')}: {address} has another content:\n"
+            f"  sha256 {digest} is what is there today,\n  sha256 {copy.sha256} is what mod.yaml says",
+            hint=f"look at what has changed there; `builder mods pin {mod.name}` takes what is there today",
+        )
+    content = received.read_bytes()
+    received.replace(kept)
+    return content
+
+
+def _from_builds(project: Project, copy: FileCopy) -> bytes | None:
+    """The content from the build directory of an image that was built with it; None where there is none."""
+    for path in sorted(project.builds.glob(f"**/{FETCHED}/{copy.sha256}/*")):
+        content = _if_intact(path, copy.sha256)
+        if content is not None:
+            return content
+    return None
+
+
+def _if_intact(path: Path, sha256: str) -> bytes | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    return content if hashlib.sha256(content).hexdigest() == sha256 else None
