@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.definitions import image
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import recipe
+from builder.errors import FileProblemsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,8 +34,13 @@ class ModUse:
 
 
 def definitions(project: Project) -> dict[str, ImageDefinition]:
-    """Loads all definitions of the project, by name. Raises FileProblemsError for what is wrong in one."""
-    return {name: image.load(project, name, _ANY_PLATFORM) for name in image.names(project)}
+    """Loads the definitions of the project that can be read, by name; ``doctor``, and whatever uses one of the others,
+    tells what is wrong in it."""
+    loaded = {}
+    for name in image.names(project):
+        with suppress(FileProblemsError, UsageError):
+            loaded[name] = image.load(project, name, _ANY_PLATFORM)
+    return loaded
 
 
 def uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tuple[ModUse, ...]:

@@ -75,7 +75,7 @@ def plan_all(workspace: Workspace, resolution: Resolution) -> tuple[PlannedImage
     lock = resolution.lock
     for resolved in resolution.targets:
         image = _plan(workspace, lock, resolution, resolved)
-        _try_patches(workspace, image)
+        _dry_run(workspace, image)
         planned.append(image)
         for part in image.plan.chain:
             lock = lock.with_pins(part.definition.name, part.definition.platform, part.pins)
@@ -143,10 +143,10 @@ def _compare(workspace: Workspace, lock: Lock, plan: Plan) -> Comparison:
     return Comparison(None, before, explain.changes(before, plan.steps))
 
 
-def _try_patches(workspace: Workspace, image: PlannedImage) -> None:
-    if image.comparison.existing or not any(mod.patches for mod in image.plan.mods):
+def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
+    if image.comparison.existing or not (image.recipe or any(mod.patches for mod in image.plan.mods)):
         return
-    from builder.building import mod_dry_run
+    from builder.building import mod_dry_run, vllm_choices
     from builder.pinning import packages
 
     access = packages.access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
@@ -157,3 +157,6 @@ def _try_patches(workspace: Workspace, image: PlannedImage) -> None:
     mod_dry_run.require_applicable(
         image.plan.mods, lambda package: packages.pinned(access, definitions, package), workspace.report
     )
+    vllm = packages.pinned(access, definitions, "vllm")
+    if image.recipe and vllm:
+        vllm_choices.require_known(workspace.project, image.recipe, vllm)

@@ -5,12 +5,13 @@ A mod is tried for each of its uses, and one without a use on every definition t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.building import loose_patches, mod_dry_run, mod_selection, mod_usage
 from builder.building.mod_dry_run import ModVerdict
 from builder.definitions import image_chain
+from builder.definitions.mods import mod_reading
 from builder.errors import FileProblemsError
 from builder.events import Message
 from builder.lock import reading
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from builder.building.mod_usage import ModUse
     from builder.definitions.mods.mod import Mod, ModPatch
+    from builder.definitions.recipes.recipe import Recipe
     from builder.events import Report
     from builder.lock.model import Lock
     from builder.pinning.packages import Access
@@ -84,11 +86,24 @@ def run(project: Project, names: Sequence[str], environ: Mapping[str, str], repo
 def _in_use(mod: Mod, use: ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
     for chain in pinned:
         definitions = [part.definition for part in chain.chain]
-        mods = mod_selection.load(chain.project, definitions, use.recipe)
+        recipe, missing = _without_missing(chain.project, use.recipe)
+        mods = mod_selection.load(chain.project, definitions, recipe)
         target = f"{chain.label}, recipe {use.name}" if use.recipe else chain.label
+        target += f" without {', '.join(missing)}" if missing else ""
         yield chain.verdict(mod, target, mods, requested=True)
     if not pinned:
         yield _unpinned(mod, use.definition, requested=True)
+
+
+def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | None, tuple[str, ...]]:
+    """``recipe`` with those of its mods that the project has, and the names of the others: recipes of other people name
+    mods of their own repository."""
+    if recipe is None:
+        return None, ()
+    existing = mod_reading.names(project)
+    missing = tuple(name for name in map(mod_reading.name_of, recipe.mods) if name not in existing)
+    present = tuple(text for text in recipe.mods if mod_reading.name_of(text) in existing)
+    return (replace(recipe, mods=present) if missing else recipe), missing
 
 
 def _alone(mod: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:

@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import finding, image_facts, launch_problems, recipe, recipe_problems
-from builder.errors import FileProblemsError, Location, Problem, UsageError
+from builder.building import vllm_choices
+from builder.definitions.recipes import (
+    finding,
+    image_facts,
+    known_choices,
+    launch_problems,
+    recipe,
+    recipe_problems,
+)
+from builder.errors import FileProblemsError, Location, LockError, Problem, UsageError
+from builder.lock import reading
+from builder.lock.model import Lock
 from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -34,7 +44,11 @@ def run(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe, ...]:
     Raises UsageError for a path that is none of these.
     """
     files = dict.fromkeys(file for path in paths or (str(project.recipes),) for file in _files(project, path))
-    return tuple(_check(project, file) for file in files)
+    try:
+        lock = reading.of(project)
+    except LockError:
+        lock = Lock()  # every command that decides by it tells that
+    return tuple(_check(project, lock, file) for file in files)
 
 
 def _files(project: Project, text: str) -> tuple[Path, ...]:
@@ -54,7 +68,7 @@ def _files(project: Project, text: str) -> tuple[Path, ...]:
     raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
 
 
-def _check(project: Project, path: Path) -> CheckedRecipe:
+def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
     file = project.relative(path)
     try:
         parsed = recipe.read(project, path)
@@ -67,8 +81,12 @@ def _check(project: Project, path: Path) -> CheckedRecipe:
     problems = recipe_problems.problems(parsed.recipe)
     every_note = notes(project, parsed)
     if not problems:
-        findings = launch_problems.find(parsed.recipe, image_facts.of(project, parsed.recipe))
+        facts = image_facts.of(project, parsed.recipe)
+        findings = launch_problems.find(parsed.recipe, facts)
         problems = findings.problems
+        choices = vllm_choices.at_hand(project, lock, facts.definitions)
+        if choices:
+            problems += tuple(known_choices.problems(parsed.recipe, facts, choices.label, choices.values))
         every_note = tuple(sorted({*every_note, *parsed.written(findings.notes)}))
     every = tuple(sorted({*parsed.problems, *parsed.written(problems)}))
     return CheckedRecipe(file, parsed.recipe, every, every_note)

@@ -59,3 +59,12 @@ def test_a_broken_mod_does_not_hide_the_others(tmp_path: Path) -> None:
     assert broken.mod is None
     assert "mods/broken/mod.yaml:1:1: unknown key `descripton`; did you mean `description`?" in broken.problem
     assert template.problem == ""
+
+
+def test_files_that_are_wrong_hide_no_other(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.write(project.recipes / "a.yaml", "name: [\n")
+    projects.write(project.recipes / "twice.yaml", "name: x\nname: x\ncontainer: small\nmods: [template]\ncommand: x\n")
+    projects.write(project.dockerfiles / "broken/image.yaml", "repository: [\n")
+    (template,) = mods_list.run(project)
+    assert (template.definitions, template.recipes) == ((), ("chat", "twice"))

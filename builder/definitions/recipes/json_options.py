@@ -64,6 +64,8 @@ def _reason(recipe: Recipe, used: UsedOption, error: json.JSONDecodeError) -> st
         return "names and texts take double quotes, not single ones"
     if rest[:1] in {"}", "]"} and before.endswith(","):
         return f"a comma before the closing `{rest[0]}`"
+    if not rest and used.goes_on:
+        return "bash ends it at a space; put single quotes around the whole value"
     if not rest:
         return "it has no end; a bracket, brace or quote is not closed"
     if '"' not in value and '"' in recipe.command:

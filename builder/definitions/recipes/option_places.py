@@ -21,18 +21,19 @@ _NEXT_OPTION = re.compile(r"\s--?[A-Za-z]")
 @dataclass(frozen=True)
 class UsedOption:
     """An option in a serve command with its ``value``, None where it has none; ``occurrence`` counts options of the
-    same spelling, from 0."""
+    same spelling, from 0. ``goes_on`` if another word that is no option follows its value."""
 
     option: str
     value: str | None
     occurrence: int
+    goes_on: bool = False
 
 
 def options(words: Sequence[str]) -> Iterator[UsedOption]:
     """The options in ``words``, in order: ``--name value``, ``--name=value``, ``-tp value``, ``--flag``."""
     counts: dict[str, int] = {}
-    for word, following in zip(words, (*words[1:], None), strict=True):
-        if not re.match(r"--?[A-Za-z]", word):
+    for word, following, third in zip(words, (*words[1:], None), (*words[2:], None, None), strict=False):
+        if not _is_option(word):
             continue
         option, sign, value = word.partition("=")
         occurrence = counts.get(option, 0)
@@ -40,8 +41,13 @@ def options(words: Sequence[str]) -> Iterator[UsedOption]:
         if sign:
             yield UsedOption(option, value, occurrence)
         else:
-            has_value = following is not None and not re.match(r"--?[A-Za-z]", following)
-            yield UsedOption(option, following if has_value else None, occurrence)
+            has_value = following is not None and not _is_option(following)
+            goes_on = has_value and third is not None and not _is_option(third)
+            yield UsedOption(option, following if has_value else None, occurrence, goes_on)
+
+
+def _is_option(word: str) -> bool:
+    return bool(re.match(r"--?[A-Za-z]", word))
 
 
 def of_option(recipe: Recipe, used: UsedOption) -> Location:

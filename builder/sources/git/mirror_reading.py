@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from builder.errors import SourceError
 from builder.sources.git import mirror, mirror_access
 from builder.sources.git.errors import printable
-from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked
+from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked, run_local
 from builder.sources.git.source_version import rfc3339
 
 if TYPE_CHECKING:
@@ -91,6 +91,16 @@ def read_files(
     """Returns the contents of those of ``paths`` that ``commit`` has; they are fetched together, once. Raises
     SourceError."""
     return mirror_access.with_mirror(mirrors, url, lambda repository: _read_all(repository, commit, paths), notify)
+
+
+def read_present(mirrors: Path, url: str, commit: str, paths: Collection[str]) -> dict[str, bytes]:
+    """Returns the contents of those of ``paths`` that ``commit`` has and the mirror holds; none where there is no
+    mirror. Takes no network, and changes nothing."""
+    repository = mirror_access.locate(mirrors, url)
+    if not repository.path.is_dir():
+        return {}
+    results = {path: run_local(repository, ["cat-file", "blob", f"{commit}:{path}"]) for path in paths}
+    return {path: result.output for path, result in results.items() if not result.status}
 
 
 def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard) -> tuple[str, ...]:

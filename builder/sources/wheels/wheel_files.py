@@ -42,6 +42,12 @@ def read(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None
     return files
 
 
+def read_cached(cache: Path, sha256: str, paths: Collection[str]) -> dict[str, bytes]:
+    """Returns the contents of those of ``paths`` that were read of this wheel before. Takes no network."""
+    contents = {path: _cached(_file(cache / sha256, path)) for path in paths}
+    return {path: content for path, content in contents.items() if content is not None}
+
+
 def _file(folder: Path, path: str) -> Path:
     """Returns the path of a cached file, named after the hash of its path in the wheel, which may be any text."""
     return folder / hashlib.sha256(path.encode()).hexdigest()

@@ -51,6 +51,11 @@ def test_quotes_that_bash_takes_away_are_told(tmp_path: Path) -> None:
     assert "put single quotes around the whole value" in problem
 
 
+def test_a_value_that_bash_ends_at_a_space_is_told(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, 'vllm serve x --spec {{\\"n\\": 1}}')
+    assert "bash ends it at a space" in problem
+
+
 def test_only_the_part_around_the_fault_of_a_long_value_is_shown(tmp_path: Path) -> None:
     value = ", ".join(f'"name{n}": {n}' for n in range(30))
     (problem,) = problems(tmp_path, f"vllm serve x --spec '{{{{{value}, oh}}}}'")

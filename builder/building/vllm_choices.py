@@ -1,0 +1,122 @@
+"""The parsers and load formats that a pinned vLLM knows, read from its own files."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes import image_facts, known_choices
+from builder.errors import BuilderError, FileProblemsError, SourceError
+from builder.lock.pins import GitPin
+from builder.pinning import vendored
+from builder.sources.git import mirror_reading
+from builder.sources.wheels import wheel_files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from builder.definitions.image import ImageDefinition
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.lock.model import Lock
+    from builder.lock.pins import Pins
+    from builder.pinning.packages import Package
+    from builder.project import Project
+
+# By option: the file of vLLM that registers its values, and the mapping there whose keys they are (vLLM 0.20 to 0.32).
+_REGISTERED = {
+    "tool-call-parser": ("vllm/tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER"),
+    "reasoning-parser": ("vllm/reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER"),
+    "load-format": ("vllm/model_executor/model_loader/__init__.py", "_LOAD_FORMAT_TO_MODEL_LOADER"),
+}
+_PATHS = tuple(path for path, _ in _REGISTERED.values())
+_PACKAGE = "vllm"
+
+
+@dataclass(frozen=True)
+class VllmChoices:
+    """The values that the vLLM called ``label`` takes for some of its options, by option without dashes; an option
+    whose values cannot be told is left out."""
+
+    label: str
+    values: Mapping[str, frozenset[str]]
+
+
+def of_package(package: Package) -> VllmChoices:
+    """Reads the choices of a pinned vLLM; fetches its files where they are not here. Raises SourceError."""
+    patches = b"\n".join(patch.diff for patch in package.tree.prior)
+    return VllmChoices(package.label, _values(package.tree.read(_PATHS), patches))
+
+
+def require_known(project: Project, recipe: Recipe, package: Package) -> None:
+    """Raises FileProblemsError for a parser or load format of ``recipe`` that the pinned vLLM does not know: its image
+    would be built for nothing. A vLLM that cannot be read is left to the launch."""
+    try:
+        choices = of_package(package)
+    except SourceError:
+        return
+    facts = image_facts.of(project, recipe)
+    problems = tuple(known_choices.problems(recipe, facts, choices.label, choices.values))
+    if problems:
+        raise FileProblemsError(problems)
+
+
+def at_hand(project: Project, lock: Lock, chain: Sequence[ImageDefinition]) -> VllmChoices | None:
+    """Reads the choices of the vLLM that ``lock`` pins for the image of ``chain``, if its files are on this machine: in
+    a mirror, or in the cache of wheels. Takes no network; None where they are not."""
+    for definition in reversed(chain):
+        for pins in lock.pins.get(definition.name, {}).values():
+            try:
+                choices = _of_pins(project, definition, pins)
+            except BuilderError:
+                continue
+            if choices:
+                return choices
+    return None
+
+
+def _of_pins(project: Project, definition: ImageDefinition, pins: Pins) -> VllmChoices | None:
+    pin = pins.sources.get(_PACKAGE)
+    if isinstance(pin, GitPin):
+        files = mirror_reading.read_present(project.mirrors, pin.git, pin.commit, _PATHS)
+        patches = b"\n".join(vendored.load(project, definition.name, pins, {}).values())
+        return VllmChoices(f"vLLM {pin.version}", _values(files, patches)) if files else None
+    name = definition.wheel_sources[_PACKAGE].package if _PACKAGE in definition.wheel_sources else _PACKAGE
+    for locked in pins.python.packages if pins.python else ():
+        if locked.name == name:
+            files = _cached(project, locked.hashes)
+            return VllmChoices(f"vLLM {locked.version}", _values(files, b"")) if files else None
+    return None
+
+
+def _cached(project: Project, hashes: Collection[str]) -> dict[str, bytes]:
+    folders = (wheel_files.read_cached(project.state / "wheels", sha256, _PATHS) for sha256 in hashes)
+    return next((files for files in folders if files), {})
+
+
+def _values(files: Mapping[str, bytes], patches: bytes) -> dict[str, frozenset[str]]:
+    values = {}
+    for option, (path, name) in _REGISTERED.items():
+        # A patch to the file that registers them may add one.
+        keys = _keys(files.get(path, b""), name) if path.encode() not in patches else frozenset()
+        if keys:
+            values[option] = keys
+    return values
+
+
+def _keys(source: bytes, name: str) -> frozenset[str]:
+    """The keys of the mapping called ``name`` in ``source``; empty where it is not a plain one."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return frozenset()
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        is_named = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if is_named and isinstance(value, ast.Dict):
+            keys = [key.value for key in value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+            return frozenset(keys) if len(keys) == len(value.keys) else frozenset()
+    return frozenset()
