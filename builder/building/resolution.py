@@ -56,10 +56,11 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
     targets = [target.find(project, text) for text in request.targets]
     for named in targets:
         _require_a_definition(named)
+    definitions = [target.definition_of(project, named) for named in targets]
     recipe_problems.require_buildable(project, (named.recipe for named in targets if named.recipe))
     overrides = image_chain.Overrides(request.platform, request.settings)
     platform = versions.platform(workspace.engine)
-    all_chains = [image_chain.load(project, named.definition, platform, overrides) for named in targets]
+    all_chains = [image_chain.load(project, definition, platform, overrides) for definition in definitions]
     if request.locked and request.update:
         raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
     if request.locked:

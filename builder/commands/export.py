@@ -5,21 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import cluster, command, container
 from builder.errors import UsageError
 from builder.lock import reading
 from builder.serving import image_selection
 from builder.serving.exports import compose, opencode, recipe, script
+from builder.serving.image_selection import UnnumberedImage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from builder.definitions.recipes.command import ServeCommand
-    from builder.lock.model import ImageName
     from builder.project import Project
-    from builder.serving.image_selection import SelectedImage
+    from builder.serving.image_selection import ServedImage
 
 # The formats that describe one container, which serves alone.
 _ONE_CONTAINER = ("compose", "script")
@@ -42,32 +41,38 @@ class ExportedRecipe:
     """The text, the image that it names, and warnings for the user."""
 
     text: str
-    image: ImageName
+    image: str
     warnings: tuple[str, ...]
 
 
 def run(project: Project, request: ExportRequest, environ: Mapping[str, str]) -> ExportedRecipe:
     """Writes how the recipe or model is served, as text. No engine is asked, and nothing is started.
 
-    Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet.
+    Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by
+    the definition that makes them.
     """
-    selected = image_selection.select(project, reading.of(project), request.text)
+    lock = reading.of(project)
+    selected = image_selection.select_any(project, lock, request.text)
+    if isinstance(selected, UnnumberedImage) and selected.definition:
+        selected = image_selection.for_recipe(lock, selected.recipe)
     if request.format in _ONE_CONTAINER:
         cluster.require_fit(selected.recipe, 1)
     rendered = command.render(selected.recipe, request.overrides, request.extra)
-    warnings = [warning] if (warning := image_selection.warning(selected)) else []
+    warnings = [image_selection.warning(selected)]
     if request.format == "recipe":
-        warnings += [
-            f"{mod} is not in {selected.image}: left for the launcher to apply" for mod in _not_baked(selected)
-        ]
-    return ExportedRecipe(_text(project, request, environ, selected, rendered), selected.image, tuple(warnings))
+        left = "left for the launcher to apply"
+        warnings += [f"{mod} is not in {selected.name}: {left}" for mod in selected.missing_mods]
+    else:
+        warnings.append(image_selection.mods_warning(selected))
+    text = _text(project, request, environ, selected, rendered)
+    return ExportedRecipe(text, selected.name, tuple(filter(None, warnings)))
 
 
 def _text(
     project: Project,
     request: ExportRequest,
     environ: Mapping[str, str],
-    selected: SelectedImage,
+    selected: ServedImage,
     rendered: ServeCommand,
 ) -> str:
     if request.format == "opencode":
@@ -77,17 +82,11 @@ def _text(
     if request.format == "recipe":
         if request.overrides or request.extra:
             raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
-        return recipe.render(selected.recipe, rendered, str(selected.image), _not_baked(selected))
-    image = (selected.image.repository, selected.image.number)
+        return recipe.render(selected.recipe, rendered, selected.name, list(selected.missing_mods))
     of_image = image_selection.serve_settings(project, selected)
-    settings = container.settings(selected.recipe, rendered, of_image, image, environ)
+    settings = container.settings(selected.recipe, rendered, of_image, selected.run_from, environ)
     render = compose.render if request.format == "compose" else script.render
     return render(settings, environ.get("HOME", "").rstrip("/"))
-
-
-def _not_baked(selected: SelectedImage) -> list[str]:
-    """The recipe's mods that its image does not carry."""
-    return [mod for mod in selected.recipe.mods if mod_reading.name_of(mod) not in selected.record.mods]
 
 
 def write(path: Path, text: str, *, executable: bool) -> None:

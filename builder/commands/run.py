@@ -45,6 +45,7 @@ def serve(workspace: Workspace, prepared: PreparedServer, *, detach: bool) -> Se
     warnings = (
         prepared.note,
         image_selection.warning(selection),
+        image_selection.mods_warning(selection),
         model_revision.warning(project, environ, selection.recipe),
     )
     for warning in filter(None, warnings):

@@ -45,7 +45,8 @@ def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) 
     EngineError if no engine answers."""
     text = image.recipe or image.definition
     build_target = target.find(workspace.project, text)
-    chain = image_chain.load(workspace.project, build_target.definition, versions.platform(workspace.engine))
+    definition = target.definition_of(workspace.project, build_target)
+    chain = image_chain.load(workspace.project, definition, versions.platform(workspace.engine))
     requested = {mod_reading.name_of(mod) for definition in chain for mod in definition.mods}
     requested |= {mod_reading.name_of(mod) for mod in (build_target.recipe.mods if build_target.recipe else ())}
     existing = mod_reading.names(workspace.project)

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Target:
-    """The definition that the user named, and the recipe if it was named through one."""
+    """The definition that the user named, and the recipe if it was named through one. ``definition`` is None for a
+    recipe whose container no definition makes: an image that others build."""
 
-    definition: str
+    definition: str | None
     recipe: recipe.Recipe | None = None
 
 
@@ -28,13 +29,14 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
     """Finds the target that ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml``, ``x`` or ``folder/x``.
     ``models`` are the models that the caller accepts as well, for the hint.
 
-    Raises UsageError where it names nothing, FileProblemsError with every problem of a recipe whose image is unknown.
+    Raises UsageError where it names nothing, FileProblemsError with all problems of an invalid recipe.
     """
     if text in image.names(project):
         return Target(text)
     path = finding.find(project, text)
     if path:
-        return _of_recipe(project, recipe.load(project, path))
+        loaded = recipe.load(project, path)
+        return Target(image.of_repository(project, loaded.repository), loaded)
     definition = image.of_repository(project, text)
     if definition:
         return Target(definition)
@@ -46,11 +48,19 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
     )
 
 
-def _of_recipe(project: Project, loaded: recipe.Recipe) -> Target:
-    definition = image.of_repository(project, loaded.repository)
-    if definition is None:
-        from builder.definitions.recipes import recipe_problems
+def definition_of(project: Project, named: Target) -> str:
+    """The definition that makes the image of a target. Raises FileProblemsError for a recipe whose container none
+    makes, with the other ways that there are."""
+    if named.definition is not None:
+        return named.definition
+    if named.recipe is None:
+        raise ValueError("a target without a recipe has a definition")
+    from builder.definitions.recipes import recipe_problems
 
-        every = {*recipe_problems.problems(loaded), recipe_problems.unknown_container(project, loaded)}
-        raise FileProblemsError(tuple(every))
-    return Target(definition, loaded)
+    container = named.recipe.container
+    every = {*recipe_problems.problems(named.recipe), recipe_problems.unknown_container(project, named.recipe)}
+    raise FileProblemsError(
+        tuple(every),
+        hint=f"it needs no build: `builder adopt {container}` gives the engine's image of that name a number. To bake"
+        f" mods on it, write a definition with `base: {container}`; or name a container that is made here",
+    )

@@ -1,4 +1,5 @@
-"""Selection of the numbered image that serves a recipe or a model: the one that it is paired with."""
+"""Selection of the image that serves a recipe or a model: the number that it is paired with, or, where the repository
+has none, the engine's own image of that name."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.definitions import image, serving, target
+from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import ImageStateError, UsageError
 from builder.lock.model import ImageName, Lock, NumberedImage
@@ -19,56 +21,161 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectedImage:
-    """A recipe and the image that serves it. ``reason`` says why it is this image: ``numbered`` by the recipe itself,
-    ``paired`` with its model, or only ``current`` in its repository, because no pairing is recorded."""
+    """A recipe and the numbered image that serves it. ``reason`` says why it is this image: ``numbered`` by the recipe
+    itself, ``paired`` with its model, ``adopted`` from the very name that the recipe has, or only ``current`` in its
+    repository, because no pairing is recorded."""
 
     recipe: Recipe
     image: ImageName
     record: NumberedImage
     reason: str
 
+    @property
+    def name(self) -> str:
+        """The name of the image in an engine."""
+        return str(self.image)
 
-def select(project: Project, lock: Lock, text: str) -> SelectedImage:
-    """Selects the image for ``text``: a recipe (its file or its name) or a model of images.lock.
+    @property
+    def run_from(self) -> tuple[str, int] | str:
+        """The image as `container.settings` takes it."""
+        return self.image.repository, self.image.number
 
-    Raises UsageError if ``text`` names neither, ImageStateError if no image has been built for it yet.
-    """
-    if text in lock.models:
-        recipe: Recipe | None = _recipe_of_model(project, lock, text)
-    else:
-        recipe = target.find(project, text, lock.models).recipe
-    if recipe is None:
-        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
+    @property
+    def missing_mods(self) -> tuple[str, ...]:
+        """The recipe's mods that the image does not carry."""
+        return tuple(mod for mod in self.recipe.mods if mod_reading.name_of(mod) not in self.record.mods)
+
+
+@dataclass(frozen=True)
+class UnnumberedImage:
+    """A recipe whose container no number is known of: the engine's image of that name serves it, if there is one.
+    ``definition`` makes images of that name, None where none does."""
+
+    recipe: Recipe
+    definition: str | None
+
+    @property
+    def name(self) -> str:
+        """The name of the image in an engine."""
+        return self.recipe.container
+
+    @property
+    def run_from(self) -> tuple[str, int] | str:
+        """The image as `container.settings` takes it."""
+        return self.name
+
+    @property
+    def missing_mods(self) -> tuple[str, ...]:
+        """The recipe's mods, none of which the image is known to carry."""
+        return self.recipe.mods
+
+
+ServedImage = SelectedImage | UnnumberedImage
+
+
+def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
+    """Selects the image for ``text`` as `select` does; where its container has no number yet, the engine's own image of
+    that name. Raises UsageError if ``text`` names neither a recipe nor a model."""
+    recipe = _recipe(project, lock, text)
+    name, _ = _image(lock, recipe)
+    repository = lock.images.get(recipe.repository)
+    if (name is None or lock.image(name) is None) and not (repository and repository.numbers):
+        definition = image.of_repository(project, recipe.repository)
+        # A tag that is a number belongs to this project where it makes such images.
+        if recipe.number is None or definition is None:
+            return UnnumberedImage(recipe, definition)
     return for_recipe(lock, recipe)
 
 
+def select(project: Project, lock: Lock, text: str) -> SelectedImage:
+    """Selects the numbered image for ``text``: a recipe (its file or its name) or a model of images.lock.
+
+    Raises UsageError if ``text`` names neither, ImageStateError if there is no such image yet.
+    """
+    return for_recipe(lock, _recipe(project, lock, text))
+
+
 def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
-    """Selects the image for ``recipe``. Raises ImageStateError if none has been built for it yet."""
+    """Selects the numbered image for ``recipe``. Raises ImageStateError if there is none yet."""
     name, reason = _image(lock, recipe)
     record = lock.image(name) if name else None
     if name is None or record is None:
+        adopts = f"`builder adopt {recipe.container}` gives an image that is here a number"
         raise ImageStateError(
             f"images.lock has no image {name}" if name else f"no image of {recipe.repository} has been built yet",
-            hint=f"`builder build {recipe.file}`"
+            hint=f"`builder build {recipe.file}`; {adopts}"
             if recipe.number is None
             else "`builder list` shows the numbered images",
         )
     return SelectedImage(recipe, name, record, reason)
 
 
-def serve_settings(project: Project, selection: SelectedImage) -> ServeSettings:
-    """The settings for containers of the selected image: those of its definition, or for an adopted one those of the
-    definition whose images belong to the same repository, if there is one."""
+def serve_settings(project: Project, selection: ServedImage) -> ServeSettings:
+    """The settings for containers of the selected image: those of its definition, or for an image that was built
+    elsewhere those of the definition whose images have the same name, if there is one."""
+    if isinstance(selection, UnnumberedImage):
+        return serving.of(project, selection.definition or "")
     definition = selection.record.definition or image.of_repository(project, selection.image.repository)
     return serving.of(project, definition or "")
 
 
-def warning(selection: SelectedImage) -> str:
-    """Returns a warning if the image was selected only because no pairing is recorded; empty otherwise."""
+def warning(selection: ServedImage) -> str:
+    """Returns a warning if the image has no number, or was selected only because no pairing is recorded; empty
+    otherwise."""
+    recipe = selection.recipe
+    if isinstance(selection, UnnumberedImage):
+        adopts = f"`builder adopt {recipe.container}` gives it one"
+        return f"{recipe.container} has no number, so nothing leads back to it once that name moves: {adopts}"
     if selection.reason != "current":
         return ""
-    recipe = selection.recipe
     return f"{recipe.model or recipe.name} is paired with no image; {selection.image} is the current one"
+
+
+def mods_warning(selection: ServedImage) -> str:
+    """Returns a warning about the recipe's mods that the image does not carry; empty if it has all of them."""
+    if not selection.missing_mods:
+        return ""
+    built_here = isinstance(selection, SelectedImage) and selection.record.adopted is None
+    lacks = f"{selection.name} {'does not carry' if built_here else 'is not known to carry'}"
+    bakes = f"`builder build {selection.recipe.file}` bakes them"
+    if isinstance(selection, UnnumberedImage) and selection.definition is None:
+        bakes = f"a definition with `base: {selection.name}` bakes them"
+    return f"{lacks} {', '.join(selection.missing_mods)}: {bakes}"
+
+
+def _image(lock: Lock, recipe: Recipe) -> tuple[ImageName | None, str]:
+    if recipe.number is not None:
+        return ImageName(recipe.repository, recipe.number), "numbered"
+    same_name = _adopted(lock, recipe.container)
+    repositories = {recipe.repository, *(name.repository for name in same_name)}
+    model = lock.models.get(recipe.model or "")
+    # Another recipe may serve the same model from another repository: its pairing is not this one's.
+    if model and (model.pairing.recipe == recipe.file or model.pairing.image.repository in repositories):
+        return model.pairing.image, "paired"
+    repository = lock.images.get(recipe.repository)
+    if repository and repository.current:
+        return ImageName(recipe.repository, repository.current), "current"
+    return (same_name[-1], "adopted") if same_name else (None, "current")
+
+
+def _adopted(lock: Lock, container: str) -> tuple[ImageName, ...]:
+    """The numbers that were adopted from an image of this very name, the last one last."""
+    numbers = [
+        (image.built, ImageName(repository, number))
+        for repository, record in lock.images.items()
+        for number, image in record.numbers.items()
+        if image.adopted and image.adopted.image in (container, f"{container}:latest") and image.status != "bad"
+    ]
+    return tuple(name for _, name in sorted(numbers))
+
+
+def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
+    recipe = (
+        _recipe_of_model(project, lock, text) if text in lock.models else target.find(project, text, lock.models).recipe
+    )
+    if recipe is None:
+        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
+    return recipe
 
 
 def _recipe_of_model(project: Project, lock: Lock, model: str) -> Recipe:
@@ -79,15 +186,3 @@ def _recipe_of_model(project: Project, lock: Lock, model: str) -> Recipe:
         reason = f"its recipe {file} is gone" if file else "it was paired without a recipe"
         raise UsageError(f"how to serve {model} is not known: {reason}", hint="name a recipe instead of the model")
     return recipes.load(project, path)
-
-
-def _image(lock: Lock, recipe: Recipe) -> tuple[ImageName | None, str]:
-    if recipe.number is not None:
-        return ImageName(recipe.repository, recipe.number), "numbered"
-    model = lock.models.get(recipe.model or "")
-    # Another recipe may serve the same model from another repository: its pairing is not this one's.
-    if model and (model.pairing.recipe == recipe.file or model.pairing.image.repository == recipe.repository):
-        return model.pairing.image, "paired"
-    repository = lock.images.get(recipe.repository)
-    current = repository.current if repository else None
-    return (ImageName(recipe.repository, current) if current else None), "current"

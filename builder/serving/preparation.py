@@ -14,6 +14,7 @@ from builder.errors import ImageStateError
 from builder.lock import reading
 from builder.numbered import adopted
 from builder.serving import image_selection, lookup
+from builder.serving.image_selection import SelectedImage, UnnumberedImage
 from builder.serving.running import DIGEST, NODES, PROJECT, REQUEST, ServingEngine
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.container import ContainerSettings
     from builder.definitions.recipes.recipe import Recipe
     from builder.project import Project
-    from builder.serving.image_selection import SelectedImage
+    from builder.serving.image_selection import ServedImage
     from builder.workspace import Workspace
 
 
@@ -56,7 +57,7 @@ class PreparedServer:
     """The selected image and the planned containers, of which the first answers requests; ``note`` says which nodes are
     not needed."""
 
-    selection: SelectedImage
+    selection: ServedImage
     containers: tuple[PlannedContainer, ...]
     note: str = ""
 
@@ -69,9 +70,9 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     """Plans the containers, and checks everything that can be wrong in files and images.
 
     Raises UsageError and FileProblemsError for a command that cannot be rendered, ImageStateError if one of the engines
-    lacks the image that images.lock records.
+    lacks the image that images.lock records, or the one that has no number.
     """
-    selection = image_selection.select(workspace.project, reading.of(workspace.project), request.text)
+    selection = image_selection.select_any(workspace.project, reading.of(workspace.project), request.text)
     nodes = _nodes(workspace.project, selection, request.nodes)
     cluster.require_several(request.backend, len(nodes))
     together = _cluster(selection.recipe, nodes, request) if len(nodes) > 1 else None
@@ -80,12 +81,13 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     all_settings = _settings(workspace, selection, nodes, together, request)
     engines = tuple(lookup.engine_of_node(workspace.environment, node) for node in nodes)
     engines = engines or (ServingEngine(workspace.engine),)
-    image_ids = _require_recorded_image(selection, engines)
+    image_ids, fingerprint = _require_image(selection, engines)
+    all_settings = tuple(_with_digest(settings, fingerprint) for settings in all_settings)
     containers = tuple(map(PlannedContainer, engines, all_settings, image_ids))
     return PreparedServer(selection, containers, together.note if together else "")
 
 
-def _nodes(project: Project, selection: SelectedImage, requested: Sequence[str]) -> tuple[Node, ...]:
+def _nodes(project: Project, selection: ServedImage, requested: Sequence[str]) -> tuple[Node, ...]:
     configured = configuration.load(project)
     nodes = tuple(configured.node(name) for name in dict.fromkeys(requested))
     if selection.recipe.cluster_only and not requested:
@@ -101,7 +103,7 @@ def _cluster(recipe: Recipe, nodes: Sequence[Node], request: ServeRequest) -> Cl
 
 def _settings(
     workspace: Workspace,
-    selection: SelectedImage,
+    selection: ServedImage,
     nodes: Sequence[Node],
     together: Cluster | None,
     request: ServeRequest,
@@ -109,8 +111,7 @@ def _settings(
     recipe, project = selection.recipe, workspace.project
     rendered = together.command if together else command.render(recipe, request.overrides, request.extra)
     of_image = image_selection.serve_settings(project, selection)
-    image = (selection.image.repository, selection.image.number)
-    alike = container.settings(recipe, rendered, of_image, image, workspace.environment)
+    alike = container.settings(recipe, rendered, of_image, selection.run_from, workspace.environment)
     all_settings = [_with_models(alike, node) for node in nodes] or [alike]
     if together:
         members = zip(all_settings, together.members, strict=True)
@@ -123,9 +124,7 @@ def _settings(
         "backend": request.backend,
     }
     labels = {PROJECT: str(project.root), REQUEST: json.dumps(options)} | ({NODES: names} if names else {})
-    return tuple(
-        replace(each, labels={**each.labels, **labels, DIGEST: _digest(each, selection)}) for each in all_settings
-    )
+    return tuple(replace(each, labels={**each.labels, **labels}) for each in all_settings)
 
 
 def _with_models(settings: ContainerSettings, node: Node) -> ContainerSettings:
@@ -137,31 +136,47 @@ def _with_models(settings: ContainerSettings, node: Node) -> ContainerSettings:
     return replace(settings, mounts=(container.Mount(node.models, inside), *others))
 
 
-def _digest(settings: ContainerSettings, selection: SelectedImage) -> str:
-    """Returns a digest of everything that decides how the container serves."""
-    content = json.dumps([selection.record.fingerprint, asdict(replace(settings, labels={}))], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
+def _with_digest(settings: ContainerSettings, fingerprint: str) -> ContainerSettings:
+    """Adds the label with a digest of everything that decides how the container serves."""
+    content = json.dumps([fingerprint, asdict(replace(settings, labels={}))], sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    return replace(settings, labels={**settings.labels, DIGEST: digest})
 
 
-def _require_recorded_image(selection: SelectedImage, engines: Sequence[ServingEngine]) -> tuple[str, ...]:
-    """Returns each engine's id of the image; raises ImageStateError if the image is missing there, or not the recorded
-    one."""
-    name = str(selection.image)
+def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> tuple[tuple[str, ...], str]:
+    """Returns each engine's id of the image, and its fingerprint, which is the one that images.lock records.
+
+    Raises ImageStateError if the image is missing from one of them, or another.
+    """
+    name = selection.name
+    expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
     ids, problems = [], []
     for engine in engines:
         where = f"node {engine.node}" if engine.node else "this engine"
         image = images.inspect(engine.endpoint, name)
+        expected = expected or (images.fingerprint(image) if image else "")
         if image is None:
             problems.append(f"{name} is missing from {where}")
-        elif images.fingerprint(image) != selection.record.fingerprint:
+        elif images.fingerprint(image) != expected and isinstance(selection, SelectedImage):
             problems.append(f"{name} is not the image that images.lock records: its tag was moved in {where}")
+        elif images.fingerprint(image) != expected:
+            problems.append(f"{name} is another image in {where} than in the first engine")
         else:
             ids.append(image.id)
     if problems:
+        has_nodes = any(engine.node for engine in engines)
+        hint = f"`builder copy {name} NODE` brings it to a node" if has_nodes else _hint(selection)
+        if has_nodes and isinstance(selection, UnnumberedImage):
+            hint = f"`builder adopt {name}` gives it a number, and `builder copy` brings that to a node"
+        raise ImageStateError("\n".join([f"{problems[0]}: nothing was started", *problems[1:]]), hint=hint)
+    return tuple(ids), expected
+
+
+def _hint(selection: ServedImage) -> str:
+    """Tells the ways to an image that this engine lacks."""
+    if isinstance(selection, SelectedImage):
         target = selection.recipe.model or selection.recipe.file
         back = adopted.way_back(selection.image, selection.record)
-        here = f"{back}; `builder rollback {target}` goes to the one before"
-        on_nodes = f"`builder copy {name} NODE` brings it to a node"
-        hint = on_nodes if any(engine.node for engine in engines) else here
-        raise ImageStateError("\n".join([f"{problems[0]}: nothing was started", *problems[1:]]), hint=hint)
-    return tuple(ids)
+        return f"{back}; `builder rollback {target}` goes to the one before"
+    pull = f"`docker pull {selection.name}` gets it where a registry has it"
+    return f"`builder build {selection.recipe.file}` builds it, or {pull}" if selection.definition else pull

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from builder.definitions.recipes.container import ContainerSettings
     from builder.engine.services import Service
-    from builder.serving.image_selection import SelectedImage
+    from builder.serving.image_selection import ServedImage
     from builder.serving.preparation import PlannedContainer, PreparedServer
 
 
@@ -27,7 +27,7 @@ class StartedServer:
     """A server that runs or starts now. ``was_running`` is True if it did before."""
 
     server: RunningServer
-    selection: SelectedImage
+    selection: ServedImage
     was_running: bool
 
 
@@ -100,7 +100,7 @@ def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool
 
 
 def _conflict(prepared: PreparedServer, existing: Sequence[Service | None]) -> ConflictError:
-    name, image = prepared.head.settings.name, str(prepared.selection.image)
+    name, image = prepared.head.settings.name, prepared.selection.name
     now = next(service for service in existing if service and service.is_up).labels.get(f"{LABEL}.image")
     how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
     return ConflictError(

@@ -183,7 +183,7 @@ def test_a_mistake_in_a_recipe_is_said_the_same_way_by_every_command(project: Pr
     ],
 )
 def test_export_writes_the_paired_image_down(project: Project, tmp_path: Path, kind: str, expected: str) -> None:
-    locks.write(project, (1, 2), current=2, paired=1)
+    locks.write(project, (1, 2), current=2, paired=1, template="sha256:" + "0" * 64)
     arguments = ("export", "chat", "--format", kind, "--port", "9")
     done = run(project, *arguments, "--", "--x", "a b")
     assert expected in done.stdout
@@ -192,6 +192,25 @@ def test_export_writes_the_paired_image_down(project: Project, tmp_path: Path, k
     assert run(project, *arguments, "--output", str(file), "--", "--x", "a b").stdout == f"{file}: small:1\n"
     assert file.read_text(encoding="utf-8") == done.stdout
     assert bool(file.stat().st_mode & 0o100) == (kind == "script")
+
+
+def test_export_takes_an_image_of_others_as_it_is_called(project: Project) -> None:
+    projects.add_recipe(project.root, "other", "host/vllm:v1", "Org/M", ["mods/template"])
+    done = run(project, "export", "other", "--format", "compose")
+    assert "    image: host/vllm:v1\n" in done.stdout
+    assert "builder/compile" not in done.stdout
+    notes = " ".join(done.stderr.split())
+    assert "host/vllm:v1 has no number" in notes
+    assert "`builder adopt host/vllm:v1` gives it one" in notes
+    assert "is not known to carry mods/template: a definition with `base: host/vllm:v1` bakes them" in notes
+    assert "container: host/vllm:v1\n" in run(project, "export", "other", "--format", "recipe").stdout
+    refused = run(project, "build", "other", code=2).stderr
+    assert "no image definition makes `host/vllm:v1`" in refused
+    assert "`builder adopt host/vllm:v1`" in " ".join(refused.split())
+    # One that a definition makes is to be built, or adopted.
+    unbuilt = " ".join(run(project, "export", "chat", "--format", "compose", code=7).stderr.split())
+    assert "no image of small has been built yet" in unbuilt
+    assert "`builder build recipes/chat.yaml`; `builder adopt small`" in unbuilt
 
 
 def test_export_takes_a_model(project: Project) -> None:

@@ -22,6 +22,7 @@ from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
+from tests import projects
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen, free_port
 from tests.conftest import command
@@ -284,6 +285,36 @@ def test_an_image_that_is_not_the_recorded_one_is_refused(
     assert "nothing was started" in done.stderr
     assert f"`builder rebuild {name}`" in done.stderr
     assert services.find(endpoint, kitchen.name) is None
+
+
+def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    other = f"{kitchen.repository}-other"
+    image_yaml = kitchen.project.dockerfiles / "other/image.yaml"
+    projects.write(image_yaml, serving.IMAGE.format(repository=other))
+    projects.write(image_yaml.with_name("Dockerfile.j2"), serving.DOCKERFILE)
+    serving.recipe(kitchen.project, other, file="chat-2", model="Org/Other", name=kitchen.name, port=kitchen.port)
+    refused = " ".join(builder("run", "chat-2", code=7).stderr.split())
+    assert f"{other} is missing from this engine: nothing was started" in refused
+    assert "`builder build recipes/chat-2.yaml` builds it, or `docker pull" in refused
+    images.tag(endpoint, f"{kitchen.repository}:2", f"{other}:latest")
+    try:
+        done = builder("run", "chat-2")
+        assert f"serves from {other}, ready" in done.stdout
+        assert f"{other} has no number" in " ".join(done.stderr.split())
+        mounts = inspect(endpoint, kitchen.name)["Mounts"]
+        assert not [mount for mount in mounts if "compile" in mount["Source"]]
+        builder("stop", kitchen.name)
+        builder("adopt", other, "--model", "Org/Other")
+        done = builder("run", "chat-2")
+        assert f"serves from {other}:1, ready" in done.stdout
+        assert "has no number" not in done.stderr
+        assert "is not known to carry mods/standin" in " ".join(done.stderr.split())
+        builder("stop", kitchen.name)
+    finally:
+        for tag in images.tags(endpoint, [other]):
+            images.remove_extra_tag(endpoint, tag)
 
 
 def test_a_port_in_use_is_told_before_anything_starts(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:

@@ -30,11 +30,15 @@ def test_an_unknown_target_is_named_with_the_nearest(tmp_path: Path) -> None:
     assert caught.value.hint == "did you mean chat?"
 
 
-def test_a_recipe_for_an_unknown_image_is_refused(tmp_path: Path) -> None:
+def test_a_recipe_for_an_image_of_others_has_no_definition_and_is_told_the_other_ways(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    projects.add_recipe(tmp_path, "other", "vllm-node-none", "Org/M", [])
-    with pytest.raises(FileProblemsError, match=r"recipes/other\.yaml:4:1: container: no image definition makes"):
-        target.find(project, "other")
+    projects.add_recipe(tmp_path, "other", "host/vllm:v1", "Org/M", [])
+    named = target.find(project, "other")
+    assert named.definition is None
+    with pytest.raises(FileProblemsError, match=r"recipes/other\.yaml:4:1: container: no image definition") as caught:
+        target.definition_of(project, named)
+    for way in ("`builder adopt host/vllm:v1`", "`base: host/vllm:v1`", "a container that is made here"):
+        assert way in caught.value.hint
 
 
 def test_the_shipped_recipes_load() -> None:

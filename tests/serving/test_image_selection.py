@@ -7,9 +7,10 @@ import pytest
 
 from builder.errors import ImageStateError, UsageError
 from builder.lock import reading
-from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
+from builder.lock.model import Adoption, ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.project import Project
 from builder.serving import image_selection
+from builder.serving.image_selection import SelectedImage
 from tests import locks, projects
 
 if TYPE_CHECKING:
@@ -61,7 +62,56 @@ def test_a_pairing_by_another_recipe_from_another_repository_is_not_this_one_s(p
 def test_what_was_never_built_says_how_to(project: Project) -> None:
     with pytest.raises(ImageStateError, match="no image of small has been built yet") as caught:
         find(project)
-    assert caught.value.hint == "`builder build recipes/chat.yaml`"
+    adopts = "`builder adopt small` gives an image that is here a number"
+    assert caught.value.hint == f"`builder build recipes/chat.yaml`; {adopts}"
+
+
+def served(project: Project, container: str, lock: Lock) -> str:
+    """The image that serves a recipe of this container, with the reason where it has a number."""
+    projects.add_recipe(project.root, "other", container, "Org/Other", [])
+    selection = image_selection.select_any(project, lock, "other")
+    return f"{selection.name} {selection.reason if isinstance(selection, SelectedImage) else 'unnumbered'}"
+
+
+@pytest.mark.parametrize("container", ["small", "small:latest", "host/vllm", "host/vllm:v1", "host/vllm:7"])
+def test_without_any_number_the_engine_s_own_image_of_that_name_serves(project: Project, container: str) -> None:
+    assert served(project, container, Lock()) == f"{container} unnumbered"
+
+
+def test_a_number_that_is_gone_is_no_image_of_others(project: Project) -> None:
+    with pytest.raises(ImageStateError, match=r"images\.lock has no image small:7"):
+        served(project, "small:7", Lock())
+
+
+def test_numbers_that_were_adopted_serve_by_repository_and_by_the_name_that_they_had(project: Project) -> None:
+    def adopted(source: str, built: str) -> NumberedImage:
+        return replace(locks.numbered(), definition="", input_hash="", built=built, adopted=Adoption(source))
+
+    old, new = adopted("host/vllm:v1", "2026-11-20T22:00:00Z"), adopted("host/vllm:v1", "2026-11-21T22:00:00Z")
+    lock = Lock(images={"host/vllm": Repository(4, 3, (2,), {1: old, 2: new, 3: adopted("host/vllm:v2", new.built)})})
+    assert served(project, "host/vllm", lock) == "host/vllm:3 current"
+    assert served(project, "host/vllm:latest", lock) == "host/vllm:3 current"
+    assert served(project, "host/vllm:v1", lock) == "host/vllm:2 adopted"
+    assert served(project, "host/vllm:v2", lock) == "host/vllm:3 adopted"
+    assert served(project, "host/vllm:v9", lock) == "host/vllm:v9 unnumbered"
+    assert served(project, "host/vllm:1", lock) == "host/vllm:1 numbered"
+    under_another = Lock(images={"vllm-node": Repository(2, 1, (), {1: adopted("host/vllm:latest", new.built)})})
+    assert served(project, "host/vllm", under_another) == "vllm-node:1 adopted"
+    paired = replace(lock, models={"Org/Other": Model(Pairing(ImageName("host/vllm", 1), None))})
+    assert served(project, "host/vllm:v1", paired) == "host/vllm:1 paired"
+
+
+def test_what_an_image_lacks_or_cannot_promise_is_told(project: Project) -> None:
+    lock = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered()})})
+    selection = image_selection.select_any(project, lock, "chat")
+    assert image_selection.mods_warning(selection) == (
+        "small:1 does not carry mods/template: `builder build recipes/chat.yaml` bakes them"
+    )
+    whole = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered({"template": "sha256:0"})})})
+    assert image_selection.mods_warning(image_selection.select_any(project, whole, "chat")) == ""
+    unnumbered = image_selection.select_any(project, Lock(), "chat")
+    assert "small has no number" in image_selection.warning(unnumbered)
+    assert "`builder build recipes/chat.yaml` bakes them" in image_selection.mods_warning(unnumbered)
 
 
 @pytest.mark.parametrize("recipe", [None, "recipes/gone.yaml"])

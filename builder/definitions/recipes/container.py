@@ -103,17 +103,23 @@ class ContainerSettings:
 
 
 def settings(
-    recipe: Recipe, command: ServeCommand, serving: ServeSettings, image: tuple[str, int], environ: Mapping[str, str]
+    recipe: Recipe,
+    command: ServeCommand,
+    serving: ServeSettings,
+    image: tuple[str, int] | str,
+    environ: Mapping[str, str],
 ) -> ContainerSettings:
-    """The container that serves ``recipe`` with ``command`` from ``image`` (its repository and number).
+    """The container that serves ``recipe`` with ``command`` from ``image``: its repository and number, or a name that
+    has none. What such an image compiles is not kept, since another may have its name next time.
 
     ``environ`` is the user's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE locate their caches.
     """
-    repository, number = image
+    image_name = image if isinstance(image, str) else f"{image[0]}:{image[1]}"
+    compiled = () if isinstance(image, str) else _compile_caches(environ, *image)
     name = service_name(recipe.name)
     labels = {
         LABEL: name,
-        f"{LABEL}.image": f"{repository}:{number}",
+        f"{LABEL}.image": image_name,
         f"{LABEL}.recipe": recipe.file,
         f"{LABEL}.model": recipe.model or command.model or "",
         f"{LABEL}.names": json.dumps(command.served),
@@ -123,7 +129,7 @@ def settings(
     gpus = serving.gpus == "all"
     return ContainerSettings(
         name=name,
-        image=f"{repository}:{number}",
+        image=image_name,
         argv=command.argv,
         env=environment(command, serving),
         secrets=tuple(secret for secret in SECRETS if secret not in command.env),
@@ -132,7 +138,7 @@ def settings(
         ports=() if serving.network == "host" or command.port is None else (command.port,),
         ipc=serving.ipc,
         shm_size="" if serving.ipc == "host" else serving.shm_size,
-        mounts=(*_model_caches(environ), *_compile_caches(environ, repository, number)),
+        mounts=(*_model_caches(environ), *compiled),
         labels={key: value for key, value in labels.items() if value},
         health=_health(command),
         # Loaders pin memory for the GPU, and open many files at once.

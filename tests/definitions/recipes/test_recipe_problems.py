@@ -75,7 +75,7 @@ def test_a_valid_recipe_has_no_problems(project: Project) -> None:
 def test_one_for_an_unknown_image_is_refused_with_all_that_is_wrong_in_it(project: Project) -> None:
     projects.write(project.recipes / "r.yaml", BROKEN)
     with pytest.raises(FileProblemsError) as caught:
-        target.find(project, "r")
+        target.definition_of(project, target.find(project, "r"))
     container = "recipes/r.yaml:2:1: container: no image definition makes `smal`; there are: small"
     assert caught.value.message.splitlines() == [container, NO_VALUE]
 
