@@ -177,10 +177,13 @@ def test_whatever_is_written_reaches_the_server_as_that_very_argument(
 ) -> None:
     model = '/models/$(id)\'s "model"\nof\u2028two'
     name = f"{kitchen.name} 'of' $(id)\n\"two\""
-    kitchen.recipe("--greeting {greeting} -q '{quoted}'", name=name, served=model, greeting="", quoted=HOSTILE[0])
-    builder("run", "chat", "--set", f"greeting={HOSTILE[1]}", "--", *HOSTILE)
+    own = '\'a "b"\' {\\"c\\":1}'
+    kitchen.recipe("--greeting {greeting} -q '{quoted}' {own}", name=name, greeting="", quoted="", own=own)
+    settings = {"served": model, "greeting": HOSTILE[1], "quoted": HOSTILE[0]}
+    typed = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    builder("run", "chat", *typed, "--", *HOSTILE)
     expected = ["vllm", "serve", model, "--port", str(kitchen.port), "--host", "127.0.0.1"]
-    expected += ["--greeting", HOSTILE[1], "-q", HOSTILE[0], *HOSTILE]
+    expected += ["--greeting", HOSTILE[1], "-q", HOSTILE[0], 'a "b"', '{"c":1}', *HOSTILE]
     service = f"{kitchen.name}-of-id-two"
     assert inspect(endpoint, service)["Config"]["Cmd"] == expected
     output = builder("logs", service).stdout.splitlines()[0]

@@ -146,7 +146,8 @@ def _defaults(recipe: Recipe) -> dict[str, Scalar]:
 
 def _alone(recipe: Recipe) -> dict[str, Scalar]:
     """The defaults for one machine: of all keys, the community's launcher sets this one unless it is given."""
-    return {**_defaults(recipe), **({"tensor_parallel": 1} if "{tensor_parallel" in recipe.command else {})}
+    used = "tensor_parallel" in placeholders.keys(placeholders.parse(recipe.command)[0])
+    return {**_defaults(recipe), **({"tensor_parallel": 1} if used else {})}
 
 
 def _overridden(

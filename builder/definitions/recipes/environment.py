@@ -43,8 +43,8 @@ class RecipeEnvironment:
 
 
 def read(env: Mapping[str, Scalar]) -> RecipeEnvironment:
-    """The variables under ``env``. Their values become text as Python writes them: ``True``, ``None``."""
-    texts = {name: str(value) for name, value in env.items()}
+    """The variables under ``env``. Values become text as Python writes them, such as ``True``; null is an empty one."""
+    texts = {name: "" if value is None else str(value) for name, value in env.items()}
     expanded = {name: _between_quotes(text) for name, text in texts.items() if _EXPANSION.search(text)}
     fixed = {name: _ESCAPED.sub(r"\1", text) for name, text in texts.items() if name not in expanded}
     return RecipeEnvironment(fixed, expanded)
