@@ -272,10 +272,11 @@ def _body(handler: BaseHTTPRequestHandler) -> bytes:
 
 @dataclass(frozen=True)
 class Node:
-    """A further engine on this machine; ``environ`` is for scripts/engine."""
+    """A further engine on this machine; ``environ`` is for scripts/engine, which runs by ``prefix``."""
 
     environ: dict[str, str]
     host: str
+    prefix: tuple[str, ...] = ()
 
     @property
     def endpoint(self) -> Endpoint:
@@ -287,21 +288,24 @@ class Node:
         return int(Path(self.environ["BUILDER_ENGINE_RUN"], "dockerd.pid").read_text())
 
     def script(self, *arguments: str) -> None:
-        done = subprocess.run([SCRIPTS / "engine", *arguments], env=self.environ, capture_output=True, text=True)
+        argv = [*self.prefix, str(SCRIPTS / "engine"), *arguments]
+        done = subprocess.run(argv, env=self.environ, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
 
 @contextmanager
-def node(bridge: str, address: str, *, disk: str = "", classic: bool = False) -> Iterator[Node]:
+def node(
+    bridge: str, address: str, *, disk: str = "", classic: bool = False, prefix: tuple[str, ...] = ()
+) -> Iterator[Node]:
     """An engine of its own, gone with its images when the block ends; ``disk`` limits what its images may take
-    (``64m``), a ``classic`` one has the older image store. The programs are those of the first engine, where
-    scripts/engine fetched it."""
+    (``64m``), a ``classic`` one has the older image store; ``prefix`` starts it, in a network of its own. The programs
+    are those of the first engine, where scripts/engine fetched it."""
     # containerd's sockets have no room for the long paths of pytest.
     with tempfile.TemporaryDirectory(prefix="node-") as folder:
-        yield from _node(Path(folder), bridge, address, disk, classic)
+        yield from _node(Path(folder), bridge, address, disk, classic, prefix)
 
 
-def _node(folder: Path, bridge: str, address: str, disk: str, classic: bool) -> Iterator[Node]:
+def _node(folder: Path, bridge: str, address: str, disk: str, classic: bool, prefix: tuple[str, ...]) -> Iterator[Node]:
     environ = {
         **os.environ,
         "BUILDER_ENGINE_HOME": str(folder / "home"),
@@ -318,7 +322,7 @@ def _node(folder: Path, bridge: str, address: str, disk: str, classic: bool) -> 
     first = Path(os.environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine") / "root"
     if first.is_dir():
         shutil.copytree(first, home / "root", symlinks=True, copy_function=os.link)
-    instance = Node(environ, f"unix://{folder}/run/docker.sock")
+    instance = Node(environ, f"unix://{folder}/run/docker.sock", prefix)
     if disk:
         (home / "data").mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk}", "tmpfs", home / "data"], check=True)

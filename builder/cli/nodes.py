@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from builder.commands.nodes_discover import DiscoveredNode, Discovery
 
 
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+
+
 @click.group(invoke_without_command=True)
 @json_option
 @pass_context
@@ -161,15 +164,28 @@ def _discovery(discovery: Discovery, *, written: bool) -> dict[str, Any]:
 
 
 def _print_findings(findings: tuple[NodeFinding, ...]) -> None:
-    rows = []
+    headings = ("NODE", "CHECK", "STATE", "")
+    cells = [headings, *((finding.node, finding.subject, finding.verdict, "") for finding in findings)]
+    # The widest of each column, so that the rows of all nodes stand in line.
+    widest = tuple(max(column, key=len) for column in zip(*cells, strict=True))
+    click.echo(
+        click.style(
+            "  ".join(heading.ljust(len(word)) for heading, word in zip(headings, widest, strict=True)).rstrip(),
+            bold=True,
+        )
+    )
     before = ""
     for finding in findings:
-        text = finding.message + (f"\n→ {finding.remedy}" if finding.remedy else "")
-        rows.append((finding.node if finding.node != before else "", finding.subject, finding.verdict, text))
+        name = finding.node if finding.node != before else ""
         before = finding.node
-    headings = ("NODE", "CHECK", "STATE", "")
-    for number, line in enumerate(table.lines(headings, rows, table.width())):
-        click.echo(click.style(line.rstrip(), bold=True) if number == 0 else line)
+        for line in table.lines(widest, [(name, finding.subject, finding.verdict, finding.message)], table.width())[1:]:
+            click.echo(
+                line.replace(
+                    f" {finding.verdict} ", f" {click.style(finding.verdict, fg=_COLOURS[finding.verdict])} ", 1
+                )
+            )
+        if finding.remedy:
+            print_result(f"  → {finding.remedy}", hanging=4)
 
 
 def _finding(finding: NodeFinding) -> dict[str, Any]:

@@ -70,6 +70,12 @@ def _print(overview: ServingOverview) -> None:
         word = click.style(text, fg=_COLOURS.get(state.state, "red"))
         print_result(f"{click.style(state.running.name, bold=True)}: {word}")
         table.print_facts(list(_facts(state)), "  ")
+        for ended in state.ended:
+            print_result(f"  {ended.node} ended with {ended.exit_code}:", hanging=4)
+            for line in ended.lines:
+                print_result(f"    {line}", hanging=6)
+        if state.ended:
+            print_result(f"  `builder restart {state.running.name}` starts it anew on all of its nodes")
 
 
 def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
@@ -108,6 +114,9 @@ def _service(state: ServerState) -> dict[str, Any]:
         "restarts": state.restarts,
         "nodes": [node for node in map(state.running.node_of, state.running.members) if node],
         "missing_nodes": list(state.running.missing),
+        "ended_nodes": [
+            {"node": ended.node, "exit_code": ended.exit_code, "lines": list(ended.lines)} for ended in state.ended
+        ],
         "requests_running": numbers.running if numbers else None,
         "requests_waiting": numbers.waiting if numbers else None,
         "prompt_tokens": numbers.prompt_tokens if numbers else None,

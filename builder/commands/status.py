@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 INTERVAL_SECONDS = 1.0
 _READING_TIMEOUT = 15
 _RECENT_LINES = 400
+_LAST_LINES = 5
 # Runs in the container, where the server answers whatever its network is, and wherever its engine is.
 _READING = """\
 import http.client, json, sys, time
@@ -46,10 +47,20 @@ class TokenRates:
 
 
 @dataclass(frozen=True)
+class EndedContainer:
+    """A container that ended while others of its server stayed: its node, its exit code and its last lines."""
+
+    node: str
+    exit_code: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ServerState:
     """A server and its ``state``: healthy, starting, unhealthy, restarting, running (where its health is not known),
-    stopped, or ``incomplete`` where a node is missing. ``phase`` is the step of its start; ``up`` is in seconds;
-    ``numbers`` and ``rates`` are None where the server does not report them."""
+    stopped, ``incomplete`` where a node is missing, or ``ended`` where the container of a node has ended, and with it
+    the whole. ``phase`` is the step of its start; ``up`` is in seconds; ``numbers`` and ``rates`` are None where the
+    server does not report them."""
 
     running: RunningServer
     state: str
@@ -58,6 +69,7 @@ class ServerState:
     restarts: int
     numbers: ServerMetrics | None
     rates: TokenRates | None
+    ended: tuple[EndedContainer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,18 +113,32 @@ def _state(server: RunningServer) -> ServerState:
         restarts=sum(member.service.restarts for member in server.members),
         numbers=numbers,
         rates=rates,
+        ended=_ended(server),
     )
 
 
 def _container_state(server: RunningServer) -> str:
     if server.missing:
         return "incomplete"
-    for member in server.members:
-        if not member.service.is_up:
-            return "stopped"
+    up = [member.service.is_up for member in server.members]
+    if not all(up):
+        return "stopped" if len(up) == 1 else "ended"
     if any(member.service.status == "restarting" for member in server.members):
         return "restarting"
     return server.head.service.health or "running"
+
+
+def _ended(server: RunningServer) -> tuple[EndedContainer, ...]:
+    """The containers of several nodes that have ended, with their last lines."""
+    if len(server.members) == 1:
+        return ()
+    ended = []
+    for member in server.members:
+        if not member.service.is_up:
+            lines = services.log(member.engine.endpoint, member.service.id, tail=_LAST_LINES)
+            texts = tuple(line.text for line in lines)
+            ended.append(EndedContainer(server.node_of(member), member.service.exit_code, texts))
+    return tuple(ended)
 
 
 def _phase(server: RunningServer) -> Phase | None:

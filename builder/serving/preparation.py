@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.definitions import configuration
-from builder.definitions.recipes import cluster, command, container
+from builder.definitions.recipes import cluster, cluster_guard, command, container
 from builder.engine import images
 from builder.errors import ImageStateError
 from builder.lock import reading
@@ -115,7 +115,12 @@ def _settings(
     all_settings = [_with_models(alike, node) for node in nodes] or [alike]
     if together:
         members = zip(all_settings, together.members, strict=True)
-        all_settings = [cluster.member_settings(each, member, together.backend) for each, member in members]
+        all_settings = [
+            cluster_guard.guarded(
+                cluster.member_settings(each, member, together.backend), member.rank, together.members[0].address
+            )
+            for each, member in members
+        ]
     names = ",".join(node.name for node in nodes)
     options = {
         "overrides": dict(request.overrides),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.definitions.recipes import cluster_guard
 from builder.engine import services
 from builder.errors import ConflictError, ServeFailedError
 from builder.events import Message, Report
@@ -22,9 +23,13 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.5
 # Logging may be set so that the log does not show that the server answers.
 _PROBE_SECONDS = 30
-# A first crash may come from memory that another server has not freed yet; a second one is a loop.
+# A first crash may come from memory that another server has not freed yet; a second one is a loop. Of several nodes
+# each waits for the others as they were: one that is started again does not find its place.
 CRASHES = 2
+CRASHES_TOGETHER = 1
 TAIL = 20
+# Where one node ends, the others often do, a moment later; and what stops a server removes its containers one by one.
+_SETTLE_SECONDS = 1.0
 
 
 def wait(project: Project, started: StartedServer, report: Report) -> float:
@@ -43,7 +48,7 @@ def wait(project: Project, started: StartedServer, report: Report) -> float:
         )
     try:
         return _watch(server, report)
-    except _CrashLoopError as error:
+    except _EndedError as error:
         failure = _failure(project, started, error)
         starting.remove(server)
         raise failure from None
@@ -54,51 +59,75 @@ def wait(project: Project, started: StartedServer, report: Report) -> float:
         raise
 
 
-class _CrashLoopError(Exception):
-    """A container ended ``crashes`` times before the server answered."""
+@dataclass(frozen=True)
+class _EndedMember:
+    """A container that ended by itself, ``crashes`` times."""
 
-    def __init__(self, member: ServerMember, crashes: int) -> None:
+    member: ServerMember
+    crashes: int
+
+
+class _EndedError(Exception):
+    """One or several containers ended before the server answered, and it never will."""
+
+    def __init__(self, ended: tuple[_EndedMember, ...]) -> None:
         super().__init__()
-        self.member = member
-        self.crashes = crashes
+        self.ended = ended
 
 
 def _watch(server: RunningServer, report: Report) -> float:
     began = probed = time.monotonic()
     head = server.head
+    limit = CRASHES if len(server.members) == 1 else CRASHES_TOGETHER
     after, crashed = "", 0
     phase: phases.Phase | None = None
     while True:
-        service, *_ = states = [_service(server, member) for member in server.members]
+        service, ended = _look(server)
         lines = services.log(head.engine.endpoint, service.id, after=after)
         after = lines[-1].written if lines else after
         for latest in filter(None, (phases.of_line(line.text) for line in lines)):
             if latest != phase:
                 phase = latest
                 report(phase)
-        pairs = zip(server.members, states, strict=True)
-        ended = ((state.restarts - member.service.restarts, member) for member, state in pairs)
-        crashes, member = max(ended, key=operator.itemgetter(0))
-        if crashed < crashes < CRASHES:
-            where = f" on {node}" if (node := server.node_of(member)) else ""
-            report(Message(f"it ended by itself{where} after {time.monotonic() - began:.0f} s and is started again"))
+        crashes = max((each.crashes for each in ended), default=0)
+        if crashed < crashes < limit:
+            report(Message(f"it ended by itself after {time.monotonic() - began:.0f} s and is started again"))
         crashed = crashes
         is_due = time.monotonic() - probed > _PROBE_SECONDS
         probed = time.monotonic() if is_due else probed
         if _is_ready(server, service, phase, is_due=is_due):
             return time.monotonic() - began
-        if crashes >= CRASHES:
-            raise _CrashLoopError(member, crashes)
+        if crashes >= limit:
+            time.sleep(_SETTLE_SECONDS)
+            _, ended = _look(server)
+            raise _EndedError(ended)
         time.sleep(_POLL_SECONDS)
 
 
-def _service(server: RunningServer, member: ServerMember) -> Service:
-    """Returns the present state of a container. Raises ConflictError if it was stopped, so that there is nothing more
-    to wait for."""
-    service = services.find(member.engine.endpoint, member.service.id)
-    if service is None or not service.is_up:
-        raise ConflictError(f"{server.name} was stopped from outside while it started")
-    return service
+def _look(server: RunningServer) -> tuple[Service, tuple[_EndedMember, ...]]:
+    """Returns the present state of the head, and the containers that have ended by themselves. Raises ConflictError if
+    the server was stopped, so that there is nothing more to wait for."""
+    states = _states(server)
+    if len(states) > 1 and not all(state.is_up for state in states):
+        time.sleep(_SETTLE_SECONDS)
+        states = _states(server)
+    elif not states[0].is_up:
+        raise _stopped_error(server)
+    pairs = zip(server.members, states, strict=True)
+    crashes = [(member, state.restarts - member.service.restarts + (not state.is_up)) for member, state in pairs]
+    return states[0], tuple(_EndedMember(member, count) for member, count in crashes if count > 0)
+
+
+def _states(server: RunningServer) -> list[Service]:
+    states = [services.find(member.engine.endpoint, member.service.id) for member in server.members]
+    existing = [state for state in states if state is not None]
+    if len(existing) < len(states):
+        raise _stopped_error(server)
+    return existing
+
+
+def _stopped_error(server: RunningServer) -> ConflictError:
+    return ConflictError(f"{server.name} was stopped from outside while it started")
 
 
 def _is_ready(server: RunningServer, service: Service, phase: phases.Phase | None, *, is_due: bool) -> bool:
@@ -110,20 +139,27 @@ def _is_ready(server: RunningServer, service: Service, phase: phases.Phase | Non
     return service.health == "healthy" or ((is_logged or is_due) and answers(server))
 
 
-def _failure(project: Project, started: StartedServer, error: _CrashLoopError) -> ServeFailedError:
-    """Returns the error for a server that never answered; its whole log is kept in a file."""
-    service, node = error.member.service, started.server.node_of(error.member)
-    lines = [line.text for line in services.log(error.member.engine.endpoint, service.id)]
-    path = project.state / "serve-logs" / f"{service.name}{node and f'@{node}'}.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    problem = f"{service.name}{node and f' on node {node}'} ended {error.crashes} times before it answered"
-    cause = phases.cause(lines)
-    return ServeFailedError(
-        "\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]),
-        log=project.relative(path),
-        hint=_rollback_hint(project, started),
-    )
+def _failure(project: Project, started: StartedServer, error: _EndedError) -> ServeFailedError:
+    """Returns the error for a server that never answered; the whole log of each container that ended is kept in a
+    file."""
+    texts, logs = [], []
+    ended_logs = [
+        (ended, [line.text for line in services.log(ended.member.engine.endpoint, ended.member.service.id)])
+        for ended in error.ended
+    ]
+    # Those that ended because another did have nothing to tell.
+    causes = [each for each in ended_logs if cluster_guard.ENDED_ELSEWHERE not in each[1]]
+    for ended, lines in causes or ended_logs:
+        service, node = ended.member.service, started.server.node_of(ended.member)
+        path = project.state / "serve-logs" / f"{service.name}{node and f'@{node}'}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        times = f" {ended.crashes} times" if ended.crashes > 1 else ""
+        problem = f"{service.name}{node and f' on node {node}'} ended{times} before it answered"
+        cause = phases.cause(lines)
+        texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
+        logs.append(project.relative(path))
+    return ServeFailedError("\n".join(texts), log=", ".join(logs), hint=_rollback_hint(project, started))
 
 
 def _rollback_hint(project: Project, started: StartedServer) -> str:

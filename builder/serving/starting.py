@@ -55,6 +55,8 @@ def start(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer
             created.append(_create(planned, environ))  # noqa: PERF401  # those before a failure have to be known
         for member, planned in zip(created, prepared.containers, strict=True):
             _require_planned_image(member, planned)
+        # The head node last: it waits for the others only so long, and they for it.
+        for member in reversed(created):
             _start(member)
     except BaseException:
         _remove(created)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from builder.definitions.recipes import cluster_guard
 from builder.definitions.recipes.container import LABEL
 from builder.engine import images, services
 from builder.engine.client import api
@@ -60,11 +61,18 @@ def builder(kitchen: Kitchen) -> Builder:
     return run
 
 
+def without_guard(argv: list[str]) -> list[str]:
+    """The command in the guard that ends it with those of the other nodes."""
+    assert argv[:2] == ["python3", "-ISc"]
+    assert argv[5] == str(cluster_guard.PORT)
+    return argv[7:]
+
+
 def facts(endpoint: Endpoint, name: str) -> dict[str, Any]:
     details = api.request(endpoint, "GET", f"/containers/{name}/json")
     config, host = details["Config"], details["HostConfig"]
     return {
-        "argv": config["Cmd"],
+        "argv": without_guard(config["Cmd"]),
         "address": [entry for entry in config["Env"] if entry.startswith("VLLM_HOST_IP")],
         "network": host["NetworkMode"],
         "asked": config["Healthcheck"]["Test"] != ["NONE"],

@@ -1,0 +1,28 @@
+"""The guard round the command of each of several nodes: the whole ends when one of them does.
+
+vLLM's further nodes wait for ever for a head that is gone, and a head whose node is gone answers nobody until it
+notices (vLLM 0.32 by pipeline over two machines: the head ended with an error, the other stayed up). So each holds a
+connection to the head, which the kernel closes when the other end dies, and ends with it; the engines then start all of
+them again, which meet anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from builder.definitions.recipes.container import ContainerSettings
+
+PORT = 29511
+# The line that the guard writes where not its own command ended first.
+ENDED_ELSEWHERE = "another node has ended: so does this one"
+_SCRIPT = Path(__file__).with_name("guard_script.py")
+
+
+def guarded(settings: ContainerSettings, rank: int, head: str) -> ContainerSettings:
+    """``settings`` whose command ends with those of the other nodes; ``head`` is the address of the head node."""
+    script = _SCRIPT.read_text(encoding="utf-8")
+    guard = ("python3", "-ISc", script, str(rank), head, str(PORT), settings.name)
+    return replace(settings, argv=(*guard, *settings.argv))

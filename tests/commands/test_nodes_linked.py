@@ -1,0 +1,169 @@
+"""``nodes discover`` and ``nodes check`` by real ssh: three machines, each with an engine and a network of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.project import Project
+from tests import linked, projects
+from tests.commands import second_engine
+from tests.commands.serving import MODEL, Kitchen
+from tests.conftest import command
+from tests.linked import Linked
+from tests.nodes import machine
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+
+NAMES = ("one", "two", "three")
+Builder = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, built: tuple[Project, str]) -> Iterator[Linked]:
+    """Three machines, of which the first two have both numbers."""
+    with linked.linked(endpoint, tmp_path_factory.mktemp("link"), 1, 3) as made:
+        for each in made.machines[:2]:
+            environ = {**each.node.environ, "DOCKER_HOST": each.node.host}
+            second_engine.load(endpoint.host, environ, f"{built[1]}:1", f"{built[1]}:2")
+        yield made
+
+
+@pytest.fixture
+def builder(kitchen: Kitchen, link: Linked) -> Builder:
+    def run(*arguments: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+        environ = {**os.environ, **kitchen.environ, **link.environ, "COLUMNS": "80", **more}
+        argv = command(kitchen.project, *arguments)
+        done = subprocess.run(argv, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL)
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run
+
+
+def configure(kitchen: Kitchen, link: Linked, **more: Any) -> None:
+    """Writes builder.yaml with the three machines, reached by ssh, and ``more`` in each."""
+    lines = [
+        f"  {name}:  # machine {rank}\n    engine: {made.engine}\n    models: {made.folder}/home/models\n"
+        for rank, (name, made) in enumerate(zip(NAMES, link.machines, strict=True))
+    ]
+    text = "".join(
+        [line + "".join(f"    {key}: {json.dumps(value)}\n" for key, value in more.items()) for line in lines]
+    )
+    projects.write(kitchen.project.root / "builder.yaml", f"nodes:\n{text}")
+
+
+def nodes(kitchen: Kitchen) -> dict[str, Any]:
+    loaded = yaml.safe_load((kitchen.project.root / "builder.yaml").read_text())
+    return dict(loaded["nodes"])
+
+
+def found(done: subprocess.CompletedProcess[str], verdict: str) -> list[tuple[str, str, str]]:
+    """What `nodes check --json` found with that verdict."""
+    findings = json.loads(done.stdout)["findings"]
+    return [(each["node"], each["check"], each["message"]) for each in findings if each["verdict"] == verdict]
+
+
+def test_three_machines_say_what_their_links_are(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
+    configure(kitchen, link)
+    builder("nodes", "discover", "--yes")
+    text = (kitchen.project.root / "builder.yaml").read_text()
+    assert all(f"{name}:  # machine {rank}\n" in text for rank, name in enumerate(NAMES))
+    for name, made in zip(NAMES, link.machines, strict=True):
+        assert nodes(kitchen)[name] == {
+            "engine": made.engine,
+            "models": f"{made.folder}/home/models",
+            "address": made.address,
+            "interface": linked.INTERFACE,
+            "rdma": list(machine.PAIR),
+        }
+
+    done = builder("nodes", "check", "--json", code=0)
+    assert found(done, "error") == []
+    image = f"{kitchen.repository}:2"
+    assert found(done, "warning") == [("three", "image", f"{image} is missing")]
+    assert {check for _, check, _ in found(done, "ok")} == {
+        *("ssh", "engine", "image", "interface", "devices", "subnets", "clock")
+    }
+    shown = builder("nodes", "check").stdout
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert f"→ `builder copy {image} three` brings it" in shown
+
+
+def test_a_recipe_needs_its_image_and_its_model_on_every_node(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
+    configure(kitchen, link, interface=linked.INTERFACE, rdma=list(machine.PAIR))
+    one, two, _ = link.machines
+    folder = one.folder / f"home/models/hub/models--{MODEL.replace('/', '--')}/snapshots/0123456"
+    folder.mkdir(parents=True, exist_ok=True)
+    image, kept = f"{kitchen.repository}:2", f"{kitchen.repository}:kept"
+    images.tag(two.endpoint, image, kept)
+    images.tag(two.endpoint, f"{kitchen.repository}:1", image)
+    try:
+        done = builder("nodes", "check", "chat", "--json", code=1)
+    finally:
+        images.tag(two.endpoint, kept, image)
+        images.remove_extra_tag(two.endpoint, kept)
+    assert found(done, "error") == [
+        ("two", "image", f"{image} has other content here than images.lock records"),
+        ("two", "model", f"{MODEL} is missing"),
+        ("three", "image", f"{image} is missing"),
+        ("three", "model", f"{MODEL} is missing"),
+    ]
+    assert ("one", "model", MODEL) in found(done, "ok")
+    only = builder("nodes", "check", "chat", "--node", "one", "--json")
+    assert found(only, "error") == []
+
+
+def test_wrong_names_and_machines_that_do_not_answer(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
+    one, two, three = link.machines
+    settings: dict[str, Any] = {
+        "one": {"engine": one.engine, "address": one.address, "interface": "enp1s0f1np2", "rdma": ["rocep1s0f2"]},
+        "two": {"engine": two.engine, "address": "10.0.0.1", "interface": linked.INTERFACE, "rdma": ["rocep1s0f0"]},
+        "three": {"engine": f"ssh://stranger@{three.address}"},
+        "four": {"engine": "tcp://127.0.0.1:9"},
+    }
+    projects.write(kitchen.project.root / "builder.yaml", json.dumps({"nodes": settings}))
+    second = f"{two.address.rpartition('.')[0]}"
+    two.in_network("ip", "address", "add", f"{second}.14/28", "dev", linked.SECOND)
+    try:
+        done = builder("nodes", "check", "--json", code=1)
+    finally:
+        two.in_network("ip", "address", "del", f"{second}.14/28", "dev", linked.SECOND)
+    errors = found(done, "error")
+    assert ("one", "interface", "there is no enp1s0f1np2") in errors
+    assert ("one", "devices", "there is no rocep1s0f2") in errors
+    assert ("two", "interface", f"{linked.INTERFACE} has {two.address}, and builder.yaml says 10.0.0.1") in errors
+    assert ("two", "devices", "the link of rocep1s0f0 (enp1s0f0np0) is down") in errors
+    assert any(each[:2] == ("two", "subnets") and "share the subnet" in each[2] for each in errors)
+    assert any(each[:2] == ("three", "ssh") and "fails" in each[2] for each in errors)
+    assert any(each[:2] == ("four", "engine") for each in errors)
+
+
+def test_a_scan_finds_those_that_let_the_user_in(
+    kitchen: Kitchen, link: Linked, builder: Builder, tmp_path: Path
+) -> None:
+    two, three = link.machines[1:]
+    machine.programs(three.folder / "bin", machine.PAIR, {}, gpu="NVIDIA A2")
+    (tmp_path / "bin").mkdir()
+    standin = f"#!/bin/sh\necho 'rocep1s0f1 port 1 ==> {link.bridge} (Up)'\n"
+    projects.write(tmp_path / "bin/ibdev2netdev", standin)
+    (tmp_path / "bin/ibdev2netdev").chmod(0o755)
+    projects.write(kitchen.project.root / "builder.yaml", f"nodes: {{two: {two.engine}}}  # mine\n")
+    path = f"{tmp_path}/bin:{link.environ['PATH']}"
+    done = builder("nodes", "discover", "--scan", "--yes", PATH=path)
+    assert f"{three.address} is left out: its GPU is NVIDIA A2, not NVIDIA GB10" in done.stderr
+    names = nodes(kitchen)
+    assert {"two", "machine0"} <= set(names)
+    assert len(names) == 3
+    assert names["machine0"]["engine"] == f"ssh://{link.machines[0].address}"
+    assert {node["address"] for node in names.values()} == {link.gateway, *(m.address for m in link.machines[:2])}
+    assert "# mine" in (kitchen.project.root / "builder.yaml").read_text()
