@@ -83,9 +83,9 @@ class ModVerdict:
 
 
 def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
-    """Loads the mods ``names``, all if there are none. Raises what ``mod_reading.load_all`` does, and FileProblemsError
-    where their ``after`` names a mod that does not exist, or forms a cycle."""
-    mods = mod_reading.load_all(project, names or mod_reading.names(project))
+    """Loads the mods ``names``; if there are none all that can be read. Raises what ``mod_reading.load_all`` does, and
+    FileProblemsError where their ``after`` names a mod that does not exist, or forms a cycle."""
+    mods = mod_reading.load_all(project, names) if names else mod_reading.readable(project)
     alone = tuple(replace(mod, requires={}, conflicts=()) for mod in mods)
     mod_rules.arrange([mod_rules.ImageMods("", alone, {})], mod_reading.names(project))
     return mods

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from builder.definitions import image
 from builder.definitions.image import PACKAGES_BUILT_FROM
-from builder.definitions.mods import mod_reading
+from builder.definitions.mods import mod_reading, script_facts
 from builder.definitions.package_name import canonical
 from builder.errors import FileProblemsError
 from builder.lock.pins import GitPin
 from builder.plan import mod_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mods.mod import Mod
@@ -29,7 +29,8 @@ def load(
     """Loads the mods of each definition of ``chain``, as listed; for the last one those of ``recipe`` and the
     ``further`` ones as well.
 
-    A mod that a parent image has already is not baked again. Raises what ``require_known`` does for the files, and what
+    A mod that a parent image has already is not baked again, and one of a recipe that would change nothing in an image
+    is left out (``left_out``). Raises what ``require_known`` does for the files, and what
     ``mod_reading.load_all`` does for all mods at once.
     """
     require_known(project, chain, recipe)
@@ -40,7 +41,26 @@ def load(
         inherited = {name for names in own_names for name in names}
         own_names.append([name for name in dict.fromkeys(map(mod_reading.name_of, requested)) if name not in inherited])
     mods = {mod.name: mod for mod in mod_reading.load_all(project, (name for names in own_names for name in names))}
-    return tuple(tuple(mods[name] for name in names) for names in own_names)
+    of_recipe = set(map(mod_reading.name_of, recipe.mods)) if recipe else set()
+    of_recipe -= set(map(mod_reading.name_of, (*chain[-1].mods, *further)))
+    return tuple(
+        tuple(mods[name] for name in names if not (name in of_recipe and _changes_nothing(mods[name])))
+        for names in own_names
+    )
+
+
+def left_out(project: Project, recipe: Recipe, mods: Sequence[tuple[Mod, ...]]) -> Iterator[str]:
+    """A message for each mod of ``recipe`` that is none of ``mods``, since an image with it would be the same: it works
+    on the machine while a model is served, or does nothing at all."""
+    baked = {mod.name for own in mods for mod in own}
+    for name in dict.fromkeys(map(mod_reading.name_of, recipe.mods)):
+        if name not in baked and (facts := script_facts.of(mod_reading.load(project, name))):
+            yield f"mod {name} is left out: {facts.instead}"
+
+
+def _changes_nothing(mod: Mod) -> bool:
+    facts = script_facts.of(mod)
+    return facts is not None and facts.changes_nothing and not mod.described
 
 
 def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None) -> None:

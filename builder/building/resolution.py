@@ -10,6 +10,7 @@ from builder.definitions import image_chain, target
 from builder.definitions.recipes import recipe_problems
 from builder.engine.client import versions
 from builder.errors import UsageError
+from builder.events import Message
 from builder.lock import reading
 from builder.pinning import chain as chains
 from builder.pinning import definition_pins
@@ -70,6 +71,9 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
         mod_selection.load(project, chain, named.recipe, request.mods)
         for named, chain in zip(targets, all_chains, strict=True)
     ]
+    for named, mods in zip(targets, all_mods, strict=True):
+        for message in mod_selection.left_out(project, named.recipe, mods) if named.recipe else ():
+            workspace.report(Message(message))
     pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
     if faults := [fault for completed in pins.values() for fault in completed.faults]:
         raise definition_pins.error_of(faults)

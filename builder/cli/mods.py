@@ -125,6 +125,8 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
     else:
         for line in mods_text.lines(verdicts, table.width()):
             click.echo(line)
+    if not mods:
+        mods_check.require_valid(context.project)
     return 0 if all(verdict.holds for verdict in verdicts) else 1
 
 

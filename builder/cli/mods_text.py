@@ -89,6 +89,8 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
     mod, script = verdicts[0].mod, verdicts[0].script
     if script and script.instead:
         yield script.instead
+        if script.changes_nothing and not mod.described:
+            yield "a recipe that names it is built without it"
         return
     if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
         yield f"a hint only: {script.name} applies them itself, perhaps elsewhere, perhaps not all"

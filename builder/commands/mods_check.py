@@ -9,7 +9,7 @@ from builder.building import loose_patches, mod_dry_run, mod_usage
 from builder.building.mod_dry_run import ModVerdict
 from builder.definitions.mods import mod_reading
 from builder.definitions.package_name import canonical
-from builder.errors import SourceError, UsageError
+from builder.errors import FileProblemsError, SourceError, UsageError
 from builder.events import Message
 from builder.pinning import packages
 from builder.plan import mod_rules
@@ -76,6 +76,12 @@ def run(
         kind = SourceError if any(isinstance(error, SourceError) for error in faults) else UsageError
         raise kind("\n".join(dict.fromkeys(error.message for error in faults)), hint="; ".join(hints))
     return tuple(verdict for row in zip(*columns, strict=True) for verdict in row)
+
+
+def require_valid(project: Project) -> None:
+    """Raises FileProblemsError with the problems of all mods that could not be tried, since they are invalid."""
+    if problems := mod_reading.problems(project):
+        raise FileProblemsError(problems, hint="the other mods were checked")
 
 
 def _parse(project: Project, text: str) -> _PackageRef:

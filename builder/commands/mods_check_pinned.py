@@ -87,10 +87,15 @@ def _in_use(mod: Mod, use: ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[M
     for chain in pinned:
         definitions = [part.definition for part in chain.chain]
         recipe, missing = _without_missing(chain.project, use.recipe)
-        mods = mod_selection.load(chain.project, definitions, recipe)
         target = f"{chain.label}, recipe {use.name}" if use.recipe else chain.label
         target += f" without {', '.join(missing)}" if missing else ""
-        yield chain.verdict(mod, target, mods, requested=True)
+        try:
+            mods = mod_selection.load(chain.project, definitions, recipe)
+        except FileProblemsError as error:
+            yield ModVerdict(mod, target, missing=str(error.problems[0]))
+            continue
+        is_baked = any(mod in own for own in mods)
+        yield chain.verdict(mod, target, mods, requested=True) if is_baked else ModVerdict(mod, target)
     if not pinned:
         yield _unpinned(mod, use.definition, requested=True)
 

@@ -70,9 +70,11 @@ def path_of(project: Project, kind: Kind, name: str) -> Path:
 
 def names(project: Project, kind: Kind) -> tuple[str, ...]:
     """The names of all copies of a kind, sorted."""
-    folder = project.mods if kind == "mod" else project.recipes
-    files = (path.relative_to(folder).as_posix() for path in folder.rglob(f"*{SUFFIX}"))
-    return tuple(sorted(file.removesuffix(SUFFIX) for file in files))
+    if kind == "mod":
+        paths = [path.name for path in project.mods.glob(f"*{SUFFIX}")]
+    else:  # recipes lie in folders, too
+        paths = [path.relative_to(project.recipes).as_posix() for path in project.recipes.rglob(f"*{SUFFIX}")]
+    return tuple(sorted(path.removesuffix(SUFFIX) for path in paths))
 
 
 def read(project: Project, kind: Kind, name: str) -> Origin | None:

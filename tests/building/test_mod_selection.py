@@ -62,3 +62,31 @@ def test_one_that_was_typed_has_no_place(project: Project) -> None:
         f"no mod `templat` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)"
     )
     assert caught.value.hint == "did you mean template?"
+
+
+LOOP = "nohup sh -c 'while sleep 60; do sync; echo 3 > /proc/sys/vm/drop_caches; done' > /dev/null 2>&1 &\n"
+
+
+def test_one_of_a_recipe_that_an_image_cannot_keep_is_left_out_with_a_word(project: Project) -> None:
+    projects.add_mod(project.root, "loop", LOOP, {})
+    projects.add_mod(project.root, "words", "echo 'nothing to do any more'\n", {})
+    chain, wanted = (define(project, "low", "[other]"),), asking(project, "mods/loop", "mods/words", "template")
+    loaded = mod_selection.load(project, chain, wanted)
+    assert [[mod.name for mod in mods] for mods in loaded] == [["other", "template"]]
+    loop, words = mod_selection.left_out(project, wanted, loaded)
+    assert loop.startswith("mod loop is left out: run.sh writes /proc/sys/vm/drop_caches and starts a process")
+    assert words == (
+        "mod words is left out: run.sh only prints text, which no image keeps. "
+        "In its place: leave the mod out, as it changes nothing"
+    )
+
+
+def test_only_a_bare_script_of_a_recipe_is_left_out(project: Project) -> None:
+    projects.add_mod(project.root, "loop", LOOP, {})
+    projects.add_mod(project.root, "more", f"{LOOP}cp chat.jinja $WORKSPACE_DIR\n", {"chat.jinja": "x"})
+    projects.add_mod(project.root, "said", LOOP, {}, "description: x\nrun: run.sh\n")
+    wanted = asking(project, "mods/loop", "mods/more", "mods/said")
+    chain = (define(project, "low", "[]"),)
+    loaded = mod_selection.load(project, chain, wanted, ("loop",))
+    assert [[mod.name for mod in mods] for mods in loaded] == [["loop", "more", "said"]]
+    assert list(mod_selection.left_out(project, wanted, loaded)) == []

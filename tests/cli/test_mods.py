@@ -167,7 +167,8 @@ def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) ->
 def test_a_mod_that_belongs_to_run_time_says_what_to_use_in_its_place(there: ModProject) -> None:
     script = "nohup sh -c 'while sleep 9; do echo 3 > /proc/sys/vm/drop_caches; done' &\n"
     projects.add_mod(there.project.root, "loop", script, {})
-    first, second, third = run(there, "check", "loop").stdout.splitlines()
+    first, second, third, last = run(there, "check", "loop").stdout.splitlines()
+    assert last == "  a recipe that names it is built without it"
     assert (first, second) == ("loop", "  it cannot be baked")
     assert third.startswith("  run.sh writes /proc/sys/vm/drop_caches and starts a process that is to outlive it, ")
     assert "In its place: on the machine that serves, while a model loads: `sudo sh -c '" in third
@@ -180,6 +181,14 @@ def test_scripts_that_bring_their_patches_from_elsewhere_promise_nothing(there: 
         "  run.sh applies patches that do not lie beside it: nothing tells whether they fit",
         "  it downloads with curl: nothing pins what comes; `files:` of a mod.yaml would",
     ]
+
+
+def test_an_invalid_one_is_told_after_the_others(there: ModProject) -> None:
+    there.define("wheel", "0.20.0")
+    projects.write(there.project.mods / "bad/mod.yaml", "descripton: x\n")
+    done = run(there, "check", code=2)
+    assert done.stdout.splitlines()[0] == "fix"
+    assert "mods/bad/mod.yaml:1:1: unknown key `descripton`" in done.stderr
 
 
 def test_patches_to_another_package_are_tried_with_its_name(there: ModProject) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.building.mod_dry_run import ModVerdict
-from builder.commands import mods_check_pinned
+from builder.commands import mods_check, mods_check_pinned
 from builder.errors import FileProblemsError
 from builder.lock.pins import GitPin
 from builder.sources.git import pull_requests, ref_resolution
@@ -86,6 +86,21 @@ def test_in_a_recipe_it_comes_after_those_before_it(there: ModProject) -> None:
     assert {verdict.state for verdict in run(there)} == {"applies"}
 
 
+def test_a_mod_that_is_invalid_keeps_no_other_from_being_tried(there: ModProject) -> None:
+    there.add_mod("fix")
+    projects.write(there.project.mods / "bad/mod.yaml", "descripton: x\n")
+    assert said(run(there)) == [("fix", "wheel", "applies", True)]
+    with pytest.raises(FileProblemsError, match="unknown key `descripton`"):
+        mods_check.require_valid(there.project)
+    with pytest.raises(FileProblemsError, match="unknown key `descripton`"):
+        run(there, "bad")
+    add_recipe(there, "chat", "mods/fix", "mods/bad")
+    add_recipe(there, "well", "mods/fix")
+    untried, applies = run(there)
+    assert untried.missing.startswith("mods/bad/mod.yaml:1:1: ")
+    assert (untried.state, applies.state) == ("not tried", "applies")
+
+
 def test_the_mods_of_a_definition_come_before_those_of_a_recipe(there: ModProject) -> None:
     there.define("wheel", "0.20.0", "[one]")
     there.add_mod("one")
@@ -149,3 +164,13 @@ def test_a_commit_has_the_pull_requests_that_it_is_built_with(there: ModProject,
     verdict = run(there)[0]
     assert said((verdict,)) == [("fix", "git", "applies", True)]
     assert verdict.tried[0].against == f"vllm {pin.version} ({pin.commit[:12]}) with pull request 40898"
+
+
+def test_one_that_recipes_are_built_without_has_nothing_to_try(there: ModProject) -> None:
+    there.add_mod("fix")
+    projects.add_mod(there.project.root, "words", "echo nothing\n", {})
+    add_recipe(there, "chat", "mods/words", "mods/fix")
+    assert said(run(there)) == [
+        ("fix", "wheel, recipe chat", "applies", True),
+        ("words", "wheel, recipe chat", "no patches", True),
+    ]

@@ -6,6 +6,7 @@ A mod may consist of a ``run.sh`` alone; a ``mod.yaml`` describes it further.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions.mods import mod_files, mod_problems
@@ -108,6 +109,26 @@ def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
     if wrong:
         raise FileProblemsError(tuple(wrong))
     return tuple(mods)
+
+
+def readable(project: Project) -> tuple[Mod, ...]:
+    """Reads all mods of the project but those that are invalid, which ``problems`` tells."""
+    mods: list[Mod] = []
+    for name in names(project):
+        with suppress(FileProblemsError):
+            mods.append(load(project, name))
+    return tuple(mods)
+
+
+def problems(project: Project) -> tuple[Problem, ...]:
+    """The problems of all mods of the project that are invalid."""
+    collected: list[Problem] = []
+    for name in names(project):
+        try:
+            load(project, name)
+        except FileProblemsError as error:
+            collected.extend(error.problems)
+    return tuple(collected)
 
 
 def _contents(project: Project, name: str) -> ModContents:

@@ -47,6 +47,11 @@ _GPU_SETTING = re.compile(r"\bnvidia-smi\s+(?:\S+\s+)*(?:-pm|-pl|-lgc|-lmc|--per
 _PRINTED = r"\"(?:[^\"`$]|\$\w)*\"|'[^']*'|(?:[^\s|<>;&`$\"']|\$\w)+"
 _PRINTS = re.compile(rf"(?:set\s[^|;&]*|(?:echo|printf)(?:\s+(?:{_PRINTED}))*|exit\b.*|true|:|cd\s[^|;&]*)?")
 _COPIES = re.compile(r"(?:cp|mkdir|install)\s[^|;&`]*")
+# Programs with which a script could change files.
+_CHANGES = re.compile(
+    r"\b(?:cp|mv|ln|rm|mkdir|touch|install|sed|awk|perl|patch|git|python3?|pip3?|uv|tar|unzip|curl|wget|hf|apt|apt-get|dpkg"
+    r"|chmod|chown|find|rsync|dd|make|cmake|ninja|source|exec|eval|tee\s+(?!/proc|/dev))\b|\./|\.sh\b"
+)
 
 _ON_THE_HOST = "set it on each machine that serves, as root"
 _DROP_LOOP = "sudo sh -c 'while sleep 60; do sync; echo 3 > /proc/sys/vm/drop_caches; done'"
@@ -68,10 +73,12 @@ class RunTimeUse:
 class ScriptFacts:
     """Facts about the script ``name``. ``applies_patches`` if it runs patch(1) or ``git apply``; ``patches`` are the
     patches beside it that it names, in its order, ``unnamed`` the others; ``downloads`` are the programs that fetch
-    something. ``only_copies`` if all that it does is to put files in their place."""
+    something. ``only_copies`` if all that it does is to put files in their place, ``changes_nothing`` if an image with
+    it would be the same as one without."""
 
     name: str
     only_copies: bool
+    changes_nothing: bool
     applies_patches: bool
     patches: tuple[str, ...]
     unnamed: tuple[str, ...]
@@ -102,6 +109,7 @@ def of(mod: Mod) -> ScriptFacts | None:
     return ScriptFacts(
         name=mod.run,
         only_copies=_consists_of(commands, _PRINTS, _COPIES) and not _consists_of(commands, _PRINTS),
+        changes_nothing=_changes_nothing(commands),
         applies_patches=bool(_APPLIES.search(every)),
         patches=tuple(path for path in sorted(places, key=lambda path: (places[path], path)) if path not in declared),
         unnamed=tuple(path for path in beside if path not in places and path not in declared),
@@ -123,7 +131,7 @@ def _place_of(path: str, text: str) -> int | None:
 
 
 def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
-    if _consists_of(commands, _PRINTS) and ("echo" in commands or "printf" in commands):
+    if _consists_of(commands, _PRINTS) and _prints(commands):
         yield RunTimeUse("only prints text", "leave the mod out, as it changes nothing")
     settings = dict.fromkeys(match["path"] for match in _WRITTEN_SETTING.finditer(commands))
     if _DROP_CACHES in settings:
@@ -140,6 +148,17 @@ def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
     elif starts and not _WAITS.search(shell):
         # Dropping caches is such a loop itself, and needs nothing beside the server.
         yield RunTimeUse("starts a process that is to outlive it", "" if _DROP_CACHES in settings else _BESIDE)
+
+
+def _changes_nothing(commands: str) -> bool:
+    """True for a script that only prints, or drops caches and starts nothing that could change an image."""
+    if _consists_of(commands, _PRINTS):
+        return _prints(commands)
+    return _DROP_CACHES in commands and not _CHANGES.search(commands)
+
+
+def _prints(commands: str) -> bool:
+    return "echo" in commands or "printf" in commands
 
 
 def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:

@@ -3,11 +3,12 @@ to know before it is served."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.definitions import image
-from builder.definitions.mods import mod_reading
+from builder.definitions.mods import mod_reading, script_facts
 from builder.definitions.recipes import command, json_options, option_values
 from builder.errors import FileProblemsError, Problem
 from builder.suggestions import did_you_mean
@@ -57,7 +58,7 @@ def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
 
 def notes(project: Project, recipe: Recipe) -> tuple[Problem, ...]:
     """What is to know of ``recipe`` and is no mistake in it."""
-    collected = [*_container(project, recipe), *_missing_mods(project, recipe)]
+    collected = [*_container(project, recipe), *_missing_mods(project, recipe), *_run_time_mods(project, recipe)]
     collected += () if command.problems(recipe) else option_values.contradictions(recipe)
     if recipe.ignored_build_args:
         message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
@@ -90,6 +91,18 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
     suggestion = did_you_mean(recipe.repository, existing, code=True, near=_NEARLY)
     ways = f"an image of that name that the engine has is served; `builder adopt {recipe.container}` numbers it"
     yield Problem(location, f"no image definition makes `{recipe.container}`; {suggestion or ways}")
+
+
+def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
+    """A note on each mod that cannot be baked, with what to use in its place."""
+    existing = mod_reading.names(project)
+    for index, name in enumerate(map(mod_reading.name_of, recipe.mods)):
+        if name not in existing:
+            continue
+        with suppress(FileProblemsError):
+            facts = script_facts.of(mod_reading.load(project, name))
+            if facts and facts.instead:
+                yield Problem(recipe.location("mods", index), f"mod {name} cannot be baked: {facts.instead}")
 
 
 def _missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:

@@ -96,3 +96,11 @@ def test_the_text_of_a_template_is_not_taken_for_json(project: Project) -> None:
     assert problems(project, f"{HEAD}command: |\n  vllm serve x --chat-template {template}\n") == []
     (message,) = problems(project, f"{HEAD}command: |\n  vllm serve x --other {template}\n")
     assert message.startswith("recipes/r.yaml:4:27: the value of --other is no JSON: ")
+
+
+def test_a_mod_that_cannot_be_baked_is_a_note_with_what_to_use(project: Project) -> None:
+    projects.add_mod(project.root, "loop", "nohup watch.sh &\n", {"watch.sh": "x"})
+    text = f"{HEAD}mods: [template, mods/loop]\ncommand: vllm serve x\n"
+    (note,) = notes(project, text)
+    assert "mod loop cannot be baked: run.sh starts a process that is to outlive it, which no image keeps" in note
+    assert "in the recipe's command" in note
