@@ -79,7 +79,7 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
     details = _inspect(workspace, request.image)
     repository, source = _names(workspace.project, request, details)
     pairings = {
-        model: model_pairing.source(workspace.project, workspace.environment, lock, model, repository)
+        model: model_pairing.source(workspace.project, workspace.environment, lock, model, repository, source)
         for model in request.models
     }
     if (name := _numbered(lock, repository, details)) is not None:
@@ -190,7 +190,7 @@ def _look_into(
     workspace.report(Message(f"looking into {image}"))
     contents = AdoptedContents(images.fingerprint(details), labels=dict(details.labels))
     try:
-        software = installed.read(workspace.engine, details.id, labels)
+        software = installed.read(workspace.engine, details.id, labels, details.platform)
     except (ImageStateError, BuildFailedError, EngineHTTPError) as error:
         return replace(contents, unknown=error.message.replace(details.id, image)), {}
     contents = replace(contents, python=software.python, packages=software.packages, metadata=software.metadata)

@@ -114,7 +114,7 @@ def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str
     names = " and ".join(str(side.name) for side in (before, after) if side.image.adopted)
     yield f"how {names} came about: an adopted image was built elsewhere"
     for side in (before, after):
-        if side.directory:
+        if side.directory and not any("base packages" in part.takes for part in side.directory.parts):
             yield f"the packages of {side.name} that its base image has: only those that its build installed are known"
 
 
@@ -138,8 +138,6 @@ def _contents_of(lock: Lock, side: ComparedImage) -> contents.ImageContents:
 
 
 def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
-    if before.image.adopted or after.image.adopted:  # whether it has them is not known
-        return
     old, new = before.image.mods, after.image.mods
     for name in dict.fromkeys([*new, *old]):
         if old.get(name) == new.get(name):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.errors import UsageError
+from builder.errors import ImageStateError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.numbered import names, status
 
 if TYPE_CHECKING:
+    from builder.definitions.recipes.recipe import Recipe
     from builder.project import Project
     from builder.storage.huggingface_cache import CachedModel
     from builder.workspace import Workspace
@@ -52,7 +53,7 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
         from builder.definitions import target
 
         recipe = target.find(project, text, lock.models).recipe
-        repository = recipe.repository if recipe else None
+        repository = _repository_of(lock, recipe) if recipe else None
     if repository is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
     return replace(
@@ -60,6 +61,16 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
         images={name: record for name, record in lock.images.items() if name == repository},
         models={name: model for name, model in lock.models.items() if model.pairing.image.repository == repository},
     )
+
+
+def _repository_of(lock: Lock, recipe: Recipe) -> str:
+    """The repository of the image that serves a recipe, or would do so."""
+    from builder.serving import image_selection
+
+    try:
+        return image_selection.for_recipe(lock, recipe).image.repository
+    except ImageStateError:
+        return recipe.repository
 
 
 def _of_model(lock: Lock, name: str) -> Lock:

@@ -35,8 +35,9 @@ def run(workspace: Workspace, model: str, text: str, *, force: bool) -> Paired:
     does not have it; UsageError where images.lock does not.
     """
     lock = reading.of(workspace.project)
-    name, _ = names.numbered(workspace.project, lock, text)
-    origin = model_pairing.source(workspace.project, workspace.environment, lock, model, name.repository)
+    name, image = names.numbered(workspace.project, lock, text)
+    source = image.adopted.image if image.adopted else ""
+    origin = model_pairing.source(workspace.project, workspace.environment, lock, model, name.repository, source)
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         moves = _moves(before, model, name)

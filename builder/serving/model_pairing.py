@@ -26,10 +26,14 @@ class PairingSource:
     revision: str | None
 
 
-def source(project: Project, environ: Mapping[str, str], lock: Lock, model: str, repository: str) -> PairingSource:
+def source(
+    project: Project, environ: Mapping[str, str], lock: Lock, model: str, repository: str, adopted: str = ""
+) -> PairingSource:
     """Finds the recipe and the revision of a model, before the lock is held: a first pairing takes the recipe for the
-    model and the repository, where there is exactly one; the revision is the one that a build would record."""
-    matching = None if model in lock.models else _matching_recipe(project, model, repository)
+    model and the repository, where there is exactly one; the revision is the one that a build would record. ``adopted``
+    is the name that the image was adopted from, which the recipe may have as well."""
+    names = (repository, adopted.removesuffix(":latest"))
+    matching = None if model in lock.models else _matching_recipe(project, model, names)
     recipe = matching or _paired_by(project, lock, model)
     revision = model_revision.to_record(environ, model, recipe)
     return PairingSource(matching.file if matching else None, revision)
@@ -54,9 +58,9 @@ def _paired_by(project: Project, lock: Lock, model: str) -> Recipe | None:
     return recipes.read(project, path).recipe if path and path.is_file() else None
 
 
-def _matching_recipe(project: Project, model: str, repository: str) -> Recipe | None:
-    """The recipe for the model and the repository; None unless there is exactly one."""
+def _matching_recipe(project: Project, model: str, names: tuple[str, ...]) -> Recipe | None:
+    """The recipe for the model on an image of one of these names; None unless there is exactly one."""
     matching = [
-        recipe for _, recipe in recipes.readable(project) if recipe.model == model and recipe.repository == repository
+        recipe for _, recipe in recipes.readable(project) if recipe.model == model and recipe.repository in names
     ]
     return matching[0] if len(matching) == 1 else None

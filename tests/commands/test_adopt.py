@@ -22,6 +22,7 @@ from builder.project import Project
 from tests import projects, shared
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
 from tests.conftest import Command, remove_all
+from tests.registries import Registry
 from tests.stock import load
 from tests.workspaces import workspace
 
@@ -157,7 +158,7 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     compared = document(builder, "diff", f"{repository}:1", f"{repository}:2")
     assert [change["name"] for change in compared["sources"]] == ["vllm", "flashinfer"]
     assert any("built elsewhere" in line for line in compared["unknown"])
-    assert compared["mods"] == []
+    assert [(change["name"], change["kind"]) for change in compared["mods"]] == [("template", "added")]
     # A further build is compared with the last one that was built here.
     builder("adopt", foreign("0.32.0", "old"), "--as", repository)
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
@@ -273,6 +274,55 @@ def test_an_image_without_a_number_that_was_latest_keeps_a_name(
     kept = next(tag for tag, id_ in tags.items() if id_ == latest)
     assert f"`builder adopt {kept}`" in " ".join(done.stderr.split())
     assert f"as {repository}:2" in builder("adopt", kept).stdout
+
+
+@pytest.mark.alone
+def test_an_adopted_image_that_was_pushed_may_be_pruned_and_comes_back(
+    small: Project,
+    builder: Command,
+    endpoint: Endpoint,
+    foreign: Callable[..., str],
+    repository: str,
+    registry: Registry,
+) -> None:
+    projects.write(small.root / "builder.yaml", f"registry: {registry.address}\n")
+    for version, tag in (("0.32.0", "old"), ("0.33.0", "new")):
+        name = foreign(version, tag)
+        builder("adopt", name, "--as", repository)
+        images.remove(endpoint, name)
+    builder("push", f"{repository}:1")
+    builder("prune", "--keep", "0", "--older-than", "0d", "--yes")
+    assert reading.read(small.lock).images[repository].numbers[1].pruned
+    assert f"{repository}:1" not in images.tags(endpoint, [repository])
+    moved = builder("rollback", repository, "--to", "1").stdout
+    assert f"{repository}:latest: {repository}:2 → {repository}:1" in moved
+    assert builder("verify", "--registry").stdout == "all is as images.lock has it\n"
+    refused = builder("push", "--provenance", f"{repository}:2", code=7).stderr
+    assert "was adopted from" in refused
+    remove_all(endpoint, f"{registry.address}/{repository}")
+
+
+def test_a_recipe_of_an_image_of_others_works_by_its_number(
+    small: Project, builder: Command, foreign: Callable[..., str]
+) -> None:
+    """No definition makes it, and its tag is neither a number nor latest."""
+    name = foreign("0.33.0", "v1")
+    own = name.partition(":")[0]
+    projects.add_recipe(small.root, "theirs", name, "Org/Theirs", [])
+    assert "has no number" in builder("export", "theirs", "--format", "script").stderr
+    builder("adopt", name, "--model", "Org/Theirs")
+    paired = reading.read(small.lock).models["Org/Theirs"].pairing
+    assert (str(paired.image), paired.recipe) == (f"{own}:1", "recipes/theirs.yaml")
+    done = builder("export", "theirs", "--format", "script")
+    assert f"  {own}:1 serve Org/Theirs" in done.stdout
+    assert done.stderr == ""
+    assert f"{own}:1" in builder("list", "theirs").stdout
+    assert f"{own}:1" in builder("recipes", "list").stdout
+    refused = " ".join(builder("build", "theirs", code=2).stderr.split())
+    assert f"`builder adopt {name}`" in refused
+    assert f"`base: {name}`" in refused
+    builder("adopt", foreign("0.34.0", "v2"), "--model", "Org/Theirs")
+    assert f"Org/Theirs: {own}:2 → {own}:1" in builder("rollback", "Org/Theirs").stdout
 
 
 def test_a_lost_lock_is_recovered_from_what_adopting_left(
