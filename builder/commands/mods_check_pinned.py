@@ -101,8 +101,8 @@ def _in_use(mod: Mod, use: ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[M
 
 
 def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | None, tuple[str, ...]]:
-    """``recipe`` with those of its mods that the project has, and the names of the others: recipes of other people name
-    mods of their own repository."""
+    """Returns ``recipe`` with those of its mods that the project has, and the names of the others: a recipe that was
+    shared may name mods of its own repository."""
     if recipe is None:
         return None, ()
     existing = mod_reading.names(project)

@@ -22,7 +22,7 @@ _LONGEST = 60
 # The key of a recipe whose value is a text over several lines.
 _TEXT = "command"
 
-# What libyaml says, and what it means where no line tells more.
+# What libyaml reports, and what it means where no line tells more.
 _MEANINGS = (
     ("did not find expected comment or line break", "a text begins on the line after its `|` or `>`"),
     ("block sequence entries are not allowed", "a list begins on the line after its key"),
@@ -49,7 +49,7 @@ class SyntaxFault:
 
 @dataclass(frozen=True)
 class _Stop:
-    """What libyaml said, and where: the line and column, from 0, at which it could not go on (``at``), and those at
+    """The message of libyaml, and its places: the line and column, from 0, at which it could not go on (``at``), and those at
     which it began what it was reading (``begun``)."""
 
     message: str
@@ -70,7 +70,7 @@ def explain(error: yaml.MarkedYAMLError, text: str) -> SyntaxFault:
     for explained in (conflict(text), _tab(lines, stop), _by_message(lines, stop)):
         if explained:
             return explained
-    meaning = next((meaning for said, meaning in _MEANINGS if said in stop.message), "")
+    meaning = next((meaning for raw, meaning in _MEANINGS if raw in stop.message), "")
     return _fault(stop.at, meaning or f"YAML cannot read on from here: {stop.message}")
 
 
@@ -113,7 +113,7 @@ def _by_message(lines: list[str], stop: _Stop) -> SyntaxFault | None:
         bracket = _line(lines, stop.begun[0])[stop.begun[1] : stop.begun[1] + 1]
         return _fault(stop.begun, f"the `{bracket}` that opens here is not closed, or a comma is missing in it")
     if "alias" in message or "alphabetic or numeric" in message:
-        return _fault(stop.begun, next(meaning for said, meaning in _MEANINGS if said in message))
+        return _fault(stop.begun, next(meaning for raw, meaning in _MEANINGS if raw in message))
     if "did not find expected key" in message:
         return _no_entry(lines, stop)
     return None

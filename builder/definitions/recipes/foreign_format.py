@@ -28,7 +28,7 @@ def problem(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
     if runtime is None:
         return None
     complete = all(key in data for key in _REQUIRED) and _version(data.get("recipe_version", 1)) == 1
-    # sparkrun reads recipes of version 1, too, and people add its keys to them: such a recipe works here as well.
+    # sparkrun reads recipes of version 1, too, and its users add its keys to them: such a recipe works here as well.
     if complete and str(runtime).startswith(_VLLM):
         return None
     return _of_sparkrun("runtime", f" (runtime {runtime})" if isinstance(runtime, str) else "", text, file)

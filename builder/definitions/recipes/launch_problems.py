@@ -1,5 +1,5 @@
-"""What will fail when a recipe is launched, and can be known before: files that nothing brings into its container, and
-options that its vLLM refuses."""
+"""Failures of a launch that can be known before it: files that nothing brings into the container, and options that its
+vLLM refuses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LaunchFindings:
 
 
 def find(recipe: Recipe, facts: ImageFacts) -> LaunchFindings:
-    """What is known against a launch of ``recipe``, whose command can be rendered, from an image with these facts."""
+    """Everything that is known against a launch of ``recipe``, whose command can be rendered, from an image with these facts."""
     rendered = command.render(recipe, {})
     options = {
         option_values.name_of(used.option): used

@@ -57,7 +57,7 @@ def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
 
 
 def notes(project: Project, recipe: Recipe) -> tuple[Problem, ...]:
-    """What is to know of ``recipe`` and is no mistake in it."""
+    """Notes on what is to know of ``recipe`` and is no mistake in it."""
     collected = [*_container(project, recipe), *_missing_mods(project, recipe), *_run_time_mods(project, recipe)]
     collected += () if command.problems(recipe) else option_values.contradictions(recipe)
     if recipe.ignored_build_args:
