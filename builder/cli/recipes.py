@@ -109,11 +109,11 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         print_json({"recipes": [_checked_document(recipe) for recipe in checked]})
         return BROKEN if broken else 0
-    for recipe in checked:
-        for problem in recipe.problems:
-            print_result(str(problem))
-        for note in recipe.notes:
-            print_result(f"{note.location}: note: {_one_line(note)}")
+    for note in (note for recipe in checked for note in recipe.notes):
+        print_result(f"{note.location}: note: {_one_line(note)}")
+    # Last, so that a terminal still shows them where there are many notes.
+    for problem in (problem for recipe in broken for problem in recipe.problems):
+        print_result(str(problem))
     print_result(f"{humanize.counted(len(checked), 'recipe')} checked: {_summary(checked)}")
     return BROKEN if broken else 0
 
@@ -128,7 +128,8 @@ def _summary(checked: Sequence[CheckedRecipe]) -> str:
     noted = sum(bool(recipe.notes) for recipe in checked if not recipe.problems)
     well = len(checked) - len(broken)
     problems = humanize.counted(sum(len(recipe.problems) for recipe in broken), "problem")
-    with_notes = f", {noted} of them with notes" if noted and well > 1 else ", with notes" if noted else ""
+    with_notes = ", with notes" if noted == well else f", {noted} of them with notes"
+    with_notes = with_notes if noted else ""
     if not broken:
         return f"all is well{with_notes}"
     return f"{problems} in {len(broken)} of them" + (f"; the other {well} can be served{with_notes}" if well else "")

@@ -49,8 +49,8 @@ class SyntaxFault:
 
 @dataclass(frozen=True)
 class _Stop:
-    """The message of libyaml, and its places: the line and column, from 0, at which it could not go on (``at``), and those at
-    which it began what it was reading (``begun``)."""
+    """The message of libyaml, and its places: the line and column, from 0, at which it could not go on (``at``), and
+    those at which it began what it was reading (``begun``)."""
 
     message: str
     at: tuple[int, int]

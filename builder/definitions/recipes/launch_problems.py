@@ -42,31 +42,30 @@ class LaunchFindings:
 
 
 def find(recipe: Recipe, facts: ImageFacts) -> LaunchFindings:
-    """Everything that is known against a launch of ``recipe``, whose command can be rendered, from an image with these facts."""
+    """Everything that is known against a launch of ``recipe``, whose command can be rendered, from its image."""
     rendered = command.render(recipe, {})
     options = {
         option_values.name_of(used.option): used
         for used in option_places.options(rendered.words)
         if used.value is not None and not (rendered.is_script and re.search(r"[$`]", used.value))
     }
-    template = tuple(_template(recipe, facts, options.get("chat-template")))
-    certain = template if facts.is_known else ()
+    absent = [*_local_models(recipe, rendered.words, facts, options)]
+    absent += [(problem, facts.is_known) for problem in _template(recipe, facts, options.get("chat-template"))]
     # A mod that is missing has a note already.
-    uncertain = () if facts.is_known or facts.missing else tuple(_uncertain(problem, facts) for problem in template)
+    uncertain = [] if facts.missing else [problem for problem, is_certain in absent if not is_certain]
     return LaunchFindings(
         problems=(
-            *_local_models(recipe, rendered.words, options),
-            *certain,
+            *(problem for problem, is_certain in absent if is_certain),
             *_block_size(recipe, rendered.words, facts, options),
             *_drafter(recipe, facts, options.get("speculative-config")),
         ),
-        notes=uncertain,
+        notes=tuple(_uncertain(problem, facts) for problem in uncertain),
     )
 
 
 def _uncertain(problem: Problem, facts: ImageFacts) -> Problem:
     who = f"the script of mod {', '.join(facts.opaque)}" if facts.opaque else "the image itself"
-    return Problem(problem.location, f"{problem.message}, as far as is known; {who} may")
+    return Problem(problem.location, f"{problem.message}, as far as is known: {who} may bring it")
 
 
 def _is_path(text: str) -> bool:
@@ -83,26 +82,39 @@ def _is_mounted(recipe: Recipe, path: str) -> bool:
     return any(target == "" or inside == target or inside.startswith(f"{target}/") for target in (*targets, *_MOUNTED))
 
 
-def _local_models(recipe: Recipe, words: tuple[str, ...], options: dict[str, UsedOption]) -> Iterator[Problem]:
-    """Folders of models that no volume mounts."""
+def _local_models(
+    recipe: Recipe, words: tuple[str, ...], facts: ImageFacts, options: dict[str, UsedOption]
+) -> Iterator[tuple[Problem, bool]]:
+    """Folders of models that no volume mounts, each with True if nothing else can bring it either."""
     advice = "`volumes: [~/models:{}]` in the recipe mounts it"
     model = arguments.model(words)
-    if model and _is_path(model) and "$" not in model and not _is_mounted(recipe, model):
+    if model and _is_path(model) and "$" not in model and not _is_there(recipe, facts, model):
         used = options.get("model")
         location = option_places.of_value(recipe, used) if used else option_places.of_text(recipe, model)
-        yield Problem(location, f"no volume mounts the model's folder {model}; {advice.format(_top(model))}")
+        message = f"no volume mounts the model's folder {model}; {advice.format(_top(model))}"
+        yield Problem(location, message), facts.is_known or not _is_made_inside(model)
     for name in ("tokenizer", "speculative-config"):
         used = options.get(name)
         path = (_speculative(used).get("model") if name == "speculative-config" else used.value) if used else None
-        if used and isinstance(path, str) and _is_path(path) and path != model and not _is_mounted(recipe, path):
-            location = option_places.of_value(recipe, used)
-            yield Problem(location, f"no volume mounts {path} of {used.option}; {advice.format(_top(path))}")
+        if used and isinstance(path, str) and _is_path(path) and path != model and not _is_there(recipe, facts, path):
+            message = f"no volume mounts {path} of {used.option}; {advice.format(_top(path))}"
+            yield Problem(option_places.of_value(recipe, used), message), facts.is_known or not _is_made_inside(path)
+
+
+def _is_there(recipe: Recipe, facts: ImageFacts, path: str) -> bool:
+    name = path.rstrip("/").rpartition("/")[2]
+    return _is_mounted(recipe, path) or facts.brings(path) or (_is_made_inside(path) and facts.brings(f"/{name}"))
+
+
+def _is_made_inside(path: str) -> bool:
+    """True for a folder that a mod or an image has rather than the machine: mods stage drafters in the workspace."""
+    return path.startswith((*(f"{folder}/" for folder in _WORKSPACES), "/opt/", "/app/"))
 
 
 def _top(path: str) -> str:
     """The folder to mount for ``path``."""
-    parts = path.rstrip("/").rpartition("/")[0]
-    return parts if parts.startswith("/") else "/models"
+    folder = path.rstrip("/").rpartition("/")[0]
+    return folder if folder.startswith("/") else "/models"
 
 
 def _template(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Iterator[Problem]:

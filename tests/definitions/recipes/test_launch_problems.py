@@ -58,6 +58,16 @@ def test_paths_in_options_are_looked_at_too(project: Project) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("path", "problems", "notes"), [("/models/d", 1, 0), ("/workspace/d", 0, 1), ("/workspace/chat.jinja", 0, 0)]
+)
+def test_a_script_may_stage_a_model_in_the_workspace(project: Project, path: str, problems: int, notes: int) -> None:
+    head = "container: small\nmods: [template, opaque]"
+    result = findings(project, f'--speculative-config \'{{{{"method": "x", "model": "{path}"}}}}\'', head)
+    assert tuple(map(len, result)) == (problems, notes)
+    assert tuple(map(len, findings(project, "--port 1", head, path))) == (problems, notes)
+
+
 def test_a_model_from_the_defaults_is_told_there(project: Project) -> None:
     problems, _ = findings(project, "--port 1", "container: small\ndefaults: {model: /models/m}", "{model}")
     assert problems[0].startswith("3:12: ")
@@ -92,15 +102,15 @@ def test_a_template_that_is_brought(project: Project, head: str, template: str) 
 @pytest.mark.parametrize(
     ("head", "who"),
     [
-        ("container: small\nmods: [opaque]", "the script of mod opaque may"),
-        ("container: vllm/vllm-openai:nightly", "the image itself may"),
+        ("container: small\nmods: [opaque]", "the script of mod opaque may bring it"),
+        ("container: vllm/vllm-openai:nightly", "the image itself may bring it"),
     ],
 )
 def test_a_template_that_may_be_brought_is_a_note(project: Project, head: str, who: str) -> None:
     problems, notes = findings(project, "--chat-template x.jinja", head)
     assert problems == []
     (note,) = notes
-    assert note.endswith(f"the chat template x.jinja, as far as is known; {who}")
+    assert note.endswith(f"the chat template x.jinja, as far as is known: {who}")
 
 
 def test_a_block_that_no_step_fills(project: Project) -> None:
