@@ -43,7 +43,8 @@ def lock(
     """Resolve or move pins without building.
 
     Without --update only pins that are missing or stale are resolved: a newer upstream moves nothing. What can be
-    resolved is written; the rest is listed at the end, and the exit code is 6.
+    resolved is written; the rest is listed at the end, and the exit code is 6. A base image that others build is pulled
+    to read what it brings (vLLM, FlashInfer, packages); one that is not pinned yet, only if its definition is named.
     """
     if recover or renumber:
         if (recover and renumber) or definitions or update or check or platform:

@@ -70,7 +70,7 @@ def _print_plan(pruning: PrunePlan) -> None:
     if going:
         table.print_table(("GOES", "BUILT", "FREES"), going)
     if pruning.nameless:
-        print_result(f"and {len(pruning.nameless)} images without a name that builds of this project left")
+        print_result(f"and {len(pruning.nameless)} images without a name that this project left")
     for cache in pruning.compiled:
         print_result(f"and what {cache.name} compiled when it served: {humanize.size(cache.size)} in {cache.folder}")
     if pruning.wheels:

@@ -10,6 +10,7 @@ from builder.comparing import changes, contents
 from builder.definitions import image, image_chain
 from builder.engine.client import versions
 from builder.errors import SourceError
+from builder.events import Message
 from builder.lock import reading
 from builder.lock.pins import GitPin, IncludedPin, Pins
 from builder.numbered import images_lock
@@ -18,6 +19,7 @@ from builder.pinning import definition_pins, vendored
 
 if TYPE_CHECKING:
     from builder.comparing.changes import PackageChange
+    from builder.lock.model import Lock
     from builder.project import Project
     from builder.sources.git.mirror_reading import CommitRange
     from builder.workspace import Workspace
@@ -51,13 +53,16 @@ class UpdatedPins:
 
 
 def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None) -> UpdatedPins:
-    """Completes the pins of the definitions ``names`` (all where there are none) and of their parents.
+    """Completes the pins of the definitions ``names`` (all where there are none) and of their parents. Without names,
+    a definition on an image of others that is not pinned yet is left out: to read that image, it would be pulled.
 
     The pins that resolve are written even where others fail. Raises what `pinning.chain.complete` does; images.lock is
     then as it was.
     """
     lock = reading.of(workspace.project)
     image_chains = _chains(workspace, names, platform)
+    if not names:
+        image_chains = [chain for chain in image_chains if not _is_left_out(workspace, lock, chain)]
     completed = chains.resolve_missing(workspace, lock, image_chains, update)
     after: dict[tuple[str, str], Pins] = {}
     moved: list[MovedPin] = []
@@ -89,6 +94,17 @@ def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) ->
         for pin in stale
     ]
     return tuple(dict.fromkeys(lines))
+
+
+def _is_left_out(workspace: Workspace, lock: Lock, chain: chains.Chain) -> bool:
+    """True for a chain on an image of others that is not pinned yet, which is reported."""
+    unread = [part for part in chain if part.base_sources and lock.pins_of(part.name, part.platform).base is None]
+    for part in unread:
+        message = (
+            f"{chain[-1].name}: left out; `builder lock {chain[-1].name}` pulls {part.base}, to read what it brings"
+        )
+        workspace.report(Message(message))
+    return bool(unread)
 
 
 def _chains(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:

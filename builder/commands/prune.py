@@ -53,9 +53,10 @@ class RetainedImage:
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """The plan of a prune. ``nameless`` are ids of images that builds of this project left behind; ``compiled`` are the
-    compile caches of the images that go, and of those that went before; ``wheels`` are paths that take ``wheels_size``
-    bytes on disk. ``layers`` is the uncompressed size, in bytes, of all layers that go, each counted once."""
+    """The plan of a prune. ``nameless`` are ids of images that builds of this project left behind, and names of images
+    of others that nothing stands on any more; ``compiled`` are the compile caches of the images that go, and of those
+    that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk. ``layers`` is the uncompressed size,
+    in bytes, of all layers that go, each counted once."""
 
     going: tuple[RemovableImage, ...]
     kept: tuple[RetainedImage, ...]
@@ -101,7 +102,12 @@ def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) 
     engine = retention.EngineImages(numbered, others, disk_usage.containers_by_image(workspace.engine))
     reasons = retention.reasons(lock, engine, retention.RetentionPolicy(keep, older_than), now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
-    staying = [*others.values(), *(image for name, image in numbered.items() if reasons[name])]
+    kept = [image for name, image in numbered.items() if reasons[name]]
+    # Reading all build directories takes a while, and is for nothing where every image has a name.
+    if any(orphans.is_untagged(image) for image in others.values()):
+        nameless |= orphans.superseded_bases(workspace.engine, workspace.project, lock, kept)
+    going_ids = {image.id for image in nameless.values()}
+    staying = [*(image for image in others.values() if image.id not in going_ids), *kept]
     sizes = disk_usage.layer_sizes(workspace.engine, [*going.values(), *nameless.values()])
     went = (name for name, state in states.items() if state == "pruned")
     wheels = wheel_cache.stale(workspace.project, lock)

@@ -6,7 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.engine import disk_usage, images
+from builder.engine.reference import repository
+from builder.lock.model import ImageName
+from builder.numbered import plan_file
 from builder.plan import labels
+from builder.plan.make import BASE_PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from builder.engine.buildkit import build_cache
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.images import ImageDetails
-    from builder.lock.model import ImageName, Lock
+    from builder.lock.model import Lock
     from builder.project import Project
 
 
@@ -24,10 +28,7 @@ def nameless(endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails]) 
     One that a number records is left out: its tag was moved away, and can be given back to it.
     """
     recorded = {
-        image.fingerprint
-        for repository in lock.images.values()
-        for image in repository.numbers.values()
-        if not image.pruned
+        image.fingerprint for numbers in lock.images.values() for image in numbers.numbers.values() if not image.pruned
     }
     dangling = {id_: every[id_] for id_ in disk_usage.dangling(endpoint, labels.INPUT_HASH) if id_ in every}
     return {
@@ -35,6 +36,35 @@ def nameless(endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails]) 
         for id_, image in dangling.items()
         if image.labels.get(labels.REPOSITORY) in lock.images and images.fingerprint(image) not in recorded
     }
+
+
+def is_untagged(image: ImageDetails) -> bool:
+    """True for an image that has no name but its digest, which containerd's store lists among the tags."""
+    return all("@" in tag for tag in image.tags)
+
+
+def superseded_bases(
+    endpoint: Endpoint, project: Project, lock: Lock, staying: Iterable[ImageDetails]
+) -> dict[str, ImageDetails]:
+    """The images of others that were pulled because numbers stand on them, by name: without a tag, no longer pinned,
+    and with no image left on them among those ``staying``."""
+    pinned = {pins.base.resolved for platforms in lock.pins.values() for pins in platforms.values() if pins.base}
+    names = [ImageName(name, number) for name, recorded in lock.images.items() for number in recorded.numbers]
+    references = {
+        f"{repository(step.takes.get('image', ''))}@{step.takes['content']}"
+        for name in names
+        for steps in [plan_file.read_if_possible(project.build_directory(name.repository, name.number)) or ()]
+        if any(step.name.endswith(BASE_PACKAGES) for step in steps)
+        for step in steps
+        if step.name.rpartition(": ")[2] == "base" and step.takes.get("content", "").startswith("sha256:")
+    }
+    bases = {}
+    on_top = [image.layers for image in staying]
+    for reference in sorted(references):
+        image = images.inspect(endpoint, reference) if reference.partition("@")[2] not in pinned else None
+        if image and is_untagged(image) and not any(layers[: len(image.layers)] == image.layers for layers in on_top):
+            bases[reference] = image
+    return bases
 
 
 def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:

@@ -49,6 +49,17 @@ run_python() {
     (cd "$mod_work/empty" && "$mod_python" -B "$@")
 }
 
+# find_pip: mod_pip is a Python that has pip, which need not be the one that has vLLM; or empty
+find_pip() {
+    mod_pip=''
+    for mod_candidate in "$mod_python" python3 /usr/bin/python3 /usr/local/bin/python3; do
+        if [ -n "$mod_candidate" ] && (cd "$mod_work/empty" && "$mod_candidate" -B -m pip --version) > /dev/null 2>&1; then
+            mod_pip=$mod_candidate
+            return
+        fi
+    done
+}
+
 # begin NAME WORKSPACE
 begin() {
     mod_name=$1
@@ -99,13 +110,15 @@ install_beside() {
             uv pip install --python "$mod_python" --constraints "$mod_work/before" "$@"
     else
         TMPDIR=$mod_work PIP_CERT=$SSL_CERT_FILE PIP_NO_CACHE_DIR=1 \
-            run_python -m pip install --quiet --disable-pip-version-check --constraint "$mod_work/before" "$@"
+            "$mod_pip" -m pip --python "$mod_python" install --quiet --disable-pip-version-check \
+            --constraint "$mod_work/before" "$@"
     fi
 }
 
 # install_packages NAME==VERSION…: these versions, and nothing that the image has is moved for them.
 install_packages() {
-    if ! command -v uv > /dev/null && ! { [ -n "$mod_python" ] && run_python -m pip --version > /dev/null 2>&1; }; then
+    find_pip
+    if ! command -v uv > /dev/null && [ -z "$mod_pip" ]; then
         fail "\`packages\` needs uv or pip in the image" "add uv to python.packages in image.yaml"
     fi
     export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt

@@ -35,6 +35,7 @@ PATCH = """\
 +b = 3
  c = 3
 """
+MOD = "description: x\npatches: [{file: fix.patch, package: vllm}]\n"
 
 
 @pytest.fixture
@@ -75,9 +76,7 @@ def test_a_tag_that_moves(
 ) -> None:
     publish(OthersImage())
     bases_of_others.define(small, repository, base)
-    projects.add_mod(
-        small.root, "fix", "", {"fix.patch": PATCH}, "description: x\npatches: [{file: fix.patch, package: vllm}]\n"
-    )
+    projects.add_mod(small.root, "fix", "", {"fix.patch": PATCH}, MOD)
     bases_of_others.define(small, repository, base, more="mods: [fix]\n")
     first = builder("build", "small")
     assert f"pulling {base}, to read what it brings" in first.stderr
@@ -111,3 +110,117 @@ def test_a_tag_that_moves(
     builder("rollback", "small")
     assert images.inspect(endpoint, f"{repository}:latest") == images.inspect(endpoint, f"{repository}:1")
     assert f"{repository}:1" in builder("lock", "--check", "small").stdout + builder("list").stdout
+
+
+def test_a_patch_that_does_not_fit_the_base_is_an_error_before_anything_is_built(
+    small: Project, builder: Command, repository: str, base: str, publish: Callable[[OthersImage], None]
+) -> None:
+    publish(OthersImage(lines="a = 1\\nother = 2\\nc = 3\\n"))
+    bases_of_others.define(small, repository, base, more="mods: [fix]\n")
+    projects.add_mod(small.root, "fix", "", {"fix.patch": PATCH}, MOD)
+    assert "fix does not" not in builder("lock", "small").stderr
+    failed = builder("build", "small", code=2)
+    assert f"fix.patch does not apply to vllm 0.23.0 of {base}: vllm/config.py" in failed.stderr
+    checked = builder("mods", "check", "fix", code=1)
+    assert "FAILS on vllm 0.23.0 of" in checked.stdout
+    assert "vllm/config.py" in checked.stdout
+    alone = builder("lock", "small", "--update", "vllm", code=2)
+    assert "comes with its base image" in alone.stderr
+    assert "`--update base` moves the two together" in alone.stderr
+
+
+AS_OTHERS_LIKE_IT = """\
+RUN useradd --create-home somebody
+USER somebody
+ENTRYPOINT ["vllm", "serve"]
+"""
+RUN = 'python3 -c "import vllm, sys; print(sys.executable)" > /which-python\nid -u > /who\n'
+
+
+@pytest.mark.parametrize("site", [bases_of_others.SYSTEM, bases_of_others.VENV])
+def test_an_image_that_is_made_otherwise(
+    small: Project,
+    builder: Command,
+    repository: str,
+    base: str,
+    publish: Callable[[OthersImage], None],
+    endpoint: Endpoint,
+    site: str,
+) -> None:
+    """In a virtual environment or not, without git, patch, curl and uv, for a user of its own, with an entrypoint."""
+    publish(OthersImage(site=site, apt=("python3", "python3-pip"), more=AS_OTHERS_LIKE_IT))
+    python = 'python: {version: "3.11", glibc: "2.36", packages: ["six==1.17.0"]}\n'
+    bases_of_others.define(small, repository, base, "{vllm: base, flashinfer: base}", f"mods: [fix]\n{python}")
+    projects.add_mod(small.root, "fix", RUN, {"fix.patch": PATCH}, MOD + "packages: [iniconfig==2.0.0]\nrun: run.sh\n")
+    builder("build", "small")
+    image = f"{repository}:1"
+    assert "b = 3" in run(endpoint, image, f"cat {site}/vllm/config.py")
+    expected = "/usr/bin/python3" if site == bases_of_others.SYSTEM else "/opt/venv/bin/python3"
+    assert run(endpoint, image, "cat /which-python /who").split() == [expected, "0"]
+    packages = run(endpoint, image, f"{expected} -c 'import six, iniconfig; print(six.__version__, six.__file__)'")
+    assert packages.startswith(f"1.17.0 {site.rpartition('/')[0]}")
+    details = images.inspect(endpoint, image)
+    assert details
+    assert details.config["User"] == "root"
+    assert "Entrypoint" not in details.config
+    assert details.config["Cmd"] == ["/bin/bash"]
+    assert "git version" in run(endpoint, image, "git --version")
+
+
+def test_a_base_that_nothing_stands_on_any_more_is_pruned(
+    small: Project,
+    builder: Command,
+    repository: str,
+    base: str,
+    publish: Callable[[OthersImage], None],
+    endpoint: Endpoint,
+) -> None:
+    def pulled() -> set[str]:
+        listed = images.listing(endpoint)
+        names = {name for image in listed for name in image["RepoDigests"] or () if name.startswith(base[:-8])}
+        return {name.partition("@")[2] for name in names}
+
+    publish(OthersImage())
+    bases_of_others.define(small, repository, base)
+    builder("build", "small")
+    first = pulled()
+    publish(OthersImage("0.24.0"))
+    builder("build", "small", "--update", "base")
+    assert len(pulled()) == 2
+    # Number 1 stands on the first: both stay. With it, the first base goes.
+    builder("prune", "--yes", "--keep", "2")
+    assert len(pulled()) == 2
+    builder("prune", "--yes", "--keep", "1")
+    assert len(pulled()) == 1
+    assert not first & pulled()
+
+
+def test_without_the_registry_the_copy_of_the_engine_serves(
+    small: Project,
+    builder: Command,
+    repository: str,
+    base: str,
+    publish: Callable[[OthersImage], None],
+    registry: Registry,
+    endpoint: Endpoint,
+) -> None:
+    publish(OthersImage())
+    bases_of_others.define(small, repository, base, more="mods: [fix]\n")
+    projects.add_mod(small.root, "fix", "", {"fix.patch": PATCH}, MOD)
+    builder("lock", "small")
+    registry.kill()
+    builder("build", "small")
+    assert record(small, repository, 1)["vllm"].version == "0.23.0"
+    failed = builder("lock", "small", "--update", "base", code=6)
+    assert "cannot be resolved" in failed.stderr
+    # As `docker pull` leaves it, where nothing was pinned yet.
+    (name,) = [
+        name for image in images.listing(endpoint) for name in image["RepoDigests"] if name.startswith(base[:-8])
+    ]
+    images.tag(endpoint, name, base)
+    builder("lock", "small", "--update", "base")
+    (pins,) = reading.read(small.lock).pins["small"].values()
+    assert pins.base
+    assert pins.base.resolved.startswith("local:sha256:")
+    assert pins.sources["vllm"].version == "0.23.0"
+    builder("build", "small")
