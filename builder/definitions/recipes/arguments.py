@@ -27,7 +27,7 @@ LOOPBACK = "127.0.0.1"
 def option(words: Sequence[str], *names: str) -> str | None:
     """The value after one of ``names`` in ``words``, or after its ``=``; the last one if there are several."""
     result = None
-    for word, following in zip(words, (*words[1:], None), strict=True):
+    for word, following in zip(words, (*words, None)[1:], strict=True):
         name, sign, value = word.partition("=")
         if name in names:
             result = value if sign else following
@@ -81,11 +81,16 @@ def parallelism(words: Sequence[str]) -> dict[str, int]:
 
 def without_backend(words: Sequence[str]) -> tuple[str, ...]:
     """``words`` without the option that says what joins several machines."""
+    return without(words, BACKEND)
+
+
+def without(words: Sequence[str], name: str) -> tuple[str, ...]:
+    """``words`` without the option of that name and its value."""
     kept: list[str] = []
     waiting = iter(words)
     for word in waiting:
-        if word == BACKEND:
+        if word == name:
             next(waiting, None)
-        elif not word.startswith(f"{BACKEND}="):
+        elif not word.startswith(f"{name}="):
             kept.append(word)
     return tuple(kept)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 RANK = f"{LABEL}.rank"
 # The port of the head node at which the others meet it, of vLLM's launch and of Ray alike.
 MASTER_PORT = 29501
+_PORT_OPTION = "--master-port"
 _OBJECT_STORE = ("--object-store-memory", "1073741824", "--num-cpus", "2")
 
 
@@ -92,11 +93,14 @@ def backend_of(recipe: Recipe, requested: Backend | None) -> Backend:
 def of(
     recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], nodes: Sequence[Node], backend: Backend
 ) -> Cluster:
-    """The cluster that serves ``recipe`` on as many of ``nodes`` as its command spreads the model over.
+    """The cluster that serves ``recipe`` on as many of ``nodes`` as its command spreads the model over. They meet at
+    ``MASTER_PORT`` of the head, or at the ``--master-port`` in ``extra``.
 
     Raises UsageError where there are too few of them, or an address is not known; otherwise as ``command.render`` does.
     """
     require_fit(recipe, len(nodes))
+    port = arguments.option(extra, _PORT_OPTION) or str(MASTER_PORT)
+    extra = arguments.without(extra, _PORT_OPTION)
     alike = command.render_member(recipe, overrides, extra, backend)
     sizes = arguments.parallelism(alike.words)
     count = prod(sizes.values()) if sizes else len(nodes)
@@ -108,9 +112,9 @@ def of(
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
     if backend == "ray":
-        return Cluster(_joined_by_ray(used, addresses, alike), backend, alike, sizes, tuple(nodes[count:]))
+        return Cluster(_joined_by_ray(used, addresses, port, alike), backend, alike, sizes, tuple(nodes[count:]))
     commands = [
-        command.render_member(recipe, overrides, extra, backend, _place(rank, count, addresses[0]))
+        command.render_member(recipe, overrides, extra, backend, _place(rank, count, addresses[0], port))
         for rank in range(count)
     ]
     members = tuple(
@@ -137,15 +141,16 @@ def _product(sizes: Mapping[str, int]) -> str:
     return " x ".join(f"{name} {size}" for name, size in sizes.items())
 
 
-def _place(rank: int, count: int, head: str) -> tuple[str, ...]:
+def _place(rank: int, count: int, head: str, port: str) -> tuple[str, ...]:
     headless = ("--headless",) if rank else ()
-    master = ("--master-addr", head, "--master-port", str(MASTER_PORT))
+    master = ("--master-addr", head, _PORT_OPTION, port)
     return ("--nnodes", str(count), "--node-rank", str(rank), *master, *headless)
 
 
-def _joined_by_ray(nodes: Sequence[Node], addresses: Sequence[str], alike: ServeCommand) -> tuple[ClusterMember, ...]:
+def _joined_by_ray(
+    nodes: Sequence[Node], addresses: Sequence[str], port: str, alike: ServeCommand
+) -> tuple[ClusterMember, ...]:
     head = addresses[0]
-    port = str(MASTER_PORT)
     start = ("ray", "start", "--block")
     quiet = ("--include-dashboard=false", "--disable-usage-stats")
     ray = (*start, "--head", "--port", port, *_OBJECT_STORE, "--node-ip-address", head, *quiet)

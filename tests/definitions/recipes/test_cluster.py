@@ -142,6 +142,16 @@ def test_the_head_of_ray_serves_once_ray_answers(tmp_path: Path) -> None:
     assert cluster.member_settings(settings, worker, "ray").argv[-len(worker.argv) :] == worker.argv
 
 
+@pytest.mark.parametrize("typed", [("--master-port", "29600"), ("--master-port=29600",)])
+def test_the_nodes_meet_at_another_port_where_one_is_typed(tmp_path: Path, typed: tuple[str, ...]) -> None:
+    recipe = recipe_texts.make(tmp_path, "vllm serve m")
+    head, _ = argvs(recipe, NODES[:2], extra=("--x", *typed))
+    assert head == ["vllm", "serve", "m", "--x", *PLACE, "0", *MASTER[:3], "29600"]
+    head, worker = argvs(recipe, NODES[:2], "ray", extra=("--x", *typed))
+    assert head == ["vllm", "serve", "m", "--x", "--distributed-executor-backend", "ray"]
+    assert "--address=10.0.0.1:29600" in worker
+
+
 def test_ray_takes_addresses_with_colons(tmp_path: Path) -> None:
     nodes = [Node("a", "default", address="fe80::1"), Node("b", "default", address="fe80::2")]
     assert "--address=[fe80::1]:29501" in argvs(recipe_texts.make(tmp_path, "vllm serve m"), nodes, "ray")[1]
