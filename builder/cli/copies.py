@@ -110,7 +110,9 @@ def _update(
     from builder.commands import mods_update
 
     planned = mods_update.plan(context.project, kind, names_typed, ref, print_message)
-    return _make(context, planned, yes=yes, force=force)
+    code = _make(context, planned.copies, yes=yes, force=force)
+    planned.require_all()
+    return code
 
 
 def _make(context: Context, planned: Sequence[PlannedCopy], *, yes: bool, force: bool) -> int:
@@ -149,5 +151,5 @@ def _print_difference(planned: PlannedCopy) -> None:
 def _outcome(planned: PlannedCopy) -> str:
     what, commit = f"{planned.kind}s/{planned.name}", planned.origin.commit[:12]
     if planned.before is None:
-        return f"{what}: copied from {planned.origin.address}, commit {commit}"
+        return f"{what}: copied, commit {commit}"
     return f"{what}: replaced by commit {commit}" if planned.changes else f"{what}: unchanged in commit {commit}"

@@ -46,7 +46,9 @@ class Community:
         return planned
 
     def plan_update(self, *names: str, ref: str | None = None) -> tuple[PlannedCopy, ...]:
-        return mods_update.plan(self.project, "mod", names, ref, ignore)
+        planned = mods_update.plan(self.project, "mod", names, ref, ignore)
+        planned.require_all()
+        return planned.copies
 
     def file(self, path: str) -> Path:
         return self.project.root / path
@@ -208,6 +210,18 @@ def test_what_is_no_copy_cannot_be_updated(community: Community) -> None:
         community.plan_update()
 
 
+def test_a_repository_that_is_gone_keeps_no_other_from_being_updated(community: Community) -> None:
+    community.add("//mods/house")
+    community.add("//mods/other")
+    record = community.file("mods/house.source")
+    projects.write(record, record.read_text().replace("community.git", "gone.git"))
+    community.commit({"mods/other/mod.yaml": "description: y\nenv: {A: 2}\n"})
+    planned = mods_update.plan(community.project, "mod", (), None, ignore)
+    assert [each.name for each in planned.copies] == ["other"]
+    with pytest.raises(SourceError, match="there is no git repository at .*gone.git"):
+        planned.require_all()
+
+
 def test_a_broken_record_breaks_nothing_else(community: Community) -> None:
     community.add("", everything=True)
     projects.write(community.file("mods/house.source"), "url: 1\n")
@@ -234,7 +248,7 @@ elif moment == "old":
     atomic_folder._exchange = kill
 else:
     atomic_folder.shutil.rmtree = lambda path, **_: kill() if list(Path(path).glob("*")) else None
-mods_add.run(project, planned)
+mods_add.run(project, planned.copies)
 """
 
 

@@ -93,10 +93,10 @@ def test_folders_and_other_suffixes_are_kept_apart(served: Served) -> None:
 def test_a_copy_is_updated_and_edits_are_told(served: Served) -> None:
     served.add("//recipes/chat.yaml", "ours")
     served.repository.commit(MAIN, "Another", {"recipes/chat.yaml": recipe("mods/house")})
-    (planned,) = mods_update.plan(served.project, "recipe", ["ours"], None, ignore)
+    (planned,) = mods_update.plan(served.project, "recipe", ["ours"], None, ignore).copies
     assert (planned.replaces, planned.loses) == (True, False)
     projects.write(served.project.recipes / "ours.yaml", "mine\n")
-    (planned,) = mods_update.plan(served.project, "recipe", ["recipes/ours.yaml"], None, ignore)
+    (planned,) = mods_update.plan(served.project, "recipe", ["recipes/ours.yaml"], None, ignore).copies
     with pytest.raises(ConflictError, match="recipe ours was edited since it was copied"):
         mods_add.require_lossless([planned])
     mods_add.run(served.project, [planned])
