@@ -12,16 +12,22 @@ from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import WordChoice
 from builder.cli.output import print_note, print_result
-from builder.cli.serve_options import overrides, serve_options
+from builder.cli.serve_options import backend, node_options, overrides, serve_options
 
 
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
 @click.option("--format", "kind", type=WordChoice(["compose", "recipe", "script", "opencode"]), required=True)
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write to FILE.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Write to this file; for several nodes to this folder.",
+)
 @click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode: the machine that clients ask.")
 @serve_options
+@node_options
 @pass_context
 def export(
     context: Context,
@@ -31,6 +37,7 @@ def export(
     kind: str,
     output: Path | None,
     address: str,
+    nodes: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Export what serves a recipe or a model, for other tools.
@@ -40,15 +47,29 @@ def export(
     recipe     a recipe that makes other launchers serve this very image
     script     a shell script with a plain docker run
     opencode   the provider for OpenCode's configuration
+
+    With several --node, compose and script give one text for each node that takes part: NODE.yaml or NODE.sh in the
+    folder of --output. Start those of the further nodes first, that of the first node last.
     """
     from builder.commands import export as command
 
-    request = command.ExportRequest(what, kind, overrides(options), extra, address)
+    joined = backend(options["ray"])
+    request = command.ExportRequest(what, kind, overrides(options), extra, address, nodes, joined)
     exported = command.run(context.project, request, os.environ)
     for warning in exported.warnings:
         print_note(warning)
+    several = len(exported.texts) > 1
     if output is None:
-        click.echo(exported.text, nl=False)
+        for each in exported.texts:
+            click.echo((_heading(each.node, kind) if several else "") + each.text, nl=False)
         return
-    command.write(output, exported.text, executable=kind == "script")
-    print_result(f"{output}: {exported.image}")
+    files = command.write(output, exported, executable=kind == "script")
+    for file, each in zip(files, exported.texts, strict=True):
+        print_result(f"{file}: {exported.image}" + (f" on {each.node}" if several else ""))
+    if several:
+        print_result(f"start {files[0]} last")
+
+
+def _heading(node: str, kind: str) -> str:
+    """Stands between the texts of several nodes: a stream of YAML has several documents."""
+    return f"---\n# node {node}\n" if kind == "compose" else f"# ---- node {node} ----\n"

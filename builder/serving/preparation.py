@@ -44,6 +44,16 @@ class ServeRequest:
 
 
 @dataclass(frozen=True)
+class ServerSettings:
+    """The settings of a server's containers, of which the first answers requests, each on its node; ``nodes`` is empty
+    for one on the user's own engine. ``note`` says which nodes are not needed."""
+
+    nodes: tuple[Node, ...]
+    containers: tuple[ContainerSettings, ...]
+    note: str
+
+
+@dataclass(frozen=True)
 class PlannedContainer:
     """A container to create, and the engine to create it on; ``image_id`` is that engine's id of the checked image."""
 
@@ -73,18 +83,51 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     lacks the image that images.lock records, or the one that has no number.
     """
     selection = image_selection.select_any(workspace.project, reading.of(workspace.project), request.text)
-    nodes = _nodes(workspace.project, selection, request.nodes)
+    planned = settings(workspace.project, selection, request, workspace.environment)
+    options = {
+        "overrides": dict(request.overrides),
+        "extra": list(request.extra),
+        "nodes": list(request.nodes),
+        "backend": request.backend,
+    }
+    labels = {PROJECT: str(workspace.project.root), REQUEST: json.dumps(options)}
+    engines = tuple(lookup.engine_of_node(workspace.environment, node) for node in planned.nodes)
+    engines = engines or (ServingEngine(workspace.engine),)
+    image_ids, fingerprint = _require_image(selection, engines)
+    all_settings = [
+        _with_digest(replace(each, labels={**each.labels, **labels}), fingerprint) for each in planned.containers
+    ]
+    containers = tuple(map(PlannedContainer, engines, all_settings, image_ids))
+    return PreparedServer(selection, containers, planned.note)
+
+
+def settings(
+    project: Project, selection: ServedImage, request: ServeRequest, environ: Mapping[str, str]
+) -> ServerSettings:
+    """Plans the containers that serve ``selection``, without asking any engine. Raises UsageError and
+    FileProblemsError for a command that cannot be rendered, and for nodes that do not fit it."""
+    nodes = _nodes(project, selection, request.nodes)
     cluster.require_several(request.backend, len(nodes))
     together = _cluster(selection.recipe, nodes, request) if len(nodes) > 1 else None
     if together:
         nodes = tuple(member.node for member in together.members)
-    all_settings = _settings(workspace, selection, nodes, together, request)
-    engines = tuple(lookup.engine_of_node(workspace.environment, node) for node in nodes)
-    engines = engines or (ServingEngine(workspace.engine),)
-    image_ids, fingerprint = _require_image(selection, engines)
-    all_settings = tuple(_with_digest(settings, fingerprint) for settings in all_settings)
-    containers = tuple(map(PlannedContainer, engines, all_settings, image_ids))
-    return PreparedServer(selection, containers, together.note if together else "")
+    recipe = selection.recipe
+    rendered = together.command if together else command.render(recipe, request.overrides, request.extra)
+    of_image = image_selection.serve_settings(project, selection)
+    alike = container.settings(recipe, rendered, of_image, selection.run_from, environ)
+    containers = [_with_models(alike, node) for node in nodes] or [alike]
+    if together:
+        members = zip(containers, together.members, strict=True)
+        containers = [
+            cluster_guard.guarded(
+                cluster.member_settings(each, member, together.backend), member.rank, together.members[0].address
+            )
+            for each, member in members
+        ]
+    names = ",".join(node.name for node in nodes)
+    if names:
+        containers = [replace(each, labels={**each.labels, NODES: names}) for each in containers]
+    return ServerSettings(nodes, tuple(containers), together.note if together else "")
 
 
 def _nodes(project: Project, selection: ServedImage, requested: Sequence[str]) -> tuple[Node, ...]:
@@ -101,51 +144,20 @@ def _cluster(recipe: Recipe, nodes: Sequence[Node], request: ServeRequest) -> Cl
     return cluster.of(recipe, request.overrides, request.extra, nodes, backend)
 
 
-def _settings(
-    workspace: Workspace,
-    selection: ServedImage,
-    nodes: Sequence[Node],
-    together: Cluster | None,
-    request: ServeRequest,
-) -> tuple[ContainerSettings, ...]:
-    recipe, project = selection.recipe, workspace.project
-    rendered = together.command if together else command.render(recipe, request.overrides, request.extra)
-    of_image = image_selection.serve_settings(project, selection)
-    alike = container.settings(recipe, rendered, of_image, selection.run_from, workspace.environment)
-    all_settings = [_with_models(alike, node) for node in nodes] or [alike]
-    if together:
-        members = zip(all_settings, together.members, strict=True)
-        all_settings = [
-            cluster_guard.guarded(
-                cluster.member_settings(each, member, together.backend), member.rank, together.members[0].address
-            )
-            for each, member in members
-        ]
-    names = ",".join(node.name for node in nodes)
-    options = {
-        "overrides": dict(request.overrides),
-        "extra": list(request.extra),
-        "nodes": list(request.nodes),
-        "backend": request.backend,
-    }
-    labels = {PROJECT: str(project.root), REQUEST: json.dumps(options)} | ({NODES: names} if names else {})
-    return tuple(replace(each, labels={**each.labels, **labels}) for each in all_settings)
-
-
-def _with_models(settings: ContainerSettings, node: Node) -> ContainerSettings:
+def _with_models(alike: ContainerSettings, node: Node) -> ContainerSettings:
     """Replaces the mount of the models for a node that keeps them elsewhere; its folder holds the hub's folder, too."""
     if node.models is None:
-        return settings
+        return alike
     inside = f"{container.HOME}/.cache/huggingface"
-    others = tuple(mount for mount in settings.mounts if not mount.target.startswith(inside))
-    return replace(settings, mounts=(container.Mount(node.models, inside), *others))
+    others = tuple(mount for mount in alike.mounts if not mount.target.startswith(inside))
+    return replace(alike, mounts=(container.Mount(node.models, inside), *others))
 
 
-def _with_digest(settings: ContainerSettings, fingerprint: str) -> ContainerSettings:
+def _with_digest(planned: ContainerSettings, fingerprint: str) -> ContainerSettings:
     """Adds the label with a digest of everything that decides how the container serves."""
-    content = json.dumps([fingerprint, asdict(replace(settings, labels={}))], sort_keys=True)
+    content = json.dumps([fingerprint, asdict(replace(planned, labels={}))], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()
-    return replace(settings, labels={**settings.labels, DIGEST: digest})
+    return replace(planned, labels={**planned.labels, DIGEST: digest})
 
 
 def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> tuple[tuple[str, ...], str]:
