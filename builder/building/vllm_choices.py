@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import image_facts, known_choices
+from builder.definitions.recipes import command, image_facts, known_choices
 from builder.errors import BuilderError, FileProblemsError, SourceError
 from builder.lock.pins import GitPin
 from builder.pinning import vendored
@@ -56,7 +56,8 @@ def require_known(project: Project, recipe: Recipe, package: Package) -> None:
     except SourceError:
         return
     facts = image_facts.of(project, recipe)
-    problems = tuple(known_choices.problems(recipe, facts, choices.label, choices.values))
+    words = command.render(recipe, {}).words
+    problems = tuple(known_choices.problems(recipe, words, facts, choices.label, choices.values))
     if problems:
         raise FileProblemsError(problems)
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from builder.building import vllm_choices
 from builder.definitions.recipes import (
+    command,
     finding,
     image_facts,
     known_choices,
     launch_problems,
+    option_values,
     recipe,
     recipe_problems,
 )
@@ -81,13 +83,17 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
     problems = recipe_problems.problems(parsed.recipe)
     every_note = notes(project, parsed)
     if not problems:
+        rendered = command.render(parsed.recipe, {})
         facts = image_facts.of(project, parsed.recipe)
-        findings = launch_problems.find(parsed.recipe, facts)
+        findings = launch_problems.find(parsed.recipe, rendered, facts)
         problems = findings.problems
         choices = vllm_choices.at_hand(project, lock, facts.definitions)
         if choices:
-            problems += tuple(known_choices.problems(parsed.recipe, facts, choices.label, choices.values))
-        every_note = tuple(sorted({*every_note, *parsed.written(findings.notes)}))
+            problems += tuple(
+                known_choices.problems(parsed.recipe, rendered.words, facts, choices.label, choices.values)
+            )
+        further = (*findings.notes, *option_values.contradictions(parsed.recipe, rendered.words))
+        every_note = tuple(sorted({*every_note, *parsed.written(further)}))
     every = tuple(sorted({*parsed.problems, *parsed.written(problems)}))
     return CheckedRecipe(file, parsed.recipe, every, every_note)
 

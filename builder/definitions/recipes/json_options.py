@@ -6,12 +6,13 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import command, option_places
+from builder.definitions.recipes import option_places
 from builder.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.option_places import UsedOption
     from builder.definitions.recipes.recipe import Recipe
 
@@ -33,9 +34,8 @@ _REASONS = (
 _PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
-def problems(recipe: Recipe) -> Iterator[Problem]:
+def problems(recipe: Recipe, rendered: ServeCommand) -> Iterator[Problem]:
     """The options whose value looks like JSON and is not valid, at the place of the fault in the file."""
-    rendered = command.render(recipe, {})
     for used in option_places.options(rendered.words):
         value = used.value
         if value is None or not value.startswith("{") or used.option in _TEMPLATES:
@@ -68,6 +68,8 @@ def _reason(recipe: Recipe, used: UsedOption, error: json.JSONDecodeError) -> st
         return "bash ends it at a space; put single quotes around the whole value"
     if not rest:
         return "it has no end; a bracket, brace or quote is not closed"
+    if rest.startswith('\\"') or before.endswith("\\"):
+        return "bash keeps a backslash inside single quotes; leave it out"
     if '"' not in value and '"' in recipe.command:
         return "bash has taken its quotes away; put single quotes around the whole value"
     return next((reason for begin, reason in _REASONS if error.msg.startswith(begin)), error.msg)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import command, option_places, option_values
+from builder.definitions.recipes import option_places, option_values
 from builder.errors import Problem
 from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.definitions.recipes.image_facts import ImageFacts
     from builder.definitions.recipes.recipe import Recipe
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 _PLUGINS = {"tool-call-parser": "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 
 
-def problems(recipe: Recipe, facts: ImageFacts, label: str, choices: Mapping[str, frozenset[str]]) -> Iterator[Problem]:
-    """The names that the vLLM called ``label`` does not know. ``choices`` are those that it knows, by option
-    (``tool-call-parser``); what a mod may add is left alone."""
+def problems(
+    recipe: Recipe, words: Sequence[str], facts: ImageFacts, label: str, choices: Mapping[str, frozenset[str]]
+) -> Iterator[Problem]:
+    """The names in ``words``, the command, that the vLLM called ``label`` does not know. ``choices`` are those that it
+    knows, by option (``tool-call-parser``); what a mod may add is left alone."""
     if not facts.is_known:
         return
-    options = {
-        option_values.name_of(used.option): used for used in option_places.options(command.render(recipe, {}).words)
-    }
+    options = {option_values.name_of(used.option): used for used in option_places.options(words)}
     for name, known_names in choices.items():
         used = options.get(name)
         value = used.value if used else None

@@ -8,12 +8,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import arguments, command, option_places, option_values
+from builder.definitions.recipes import arguments, option_places, option_values
 from builder.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.image_facts import ImageFacts
     from builder.definitions.recipes.option_places import UsedOption
     from builder.definitions.recipes.recipe import Recipe
@@ -41,9 +42,8 @@ class LaunchFindings:
     notes: tuple[Problem, ...]
 
 
-def find(recipe: Recipe, facts: ImageFacts) -> LaunchFindings:
-    """Everything that is known against a launch of ``recipe``, whose command can be rendered, from its image."""
-    rendered = command.render(recipe, {})
+def find(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> LaunchFindings:
+    """Everything that is known against a launch of ``recipe``, whose command is ``rendered``, from its image."""
     options = {
         option_values.name_of(used.option): used
         for used in option_places.options(rendered.words)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import command, option_places
+from builder.definitions.recipes import option_places
 from builder.errors import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from builder.definitions.recipes.option_places import UsedOption
     from builder.definitions.recipes.recipe import Recipe
@@ -33,9 +33,9 @@ def name_of(option: str) -> str:
     return _SHORT.get(name, name)
 
 
-def problems(recipe: Recipe) -> Iterator[Problem]:
+def problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no numbers where vLLM takes one."""
-    for used in option_places.options(command.render(recipe, {}).words):
+    for used in option_places.options(words):
         message = _number_fault(name_of(used.option), used.value) if used.value is not None else ""
         if message:
             yield Problem(option_places.of_value(recipe, used), f"{used.option} {used.value}: {message}")
@@ -58,9 +58,8 @@ def _number_fault(name: str, value: str) -> str:
     return "" if 0 < share <= 1 else "a share of the memory is meant: more than 0, and 1 at most"
 
 
-def contradictions(recipe: Recipe) -> Iterator[Problem]:
+def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """A note for each option that stands again with another value: vLLM takes the last one."""
-    words = command.render(recipe, {}).words
     if words.count("serve") > 1:
         return  # a script that serves in one of several ways
     latest: dict[str, UsedOption] = {}

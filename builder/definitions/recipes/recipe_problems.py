@@ -27,7 +27,9 @@ _SECRETS = ("TOKEN", "API_KEY", "PASSWORD", "SECRET")
 def problems(recipe: Recipe) -> tuple[Problem, ...]:
     """Every problem of ``recipe``, with its location in the file."""
     collected = [*command.problems(recipe)]
-    collected += () if collected else (*json_options.problems(recipe), *option_values.problems(recipe))
+    if not collected:
+        rendered = command.render(recipe, {})
+        collected += (*json_options.problems(recipe, rendered), *option_values.problems(recipe, rendered.words))
     if recipe.solo_only and recipe.cluster_only:
         message = "`solo_only` and `cluster_only` exclude each other"
         collected.append(Problem(recipe.location("cluster_only"), message))
@@ -59,7 +61,6 @@ def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
 def notes(project: Project, recipe: Recipe) -> tuple[Problem, ...]:
     """Notes on what is to know of ``recipe`` and is no mistake in it."""
     collected = [*_container(project, recipe), *_missing_mods(project, recipe), *_run_time_mods(project, recipe)]
-    collected += () if command.problems(recipe) else option_values.contradictions(recipe)
     if recipe.ignored_build_args:
         message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
         collected.append(Problem(recipe.location("build_args"), message))

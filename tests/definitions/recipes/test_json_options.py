@@ -4,15 +4,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import json_options
+from builder.definitions.recipes import command, json_options
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def problems(folder: Path, command: str, head: str = "") -> list[str]:
-    return [str(problem) for problem in json_options.problems(recipe_texts.make(folder, command, head))]
+def problems(folder: Path, text: str, head: str = "") -> list[str]:
+    recipe = recipe_texts.make(folder, text, head)
+    return [str(problem) for problem in json_options.problems(recipe, command.render(recipe, {}))]
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,11 @@ def test_a_value_from_the_defaults_is_told_there(tmp_path: Path) -> None:
     assert problem.startswith("r.yaml:5:16: the value of --spec is no JSON: ")
 
 
+def test_a_backslash_that_bash_keeps_is_told(tmp_path: Path) -> None:
+    (problem,) = problems(tmp_path, "vllm serve x --spec '{{\\\"n\\\": 1}}'")
+    assert "bash keeps a backslash inside single quotes" in problem
+
+
 def test_quotes_that_bash_takes_away_are_told(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, 'vllm serve x --spec {{"n":1}}')
     assert "put single quotes around the whole value" in problem
@@ -64,7 +70,7 @@ def test_only_the_part_around_the_fault_of_a_long_value_is_shown(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "command",
+    "text",
     [
         "vllm serve x --spec '{{\"n\": 1}}'",
         "vllm serve x --chat-template '{{% x %}}'",
@@ -72,8 +78,8 @@ def test_only_the_part_around_the_fault_of_a_long_value_is_shown(tmp_path: Path)
         "vllm serve x --spec=",
     ],
 )
-def test_what_is_no_fault(tmp_path: Path, command: str) -> None:
-    assert problems(tmp_path, command) == []
+def test_what_is_no_fault(tmp_path: Path, text: str) -> None:
+    assert problems(tmp_path, text) == []
 
 
 def test_text_over_several_lines(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import image_facts, launch_problems, recipe
+from builder.definitions.recipes import command, image_facts, launch_problems, recipe
 from builder.project import Project
 from tests import projects, shipped_files
 
@@ -26,7 +26,7 @@ def findings(project: Project, options: str, head: str = "", model: str = "Org/M
     text = f"name: x\n{head or 'container: small'}\ncommand: |\n  vllm serve {model} \\\n  {options}\n"
     projects.write(project.recipes / "r.yaml", text)
     loaded = recipe.load(project, project.recipes / "r.yaml")
-    result = launch_problems.find(loaded, image_facts.of(project, loaded))
+    result = launch_problems.find(loaded, command.render(loaded, {}), image_facts.of(project, loaded))
     return [str(p).removeprefix("recipes/r.yaml:") for p in result.problems], [note.message for note in result.notes]
 
 
@@ -165,5 +165,5 @@ def test_a_drafter_takes_a_vllm_that_knows_it(project: Project, source: str, *, 
 def test_the_shipped_recipes_have_nothing_against_them() -> None:
     project = shipped_files.project()
     for name, loaded in recipe.readable(project):
-        result = launch_problems.find(loaded, image_facts.of(project, loaded))
+        result = launch_problems.find(loaded, command.render(loaded, {}), image_facts.of(project, loaded))
         assert (name, result.problems) == (name, ())

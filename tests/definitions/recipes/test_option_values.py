@@ -4,11 +4,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import option_values
+from builder.definitions.recipes import command, option_values
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from builder.definitions.recipes.recipe import Recipe
+
+
+def words(recipe: Recipe) -> tuple[str, ...]:
+    return command.render(recipe, {}).words
 
 
 @pytest.mark.parametrize(
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 )
 def test_a_value_that_vllm_refuses(tmp_path: Path, options: str, said: str) -> None:
     recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
-    (problem,) = map(str, option_values.problems(recipe))
+    (problem,) = map(str, option_values.problems(recipe, words(recipe)))
     assert problem.endswith(f"{options.replace('=', ' ')}: {said}")
 
 
@@ -33,41 +39,42 @@ def test_a_value_is_told_where_it_comes_from(tmp_path: Path) -> None:
     recipe = recipe_texts.make(
         tmp_path, "vllm serve x --gpu-memory-utilization {gpu}", "defaults: {port: 1, gpu: '0,8'}\n"
     )
-    (problem,) = map(str, option_values.problems(recipe))
+    (problem,) = map(str, option_values.problems(recipe, words(recipe)))
     assert problem == "r.yaml:3:27: --gpu-memory-utilization 0,8: a number has no comma; 0.8 is meant"
 
 
 @pytest.mark.parametrize(
-    "command",
+    "text",
     [
         "vllm serve x --port 8000 --max-model-len 128k --gpu-memory-utilization 1 --max-num-batched-tokens auto",
         "vllm serve x --allowed-origins a,b --port 1 --trust-remote-code --seed -1",
         'P=1\nvllm serve x --port "$P"',
     ],
 )
-def test_values_that_vllm_takes(tmp_path: Path, command: str) -> None:
-    recipe = recipe_texts.make(tmp_path, command)
-    assert list(option_values.problems(recipe)) == []
-    assert list(option_values.contradictions(recipe)) == []
+def test_values_that_vllm_takes(tmp_path: Path, text: str) -> None:
+    recipe = recipe_texts.make(tmp_path, text)
+    assert list(option_values.problems(recipe, words(recipe))) == []
+    assert list(option_values.contradictions(recipe, words(recipe))) == []
 
 
 def test_of_two_equal_options_the_last_counts(tmp_path: Path) -> None:
     recipe = recipe_texts.make(
         tmp_path, "vllm serve x --max-model-len 1 \\\n --a \\\n --max_model_len=2 -tp 1 --no-a -tp 1"
     )
-    assert [str(note) for note in option_values.contradictions(recipe)] == [
+    assert [str(note) for note in option_values.contradictions(recipe, words(recipe))] == [
         "r.yaml:6:4: `--max_model_len 2` CONTRADICTS `--max-model-len 1` before it; vLLM takes the last one",
         "r.yaml:6:28: `--no-a` CONTRADICTS `--a` before it; vLLM takes the last one",
     ]
 
 
 @pytest.mark.parametrize(
-    "command",
+    "text",
     [
         "vllm serve x --middleware a --middleware b",
         "vllm serve x --a 1 --a 1",
         "if x; then\n vllm serve x --a 1\nelse\n vllm serve x --a 2\nfi",
     ],
 )
-def test_what_is_no_contradiction(tmp_path: Path, command: str) -> None:
-    assert list(option_values.contradictions(recipe_texts.make(tmp_path, command))) == []
+def test_what_is_no_contradiction(tmp_path: Path, text: str) -> None:
+    recipe = recipe_texts.make(tmp_path, text)
+    assert list(option_values.contradictions(recipe, words(recipe))) == []
