@@ -16,8 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from builder.commands import recipes_check
+from builder.copies import origin
 from builder.definitions import configuration, image, image_chain, target
-from builder.definitions.mods import mod_reading
+from builder.definitions.mods import digest_lines, mod_reading
+from builder.definitions.mods.mod import is_address
+from builder.definitions.reading import checked, read_text
 from builder.definitions.recipes import command, recipe
 from builder.errors import BuilderError, FileProblemsError
 from builder.lock import reading
@@ -25,6 +28,7 @@ from builder.lock.text import dump
 from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
 from builder.project import Project
+from builder.yaml import yaml_file
 from tests import projects, shipped_files
 from tests.fuzz.mutations import mutations
 from tests.plan import shipped
@@ -63,6 +67,25 @@ check:
   - {run: check.sh}
 """
 
+FAR = b"""\
+# a template of a model's own
+description: From elsewhere
+files:
+  - from: https://example.org/model/chat.jinja  # at a commit
+    to: .
+  - {from: "http://x.org/b", to: a/, sha256: "0000000000000000000000000000000000000000000000000000000000000000"}
+"""
+SOURCE = b"""\
+# Where mods/flashqla came from.
+url: "https://example.org/mods.git"
+path: "mods/flashqla"
+ref: "HEAD"
+commit: "0123456789012345678901234567890123456789"
+content: "sha256:0"
+files:
+  "run.sh": sha256:1 +x
+"""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -96,6 +119,20 @@ def read_mod(project: Project) -> None:
     assert make(ImageInputs(small, shipped.pins(small), {}, (baked,))).input_hash
 
 
+def read_and_pin(project: Project) -> None:
+    """Reads a mod with files from addresses, and writes their digests into it: what is read then has them."""
+    path, file = project.mods / "far/mod.yaml", "mods/far/mod.yaml"
+    entries = checked(read_text(path, file), file, "mod").get("files", ())
+    text = path.read_bytes().decode("utf-8-sig")
+    for index in (index for index, entry in enumerate(entries) if is_address(entry["from"])):
+        text = digest_lines.with_digest(text, file, index, "e" * 64)
+        assert yaml_file.load(text, file)["files"][index]["sha256"] == "e" * 64
+
+
+def read_source(project: Project) -> None:
+    assert origin.read(project, "mod", "flashqla")
+
+
 def read_recipe(project: Project) -> None:
     path = project.recipes / "chat.yaml"
     (checked,) = recipes_check.run(project, [str(path)])
@@ -124,6 +161,8 @@ KINDS = {
         ((ROOT / "mods/flashqla/mod.yaml").read_bytes(), MOD),
         read_mod,
     ),
+    "mod.yaml with addresses": Kind("mods/far/mod.yaml", (FAR,), read_and_pin),
+    "source of a copy": Kind("mods/flashqla.source", (SOURCE,), read_source),
     "recipe": Kind(
         "recipes/chat.yaml",
         tuple(path.read_bytes() for path in sorted(ROOT.glob("recipes/*.yaml"))),
@@ -138,6 +177,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made = projects.make(tmp_path_factory.mktemp("fuzz"))
     for name in ("dockerfiles/cpu", "dockerfiles/dflash", "dockerfiles/flashqla", "dockerfiles/tf5", "mods"):
         shutil.copytree(ROOT / name, made.root / name, dirs_exist_ok=True)
+    (made.mods / "far").mkdir()
     return made
 
 
