@@ -33,6 +33,7 @@ _MEANINGS = (
     ("did not find expected alphabetic or numeric character", "a value cannot begin with `*` or `&`; quote it"),
     ("found unknown escape character", "double quotes know no such escape; use single quotes"),
     ("control characters are not allowed", "a control character; remove it"),
+    ("mapping keys are not allowed", "a `?` has no place here"),
     ("found duplicate anchor", "an anchor of this name was there before"),
     ("found incompatible YAML document", "another version of YAML than 1.1 or 1.2"),
 )
@@ -116,6 +117,8 @@ def _by_message(lines: list[str], stop: _Stop) -> SyntaxFault | None:
         return _fault(stop.begun, next(meaning for raw, meaning in _MEANINGS if raw in message))
     if "did not find expected key" in message:
         return _no_entry(lines, stop)
+    if "did not find expected <document start>" in message:
+        return _first_line_indented(lines)
     return None
 
 
@@ -190,6 +193,13 @@ def _no_entry(lines: list[str], stop: _Stop) -> SyntaxFault:
     if rest.startswith(":"):
         return _fault(stop.at, "a key is missing before the colon")
     return _fault(stop.at, "the indentation of this line fits none above it")
+
+
+def _first_line_indented(lines: list[str]) -> SyntaxFault | None:
+    first = next((n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
+    if not lines[first].startswith(" "):
+        return None
+    return SyntaxFault(first + 1, 1, "this line is indented, and those below that belong beside it are not")
 
 
 def _unclosed(lines: list[str], number: int, quote: str) -> SyntaxFault | None:

@@ -52,6 +52,7 @@ def fault(text: str) -> str:
         ("---\na: 1\n", "2:1: a second document begins here; a file holds one"),
         ("a: | b\n  c\n", "2:6: a text begins on the line after its `|` or `>`"),
         (": b\n", "2:1: a key is missing before the colon"),
+        ("a: ? b\n", "2:4: a `?` has no place here"),
         ("a: b\n  and c: d\n", "3:8: a colon and a space inside a value; quote the value"),
         (
             "command:\n  serve x \\\n    --y '{\"a\": 1}'\n",
@@ -73,6 +74,10 @@ def test_marks_of_a_conflict_are_told_with_all_their_lines(around: str) -> None:
         f"{first}:1: marks of a merge conflict (lines {first}, {first + 2}, {first + 4}): "
         "keep one version, and remove the marks"
     )
+
+
+def test_a_first_line_that_is_indented() -> None:
+    assert fault("# why\n a: 1\nb: 2\n") == "2:1: this line is indented, and those below that belong beside it are not"
 
 
 def test_what_looks_like_a_mark_is_none() -> None:

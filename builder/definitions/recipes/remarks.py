@@ -49,7 +49,7 @@ def repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Prob
         message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last one counts"
         if repetition.values:
             earlier, later = map(_short, repetition.values)
-            message += f", {later}, and {earlier} does not"
+            message += f": {later}, and not {earlier}"
         else:
             message += " as a whole, and nothing of the earlier one does"
         yield Problem(location, message)

@@ -22,7 +22,7 @@ def test_a_key_that_stands_twice_is_told(tmp_path: Path) -> None:
     text = f"{RECIPE}container: c\ndefaults:\n  port: 1\n  tp: 2\n  port: 2\n"
     assert notes(tmp_path, text) == [
         "r.yaml:4:1: `container` stands in line 2 already, with the same value",
-        "r.yaml:8:3: `defaults.port` CONTRADICTS line 6: the last one counts, 2, and 1 does not",
+        "r.yaml:8:3: `defaults.port` CONTRADICTS line 6: the last one counts: 2, and not 1",
     ]
 
 
