@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from builder.cli.completers import names
+from builder.cli.container_options import container_options, requested
 from builder.cli.context import Context, pass_context
 from builder.cli.options import WordChoice
 from builder.cli.output import print_note, print_result
@@ -28,6 +29,7 @@ from builder.cli.serve_options import backend, node_options, overrides, serve_op
 @click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode: the machine that clients ask.")
 @serve_options
 @node_options
+@container_options
 @pass_context
 def export(
     context: Context,
@@ -53,8 +55,9 @@ def export(
     """
     from builder.commands import export as command
 
-    joined = backend(options["ray"])
-    request = command.ExportRequest(what, kind, overrides(options), extra, address, nodes, joined)
+    request = command.ExportRequest(
+        what, kind, overrides(options), extra, address, nodes, backend(options["ray"]), requested(options)
+    )
     exported = command.run(context.project, request, os.environ)
     for warning in exported.warnings:
         print_note(warning)

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from builder.cli.container_options import requested
 from builder.cli.context import Context, pass_context
 from builder.cli.serve_options import backend, overrides, serving_options
 
@@ -14,7 +15,14 @@ from builder.cli.serve_options import backend, overrides, serving_options
 @serving_options
 @pass_context
 def restart(
-    context: Context, /, what: str, extra: tuple[str, ...], nodes: tuple[str, ...], detach: bool, **options: Any
+    context: Context,
+    /,
+    what: str,
+    extra: tuple[str, ...],
+    nodes: tuple[str, ...],
+    detach: bool,
+    force: bool,
+    **options: Any,
 ) -> None:
     """Restart a server, from the image that is paired now.
 
@@ -25,7 +33,9 @@ def restart(
     from builder.commands import restart as command
     from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(what, overrides(options), extra, nodes, backend(options["ray"]))
+    request = ServeRequest(
+        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
+    )
     with serve_progress.reporter() as report:
         result = command.run(context.workspace(report), request, detach=detach)
     serve_progress.print_served(result)

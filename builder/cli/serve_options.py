@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from builder.cli.completers import names
+from builder.cli.container_options import container_options, force_option
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def backend(ray: bool | None) -> Backend | None:
 
 def serving_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds all arguments and options of `run` and `restart`."""
-    command = serve_options(node_options(_detach_option(verbosity_options(command))))
+    command = container_options(force_option(node_options(_detach_option(verbosity_options(command)))))
+    command = serve_options(command)
     return _what_argument(_extra_argument(command))
 
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import command
+from builder.definitions.recipes import command, publishing
+from builder.definitions.requested_options import NOTHING_REQUESTED, RequestedOptions
 from builder.errors import UsageError
 from builder.lock import reading
-from builder.serving import image_selection, preparation
+from builder.serving import image_selection, preparation, server_options
 from builder.serving.exports import compose, opencode, recipe, script
 from builder.serving.image_selection import UnnumberedImage
+from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from builder.definitions.recipes.arguments import Backend
+    from builder.definitions.recipes.container_options import ContainerOptions
     from builder.project import Project
     from builder.serving.image_selection import ServedImage
+    from builder.serving.preparation import ServerSettings
 
 # The formats that describe containers: one for each node.
 _OF_CONTAINERS = {"compose": ".yaml", "script": ".sh"}
@@ -28,7 +32,7 @@ _OF_CONTAINERS = {"compose": ".yaml", "script": ".sh"}
 class ExportRequest:
     """A request to export. ``text`` names a recipe or a model; ``overrides`` and ``extra`` change its command;
     ``address`` is the host under which clients reach the server. ``nodes`` of builder.yaml serve it, joined by
-    ``backend``."""
+    ``backend``; ``container`` are the options of its container."""
 
     text: str
     format: str
@@ -37,6 +41,7 @@ class ExportRequest:
     address: str = "127.0.0.1"
     nodes: Sequence[str] = ()
     backend: Backend | None = None
+    container: RequestedOptions = NOTHING_REQUESTED
 
 
 @dataclass(frozen=True)
@@ -74,42 +79,52 @@ def run(project: Project, request: ExportRequest, environ: Mapping[str, str]) ->
     else:
         warnings.append(image_selection.mods_warning(selected))
     if request.format in _OF_CONTAINERS:
-        texts, note = _of_containers(project, request, environ, selected)
-        warnings.append(note)
+        planned = preparation.settings(project, selected, _serving(request), environ)
+        warnings += [planned.note, *_not_written(planned.options)]
+        texts = _of_containers(request.format, planned, environ.get("HOME", "").rstrip("/"))
     elif request.nodes or request.backend:
         raise UsageError("`--node` and `--ray` are for `--format compose` and `--format script`")
     else:
-        texts = (ExportedText("", "", _of_server(request, selected)),)
+        options, changed = server_options.settle(project, selected.recipe, request.container, environ)
+        if request.format == "recipe" and options.volumes:
+            mounts = " ".join(f"-v {mount}" for mount in options.volumes)
+            warnings.append(f"other launchers know no `volumes` of a recipe: start yours with {mounts}")
+        texts = (ExportedText("", "", _of_server(request, replace(selected, recipe=changed), options)),)
     return ExportedRecipe(texts, selected.name, tuple(filter(None, warnings)))
 
 
-def _of_server(request: ExportRequest, selected: ServedImage) -> str:
+def _not_written(options: ContainerOptions) -> list[str]:
+    wanted = (name for name, value in options.env.items() if value is None)
+    return [f"the value of {name} is not written: whoever uses the file has it set" for name in wanted]
+
+
+def _of_server(request: ExportRequest, selected: ServedImage, options: ContainerOptions) -> str:
     rendered = command.render(selected.recipe, request.overrides, request.extra)
     if request.format == "opencode":
         if rendered.port is None or not rendered.served:
             raise UsageError(f"{selected.recipe.file}: its command does not say on which port it serves which model")
-        return opencode.render(selected.recipe, rendered, request.address)
-    if request.overrides or request.extra:
+        published = publishing.of_server(options.publish, rendered.port)
+        reached = replace(rendered, port=published.port) if published else rendered
+        return opencode.render(selected.recipe, reached, request.address)
+    if request.overrides or request.extra or not request.container.is_empty:
         raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
     return recipe.render(selected.recipe, rendered, selected.name, list(selected.missing_mods))
 
 
-def _of_containers(
-    project: Project, request: ExportRequest, environ: Mapping[str, str], selected: ServedImage
-) -> tuple[tuple[ExportedText, ...], str]:
-    """The text for each node, and a note on nodes that are not needed."""
-    serving = preparation.ServeRequest(
-        request.text, request.overrides, request.extra, tuple(request.nodes), request.backend
-    )
-    planned = preparation.settings(project, selected, serving, environ)
-    render = compose.render if request.format == "compose" else script.render
-    home = environ.get("HOME", "").rstrip("/")
+def _serving(request: ExportRequest) -> ServeRequest:
+    nodes = tuple(request.nodes)
+    return ServeRequest(request.text, request.overrides, request.extra, nodes, request.backend, request.container)
+
+
+def _of_containers(kind: str, planned: ServerSettings, home: str) -> tuple[ExportedText, ...]:
+    """The text for each node."""
+    render = compose.render if kind == "compose" else script.render
     texts = [render(settings, home) for settings in planned.containers]
     if len(texts) == 1:
-        return (ExportedText("", "", texts[0]),), planned.note
-    ending = _OF_CONTAINERS[request.format]
+        return (ExportedText("", "", texts[0]),)
+    ending = _OF_CONTAINERS[kind]
     named = zip(planned.nodes, texts, strict=True)
-    return tuple(ExportedText(node.name, f"{node.name}{ending}", text) for node, text in named), planned.note
+    return tuple(ExportedText(node.name, f"{node.name}{ending}", text) for node, text in named)
 
 
 def write(path: Path, exported: ExportedRecipe, *, executable: bool) -> tuple[Path, ...]:

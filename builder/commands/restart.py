@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 
 from builder.commands import stop
 from builder.commands.run import serve
+from builder.definitions.recipes import container_options
 from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
 from builder.events import Message
-from builder.serving import lookup, preparation, starting
+from builder.serving import lookup, machine_memory, preparation, room, starting
 from builder.serving.running import REQUEST
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from builder.commands.run import ServeResult
     from builder.serving.preparation import ServeRequest
     from builder.serving.running import RunningServer
     from builder.workspace import Workspace
 
 
-def run(workspace: Workspace, request: ServeRequest, *, detach: bool) -> ServeResult:
+def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = machine_memory.PROC) -> ServeResult:
     """Stops the server called ``request.text`` and starts it again, with its earlier request and what ``request`` adds
     to that. One that does not run is started.
 
@@ -28,6 +31,9 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool) -> ServeRe
     """
     running = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
     prepared = preparation.prepare(workspace, _as_before(running, request) if running else request)
+    leaving = tuple(member.service for member in running.members) if running else ()
+    if running or not starting.is_running(prepared):
+        room.require(prepared, leaving, workspace.report, proc)
     if running:
         starting.require_free_port(prepared, leaving=[member.service.name for member in running.members])
         workspace.report(Message(f"stopping {running.name}, which serves from {running.image}"))
@@ -46,4 +52,5 @@ def _as_before(running: RunningServer, request: ServeRequest) -> ServeRequest:
         extra=request.extra or before.get("extra", ()),
         nodes=request.nodes or before.get("nodes", ()),
         backend=request.backend or before.get("backend"),
+        container=container_options.again(before.get("container", {}), request.container),
     )

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.events import Message
-from builder.serving import image_selection, model_revision, preparation, readiness, starting
+from builder.serving import image_selection, machine_memory, model_revision, preparation, readiness, room, starting
 from builder.serving.running import answers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
     from builder.workspace import Workspace
@@ -30,12 +32,17 @@ class ServeResult:
     seconds: float | None
 
 
-def run(workspace: Workspace, request: ServeRequest, *, detach: bool) -> ServeResult:
-    """Serves a recipe or a model with the image that it is paired with; waits until it answers, unless ``detach``.
+def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = machine_memory.PROC) -> ServeResult:
+    """Serves a recipe or a model with the image that it is paired with; waits until it answers, unless ``detach``. The
+    memory of this machine is read in ``proc``.
 
-    Raises what `preparation.prepare`, `starting.start` and `readiness.wait` do.
+    Raises what `preparation.prepare`, `room.require`, `starting.start` and `readiness.wait` do.
     """
-    return serve(workspace, preparation.prepare(workspace, request), detach=detach)
+    prepared = preparation.prepare(workspace, request)
+    if not starting.is_running(prepared):
+        leaving = tuple(filter(None, starting.existing_containers(prepared)))
+        room.require(prepared, leaving, workspace.report, proc)
+    return serve(workspace, prepared, detach=detach)
 
 
 def serve(workspace: Workspace, prepared: PreparedServer, *, detach: bool) -> ServeResult:

@@ -150,10 +150,10 @@ def _phase(server: RunningServer) -> Phase | None:
 
 def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | None]:
     head = server.head
-    if server.port is None:
+    if server.port_inside is None:
         return None, None
     host = running.listening_host(head.service)
-    argv = ["python3", "-ISc", _READING, host, str(server.port), str(INTERVAL_SECONDS)]
+    argv = ["python3", "-ISc", _READING, host, str(server.port_inside), str(INTERVAL_SECONDS)]
     try:
         result = containers.execute(head.engine.endpoint, head.service.id, argv, _READING_TIMEOUT)
     except EngineError:  # it has just ended, or is too busy to answer

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions.reading import env_text, read_checked
+from builder.definitions.requested_options import NOTHING_REQUESTED, RequestedOptions
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from builder.project import Project
 
 FILE = "builder.yaml"
+_UNITS = {"m": 1 << 20, "g": 1 << 30}
+DEFAULT_RESERVE = 8 << 30
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,16 @@ class Node:
 @dataclass(frozen=True)
 class Configuration:
     """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with
-    ``cache`` the registry keeps the build cache, too; ``scanner`` is the image that makes SBOMs."""
+    ``cache`` the registry keeps the build cache, too; ``scanner`` is the image that makes SBOMs. ``container`` has the
+    options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine."""
 
     registry: str | None = None
     builder: str | None = None
     cache: bool = False
     scanner: str | None = None
     nodes: tuple[Node, ...] = ()
+    container: RequestedOptions = NOTHING_REQUESTED
+    reserve: int = DEFAULT_RESERVE
 
     def node(self, name: str) -> Node:
         """The node called ``name``. Raises UsageError where there is none."""
@@ -74,7 +80,25 @@ def load(project: Project) -> Configuration:
             Node(name, settings) if isinstance(settings, str) else _node(name, settings)
             for name, settings in data.get("nodes", {}).items()
         ),
+        container=_container(data),
+        reserve=_bytes(data["reserve"]) if "reserve" in data else DEFAULT_RESERVE,
     )
+
+
+def _container(data: dict[str, Any]) -> RequestedOptions:
+    env = (data.get("env") or {}).items()
+    return RequestedOptions(
+        volumes=tuple(data.get("volumes") or ()),
+        env=tuple(name if value is None else f"{name}={env_text(value)}" for name, value in env),
+        publish=tuple(map(str, data.get("publish") or ())),
+        earlyoom=data.get("earlyoom"),
+        memory=data.get("memory", ""),
+    )
+
+
+def _bytes(size: str | int) -> int:
+    """The bytes of ``8g`` or ``500m``, or of 0."""
+    return int(size[:-1]) * _UNITS[size[-1]] if isinstance(size, str) and size[-1] in _UNITS else int(size)
 
 
 def _node(name: str, settings: dict[str, Any]) -> Node:

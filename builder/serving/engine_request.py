@@ -22,6 +22,10 @@ _RETRIES = 1
 def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
     """Returns the body of the request; secrets are taken from ``environ``, if they are set."""
     secrets = {name: environ[name] for name in settings.secrets if name in environ}
+    bindings: dict[str, list[dict[str, str]]] = {}
+    for port in settings.ports:
+        binding = {"HostPort": str(port.port), **({"HostIp": port.address} if port.address else {})}
+        bindings.setdefault(f"{port.inside}/{port.protocol}", []).append(binding)
     return {
         "Image": settings.image,
         # Empty rather than left out, which would mean the image's own.
@@ -32,10 +36,10 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
         "Healthcheck": _health(settings.health) if settings.health else {"Test": ["NONE"]},
         "StopSignal": settings.stop_signal,
         "StopTimeout": settings.stop_seconds,
-        "ExposedPorts": {f"{port}/tcp": {} for port in settings.ports},
+        "ExposedPorts": {port: {} for port in bindings},
         "HostConfig": {
             "NetworkMode": settings.network,
-            "PortBindings": {f"{port}/tcp": [{"HostPort": str(port)}] for port in settings.ports},
+            "PortBindings": bindings,
             "IpcMode": settings.ipc,
             **({"ShmSize": _bytes(settings.shm_size)} if settings.shm_size else {}),
             "Ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in settings.ulimits.items()],
@@ -44,8 +48,9 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
                     "Type": "bind",
                     "Source": mount.source,
                     "Target": mount.target,
+                    "ReadOnly": mount.read_only,
                     # The engine may be on another machine, where only it can create the folder.
-                    "BindOptions": {"CreateMountpoint": True},
+                    "BindOptions": {"CreateMountpoint": mount.ours},
                 }
                 for mount in settings.mounts
             ],

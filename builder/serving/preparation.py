@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.definitions import configuration
-from builder.definitions.recipes import cluster, cluster_guard, command, container
+from builder.definitions.recipes import cluster, cluster_guard, command, container, container_options
+from builder.definitions.recipes.volumes import Mount
+from builder.definitions.requested_options import NOTHING_REQUESTED, RequestedOptions
 from builder.engine import images
 from builder.errors import ImageStateError
 from builder.lock import reading
 from builder.numbered import adopted
-from builder.serving import image_selection, lookup
+from builder.serving import image_selection, lookup, server_options
 from builder.serving.image_selection import SelectedImage, UnnumberedImage
+from builder.serving.machine_memory import MemoryRule
 from builder.serving.running import DIGEST, NODES, PROJECT, REQUEST, ServingEngine
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.arguments import Backend
     from builder.definitions.recipes.cluster import Cluster
     from builder.definitions.recipes.container import ContainerSettings
+    from builder.definitions.recipes.container_options import ContainerOptions
     from builder.definitions.recipes.recipe import Recipe
     from builder.project import Project
     from builder.serving.image_selection import ServedImage
@@ -34,23 +39,28 @@ if TYPE_CHECKING:
 class ServeRequest:
     """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of
     builder.yaml serve it, of which the first answers requests, or this machine's own engine if there are none;
-    ``backend`` joins several nodes in place of the recipe's."""
+    ``backend`` joins several nodes in place of the recipe's. ``container`` are the options of its container; with
+    ``force`` it is started where the memory does not suffice."""
 
     text: str
     overrides: Mapping[str, str]
     extra: Sequence[str] = ()
     nodes: Sequence[str] = ()
     backend: Backend | None = None
+    container: RequestedOptions = NOTHING_REQUESTED
+    force: bool = False
 
 
 @dataclass(frozen=True)
 class ServerSettings:
     """The settings of a server's containers, of which the first answers requests, each on its node; ``nodes`` is empty
-    for one on the user's own engine. ``note`` says which nodes are not needed."""
+    for one on the user's own engine. ``note`` says which nodes are not needed. ``options`` are those of builder.yaml,
+    the recipe and the request, which the containers have."""
 
     nodes: tuple[Node, ...]
     containers: tuple[ContainerSettings, ...]
     note: str
+    options: ContainerOptions
 
 
 @dataclass(frozen=True)
@@ -65,11 +75,14 @@ class PlannedContainer:
 @dataclass(frozen=True)
 class PreparedServer:
     """The selected image and the planned containers, of which the first answers requests; ``note`` says which nodes are
-    not needed."""
+    not needed. ``secrets`` are values of variables that the containers take from the environment; ``memory`` is the
+    rule of how much they may take."""
 
     selection: ServedImage
     containers: tuple[PlannedContainer, ...]
+    memory: MemoryRule
     note: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def head(self) -> PlannedContainer:
@@ -84,11 +97,13 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     """
     selection = image_selection.select_any(workspace.project, reading.of(workspace.project), request.text)
     planned = settings(workspace.project, selection, request, workspace.environment)
+    container_options.require_values(planned.options, workspace.environment)
     options = {
         "overrides": dict(request.overrides),
         "extra": list(request.extra),
         "nodes": list(request.nodes),
         "backend": request.backend,
+        "container": container_options.kept(request.container, workspace.environment, Path.cwd()),
     }
     labels = {PROJECT: str(workspace.project.root), REQUEST: json.dumps(options)}
     engines = tuple(lookup.engine_of_node(workspace.environment, node) for node in planned.nodes)
@@ -98,7 +113,10 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
         _with_digest(replace(each, labels={**each.labels, **labels}), fingerprint) for each in planned.containers
     ]
     containers = tuple(map(PlannedContainer, engines, all_settings, image_ids))
-    return PreparedServer(selection, containers, planned.note)
+    endpoints = (engine.endpoint for engine in engines)
+    server_options.require_usable(tuple(zip(all_settings, endpoints, strict=True)), planned.options)
+    rule = MemoryRule(configuration.load(workspace.project).reserve, request.force)
+    return PreparedServer(selection, containers, rule, planned.note, planned.options.secrets)
 
 
 def settings(
@@ -108,13 +126,13 @@ def settings(
     FileProblemsError for a command that cannot be rendered, and for nodes that do not fit it."""
     nodes = _nodes(project, selection, request.nodes)
     cluster.require_several(request.backend, len(nodes))
-    together = _cluster(selection.recipe, nodes, request) if len(nodes) > 1 else None
+    options, recipe = server_options.settle(project, selection.recipe, request.container, environ, len(nodes))
+    together = _cluster(recipe, nodes, request) if len(nodes) > 1 else None
     if together:
         nodes = tuple(member.node for member in together.members)
-    recipe = selection.recipe
     rendered = together.command if together else command.render(recipe, request.overrides, request.extra)
     of_image = image_selection.serve_settings(project, selection)
-    alike = container.settings(recipe, rendered, of_image, selection.run_from, environ)
+    alike = container.settings(recipe, rendered, of_image, selection.run_from, environ, options)
     containers = [_with_models(alike, node) for node in nodes] or [alike]
     if together:
         members = zip(containers, together.members, strict=True)
@@ -124,10 +142,11 @@ def settings(
             )
             for each, member in members
         ]
+    containers = [server_options.completed(each, options, request.container) for each in containers]
     names = ",".join(node.name for node in nodes)
     if names:
         containers = [replace(each, labels={**each.labels, NODES: names}) for each in containers]
-    return ServerSettings(nodes, tuple(containers), together.note if together else "")
+    return ServerSettings(nodes, tuple(containers), together.note if together else "", options)
 
 
 def _nodes(project: Project, selection: ServedImage, requested: Sequence[str]) -> tuple[Node, ...]:
@@ -146,11 +165,11 @@ def _cluster(recipe: Recipe, nodes: Sequence[Node], request: ServeRequest) -> Cl
 
 def _with_models(alike: ContainerSettings, node: Node) -> ContainerSettings:
     """Replaces the mount of the models for a node that keeps them elsewhere; its folder holds the hub's folder, too."""
-    if node.models is None:
-        return alike
     inside = f"{container.HOME}/.cache/huggingface"
-    others = tuple(mount for mount in alike.mounts if not mount.target.startswith(inside))
-    return replace(alike, mounts=(container.Mount(node.models, inside), *others))
+    if node.models is None or any(mount.target == inside and not mount.ours for mount in alike.mounts):
+        return alike
+    others = tuple(mount for mount in alike.mounts if not (mount.ours and mount.target.startswith(inside)))
+    return replace(alike, mounts=(Mount(node.models, inside), *others))
 
 
 def _with_digest(planned: ContainerSettings, fingerprint: str) -> ContainerSettings:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from builder.definitions.recipes import arguments, container
 from builder.definitions.recipes.cluster import RANK
-from builder.definitions.recipes.container import LABEL
+from builder.definitions.recipes.container import ADDRESS, LABEL, PORT_INSIDE
 from builder.engine import containers
 from builder.errors import EngineError
 
@@ -86,9 +86,15 @@ class RunningServer:
 
     @property
     def port(self) -> int | None:
-        """The port that it answers on, if that is known."""
+        """The port of the machine that it answers on, if that is known."""
         label = self.labels.get(f"{LABEL}.port", "")
         return int(label) if label.isdecimal() else None
+
+    @property
+    def port_inside(self) -> int | None:
+        """The port that it listens on in its container, if that is known."""
+        label = self.labels.get(PORT_INSIDE, "")
+        return int(label) if label.isdecimal() else self.port
 
     @property
     def address(self) -> str:
@@ -96,7 +102,7 @@ class RunningServer:
         if self.port is None:
             return ""
         engine = urlsplit(self.head.engine.endpoint.host)
-        listening = listening_host(self.head.service)
+        listening = arguments.reached_at(self.labels.get(ADDRESS) or self.labels.get(f"{LABEL}.host"))
         host = engine.hostname if listening == arguments.LOOPBACK and engine.hostname else listening
         return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
 
@@ -110,10 +116,10 @@ class RunningServer:
 def answers(server: RunningServer) -> bool:
     """Tells whether the server answers at this moment, with the probe of its health check; False if its port is not
     known."""
-    if server.port is None:
+    if server.port_inside is None:
         return False
     head = server.head
-    probe = container.probe(listening_host(head.service), server.port)
+    probe = container.probe(listening_host(head.service), server.port_inside)
     try:
         return containers.execute(head.engine.endpoint, head.service.id, probe, _ANSWER_TIMEOUT).exit_code == 0
     except EngineError:  # it has just ended, or is too busy to answer

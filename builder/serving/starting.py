@@ -37,7 +37,8 @@ def start(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer
     Raises ConflictError if it is running with other settings, or its port or name is taken; ServeFailedError if an
     engine cannot start it. Nothing is left behind then.
     """
-    existing = tuple(services.find(planned.engine.endpoint, planned.settings.name) for planned in prepared.containers)
+    environ = {**environ, **prepared.secrets}
+    existing = existing_containers(prepared)
     if _is_up(prepared, existing):
         members = tuple(
             ServerMember(planned.engine, service)
@@ -62,6 +63,16 @@ def start(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer
         _remove(created)
         raise
     return StartedServer(RunningServer(tuple(created)), prepared.selection, was_running=False)
+
+
+def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
+    """The container of each name that the server needs, where there is one."""
+    return tuple(services.find(planned.engine.endpoint, planned.settings.name) for planned in prepared.containers)
+
+
+def is_running(prepared: PreparedServer) -> bool:
+    """True if the server is running already with these settings. Raises ConflictError as `start` does."""
+    return _is_up(prepared, existing_containers(prepared))
 
 
 def require_free_port(prepared: PreparedServer, leaving: Sequence[str] = ()) -> None:
@@ -124,6 +135,8 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
 def _make_folders(settings: ContainerSettings) -> None:
     """Creates the mounted folders as the user; the engine would create them as root."""
     for mount in settings.mounts:
+        if not mount.ours:
+            continue
         try:
             Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from builder.definitions.recipes.publishing import PublishedPort
 from builder.serving import engine_request
 from tests.serving.exports import settings
 
@@ -20,7 +21,9 @@ def test_secrets_come_from_the_environment_and_only_where_they_are_set() -> None
 
 
 def test_gpus_ports_and_no_health_check() -> None:
-    wanted = replace(WANTED, gpus=True, network="bridge", ports=(8000,), health=None, shm_size="16g")
+    wanted = replace(
+        WANTED, gpus=True, network="bridge", ports=(PublishedPort(8000, 8000),), health=None, shm_size="16g"
+    )
     body = engine_request.request_body(wanted, {})
     assert body["HostConfig"]["DeviceRequests"] == [{"Count": -1, "Capabilities": [["gpu"]]}]
     assert body["HostConfig"]["PortBindings"] == {"8000/tcp": [{"HostPort": "8000"}]}

@@ -11,17 +11,26 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import arguments
+from builder.definitions.recipes import arguments, container_options, gpu_memory, publishing, volumes
+from builder.definitions.recipes.volumes import Mount
+from builder.errors import UsageError
 from builder.storage import huggingface_cache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.definitions.recipes.command import ServeCommand
+    from builder.definitions.recipes.container_options import ContainerOptions
+    from builder.definitions.recipes.publishing import PublishedPort
     from builder.definitions.recipes.recipe import Recipe
     from builder.definitions.serving import ServeSettings
 
 LABEL = "builder.serve"
+# The GPU memory that the server asks for, as `gpu_memory` writes it; and where its port is another one inside, or the
+# machine's is published on one address only.
+GPU_MEMORY = f"{LABEL}.gpu_memory"
+PORT_INSIDE = f"{LABEL}.inside"
+ADDRESS = f"{LABEL}.address"
 
 # Taken from the environment of whoever starts the container. Their values are never written down.
 SECRETS = ("HF_TOKEN",)
@@ -47,14 +56,6 @@ _PROBE = (
     "import http.client as c, sys; h = c.HTTPConnection({host!r}, {port}, timeout=8); "
     "h.request('GET', '/health'); sys.exit(h.getresponse().status != 200)"
 )
-
-
-@dataclass(frozen=True)
-class Mount:
-    """A bind mount: a folder of the host, as an absolute path, and its path in the container."""
-
-    source: str
-    target: str
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class ContainerSettings:
     secrets: tuple[str, ...]
     gpus: bool
     network: str
-    ports: tuple[int, ...]
+    ports: tuple[PublishedPort, ...]
     ipc: str
     shm_size: str
     mounts: tuple[Mount, ...]
@@ -108,11 +109,13 @@ def settings(
     serving: ServeSettings,
     image: tuple[str, int] | str,
     environ: Mapping[str, str],
+    options: ContainerOptions = container_options.NONE,
 ) -> ContainerSettings:
     """The container that serves ``recipe`` with ``command`` from ``image``: its repository and number, or a name that
     has none. What such an image compiles is not kept, since another may have its name next time.
 
-    ``environ`` is the user's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE locate their caches.
+    ``environ`` is the user's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE locate their caches. Raises UsageError
+    where ``options`` publish ports of a server that only its own container reaches.
     """
     image_name = image if isinstance(image, str) else f"{image[0]}:{image[1]}"
     compiled = () if isinstance(image, str) else _compile_caches(environ, *image)
@@ -123,27 +126,56 @@ def settings(
         f"{LABEL}.recipe": recipe.file,
         f"{LABEL}.model": recipe.model or command.model or "",
         f"{LABEL}.names": json.dumps(command.served),
-        f"{LABEL}.port": str(command.port or ""),
         f"{LABEL}.host": command.host or "",
     }
     gpus = serving.gpus == "all"
+    network = "bridge" if options.publish else serving.network
+    ports = () if network == "host" else publishing.with_server(options.publish, command.port)
+    if options.publish:
+        _require_reachable(command)
+    labels |= _port_labels(command, ports)
+    if gpus and (memory := gpu_memory.read(command.words)):
+        labels[GPU_MEMORY] = str(memory)
     return ContainerSettings(
         name=name,
         image=image_name,
         argv=command.argv,
-        env=environment(command, serving),
-        secrets=tuple(secret for secret in SECRETS if secret not in command.env),
+        env=container_options.with_variables(environment(command, serving), options),
+        secrets=_secrets(command, options),
         gpus=gpus,
-        network=serving.network,
-        ports=() if serving.network == "host" or command.port is None else (command.port,),
+        network=network,
+        ports=ports,
         ipc=serving.ipc,
         shm_size="" if serving.ipc == "host" else serving.shm_size,
-        mounts=(*_model_caches(environ), *compiled),
+        mounts=volumes.merged((*_model_caches(environ), *compiled), options.volumes),
         labels={key: value for key, value in labels.items() if value},
         health=_health(command),
         # Loaders pin memory for the GPU, and open many files at once.
         ulimits={"memlock": -1, "nofile": OPEN_FILES} if gpus else {},
+        memory=options.memory,
     )
+
+
+def _secrets(command: ServeCommand, options: ContainerOptions) -> tuple[str, ...]:
+    wanted = [name for name, value in options.env.items() if value is None]
+    return (*wanted, *(name for name in SECRETS if name not in command.env and name not in options.env))
+
+
+def _port_labels(command: ServeCommand, ports: tuple[PublishedPort, ...]) -> dict[str, str]:
+    """The labels that tell where clients reach the server, and where it listens if that is not the same."""
+    published = publishing.of_server(ports, command.port)
+    if published is None:
+        return {f"{LABEL}.port": str(command.port or "")}
+    inside = "" if published.port == published.inside else str(published.inside)
+    return {f"{LABEL}.port": str(published.port), PORT_INSIDE: inside, ADDRESS: published.address}
+
+
+def _require_reachable(command: ServeCommand) -> None:
+    if command.host in {"localhost", "::1"} or (command.host or "").startswith("127."):
+        raise UsageError(
+            f"the server listens on {command.host}: only its own container reaches it, whatever is published",
+            hint="`--host 0.0.0.0` makes it listen on all addresses of its container",
+        )
 
 
 def environment(command: ServeCommand, serving: ServeSettings) -> dict[str, str]:

@@ -33,7 +33,7 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
             **dict.fromkeys(settings.secrets),
         },
         "network_mode": settings.network,
-        **({"ports": [f"{port}:{port}" for port in settings.ports]} if settings.ports else {}),
+        **({"ports": [str(port) for port in settings.ports]} if settings.ports else {}),
         "ipc": settings.ipc,
         **({"shm_size": settings.shm_size} if settings.shm_size else {}),
         **({"devices": [f"{path}:{path}" for path in settings.devices]} if settings.devices else {}),
@@ -46,8 +46,9 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
             {
                 "type": "bind",
                 "source": _in_home(mount.source, home),
-                "target": mount.target,
-                "bind": {"create_host_path": True},
+                "target": _escape(mount.target),
+                **({"read_only": True} if mount.read_only else {}),
+                "bind": {"create_host_path": mount.ours},
             }
             for mount in settings.mounts
         ],

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 def render(settings: ContainerSettings, home: str) -> str:
     """Returns the script. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
-    folders = " ".join(_in_home(mount.source, home) for mount in settings.mounts)
+    folders = " ".join(_in_home(mount.source, home) for mount in settings.mounts if mount.ours)
+    volumes = [_in_home(mount.source, home) for mount in settings.mounts if not mount.ours]
     program, *arguments = settings.argv
     words = [
         "exec docker run --detach --pull never" + (" --init" if settings.init else ""),
         *(f"{name} {shlex.quote(value)}" for name, value in _options(settings)),
-        *(f"--volume {_in_home(mount.source, home)}:{shlex.quote(mount.target)}" for mount in settings.mounts),
+        *(
+            f"--volume {_in_home(mount.source, home)}:{shlex.quote(mount.target + (':ro' if mount.read_only else ''))}"
+            for mount in settings.mounts
+        ),
         f"--entrypoint {shlex.quote(program)}",
         shlex.join([settings.image, *arguments]),
     ]
@@ -29,7 +33,9 @@ def render(settings: ContainerSettings, home: str) -> str:
             f"# Its log: docker logs -f {settings.name}; to end it: docker rm -f {settings.name}",
             "set -eu",
             "",
-            f"mkdir -p -- {folders}",
+            # The engine would make an empty folder in the place of a volume that is missing.
+            *(f"[ -e {volume} ] || {{ echo {volume} is missing >&2; exit 1; }}" for volume in volumes),
+            *([f"mkdir -p -- {folders}"] if folders else []),
             " \\\n  ".join(words),
             "",
         ]
@@ -41,7 +47,7 @@ def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
     if settings.gpus:
         yield "--gpus", "all"
     yield "--network", settings.network
-    yield from (("--publish", f"{port}:{port}") for port in settings.ports)
+    yield from (("--publish", str(port)) for port in settings.ports)
     yield "--ipc", settings.ipc
     if settings.shm_size:
         yield "--shm-size", settings.shm_size

@@ -5,13 +5,17 @@ import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from builder.definitions.recipes import command, container
-from builder.definitions.recipes.container import ContainerSettings, Mount
+from builder.definitions.recipes.container import ContainerSettings
+from builder.definitions.recipes.container_options import ContainerOptions
+from builder.definitions.recipes.publishing import PublishedPort
+from builder.definitions.recipes.volumes import Mount
 from builder.definitions.serving import ServeSettings
+from builder.errors import UsageError
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ def test_a_gpu_image_gets_what_serving_on_a_spark_takes(tmp_path: Path) -> None:
     )
     defaults = {"NCCL_IGNORE_CPU_AFFINITY": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     assert (settings.env, settings.secrets) == ({**defaults, "A": "1"}, ("HF_TOKEN",))
+    assert settings.ulimits == {"memlock": -1, "nofile": 1048576}
     assert settings.labels == {
         "builder.serve": "x",
         "builder.serve.image": "vllm-node-tf5:7",
@@ -44,6 +49,7 @@ def test_a_gpu_image_gets_what_serving_on_a_spark_takes(tmp_path: Path) -> None:
         "builder.serve.model": "Org/M",
         "builder.serve.names": '["m"]',
         "builder.serve.port": "8001",
+        "builder.serve.gpu_memory": "0.92",
     }
 
 
@@ -51,8 +57,10 @@ def test_an_image_may_want_less(tmp_path: Path) -> None:
     settings = made(
         tmp_path, "vllm serve x", "", ServeSettings(gpus="none", network="bridge", ipc="private", shm_size="1g")
     )
-    assert (settings.gpus, settings.network, settings.ports) == (False, "bridge", (8000,))
+    assert (settings.gpus, settings.network, settings.ports) == (False, "bridge", (PublishedPort(8000, 8000),))
     assert (settings.ipc, settings.shm_size) == ("private", "1g")
+    assert (settings.env, settings.ulimits) == ({}, {})
+    assert "builder.serve.gpu_memory" not in settings.labels
 
 
 def test_what_is_compiled_is_kept_apart_by_number(tmp_path: Path) -> None:
@@ -85,6 +93,70 @@ def test_what_is_compiled_is_kept_apart_by_number(tmp_path: Path) -> None:
 def test_models_are_where_the_user_keeps_them(tmp_path: Path, environ: dict[str, str], mounts: list[Mount]) -> None:
     settings = made(tmp_path, "vllm serve x", environ={**HOME, **environ})
     assert [mount for mount in settings.mounts if "huggingface" in mount.target] == mounts
+
+
+def with_options(folder: Path, text: str, head: str = "", **options: Any) -> ContainerSettings:
+    recipe = recipe_texts.make(folder, text, head)
+    rendered = command.render(recipe, {})
+    return container.settings(recipe, rendered, ServeSettings(), IMAGE, HOME, ContainerOptions(**options))
+
+
+def test_a_recipe_s_variable_counts_before_a_default(tmp_path: Path) -> None:
+    settings = made(tmp_path, "vllm serve x", "env: {PYTORCH_CUDA_ALLOC_CONF: 'max_split_size_mb:64'}\n")
+    assert settings.env["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64"
+
+
+def test_variables_that_were_added_and_secrets_by_name_alone(tmp_path: Path) -> None:
+    settings = with_options(
+        tmp_path, "vllm serve x", "env: {A: 1}\n", env={"B": "2", "KEY": None, "NCCL_IGNORE_CPU_AFFINITY": "0"}
+    )
+    assert (settings.env["A"], settings.env["B"], settings.env["NCCL_IGNORE_CPU_AFFINITY"]) == ("1", "2", "0")
+    assert settings.secrets == ("KEY", "HF_TOKEN")
+    assert "KEY" not in settings.env
+    assert with_options(tmp_path, "vllm serve x", env={"HF_TOKEN": None}).secrets == ("HF_TOKEN",)
+    assert with_options(tmp_path, "vllm serve x", env={"HF_TOKEN": "-"}).secrets == ()
+
+
+def test_published_ports_take_the_place_of_the_host_s_network(tmp_path: Path) -> None:
+    ports = (PublishedPort(9000, 8000, "10.0.0.1"), PublishedPort(8265, 8265))
+    settings = with_options(tmp_path, "vllm serve x --host 0.0.0.0", publish=ports)
+    assert (settings.network, settings.ports, settings.ipc) == ("bridge", ports, "host")
+    labels = {name: settings.labels.get(f"builder.serve.{name}") for name in ("port", "inside", "address")}
+    assert labels == {"port": "9000", "inside": "8000", "address": "10.0.0.1"}
+    assert settings.health is not None
+    assert "8000" in settings.health.argv[-1]
+
+
+def test_the_server_s_own_port_is_published_where_no_other_leads_to_it(tmp_path: Path) -> None:
+    settings = with_options(tmp_path, "vllm serve x --port 8001", publish=(PublishedPort(8265, 8265),))
+    assert settings.ports == (PublishedPort(8265, 8265), PublishedPort(8001, 8001))
+    assert settings.labels["builder.serve.port"] == "8001"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_a_server_that_only_its_container_reaches_is_not_published(tmp_path: Path, host: str) -> None:
+    with pytest.raises(UsageError, match="only its own container reaches it") as caught:
+        with_options(tmp_path, f"vllm serve x --host {host}", publish=(PublishedPort(8000, 8000),))
+    assert "--host 0.0.0.0" in caught.value.hint
+
+
+def test_volumes_and_memory(tmp_path: Path) -> None:
+    volume = Mount("/srv/hf", "/root/.cache/huggingface", read_only=True, ours=False)
+    settings = with_options(tmp_path, "vllm serve x", volumes=(volume,), memory="100g")
+    assert [mount for mount in settings.mounts if "huggingface" in mount.target] == [volume]
+    assert settings.memory == "100g"
+
+
+@pytest.mark.parametrize(
+    ("words", "label"),
+    [
+        ("--gpu-memory-utilization 0.7", "0.7"),
+        ("--gpu-memory-utilization-gb 96", "96g"),
+        ("--gpu-memory-utilization $SHARE", None),
+    ],
+)
+def test_the_memory_that_the_server_asks_for_is_in_a_label(tmp_path: Path, words: str, label: str | None) -> None:
+    assert made(tmp_path, f"vllm serve x {words}").labels.get(container.GPU_MEMORY) == label
 
 
 def test_a_secret_that_the_recipe_sets_is_not_taken_from_the_environment(tmp_path: Path) -> None:

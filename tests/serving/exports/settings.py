@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from builder.definitions.recipes.container import ContainerSettings, HealthCheck, Mount
+from builder.definitions.recipes.container import ContainerSettings, HealthCheck
+from builder.definitions.recipes.volumes import Mount
 
 HOSTILE = (
     "two words",
@@ -33,7 +34,10 @@ def hostile(image: str = "small:1", program: tuple[str, ...] = ("tail", "-f", "/
         ports=(),
         ipc="private",
         shm_size="64m",
-        mounts=(Mount("/home/ann/.cache/a b", "/root/.cache/x"), Mount("/srv/$models", "/root/models")),
+        mounts=(
+            Mount("/home/ann/.cache/a b", "/root/.cache/x"),
+            Mount("/srv/$models", "/root/models", read_only=True, ours=False),
+        ),
         labels={f"builder.test.{number}": text for number, text in enumerate(HOSTILE)},
         health=HealthCheck(("true", *HOSTILE), interval=3600),
         ulimits={"nofile": 4096},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.definitions.recipes.container import ContainerSettings
+from builder.definitions.recipes.publishing import PublishedPort
 from builder.serving.exports import compose
 from tests import projects
 from tests.serving.exports import settings
@@ -51,6 +52,10 @@ def test_compose_reads_every_value_as_it_was_meant(tmp_path: Path) -> None:
         "/home/bob/.cache/a b": "/root/.cache/x",
         "/srv/$models": "/root/models",
     }
+    modes = [
+        (volume.get("read_only", False), volume["bind"].get("create_host_path", False)) for volume in service["volumes"]
+    ]
+    assert modes == [(False, True), (True, False)]
     assert (service["image"], service["pull_policy"]) == ("small:1", "never")
     assert (service["restart"], service["stop_grace_period"], service["init"]) == ("unless-stopped", "1m0s", True)
     assert (service["network_mode"], service["ipc"], service["shm_size"]) == ("host", "private", "67108864")
@@ -72,6 +77,15 @@ def test_a_gpu_is_reserved(tmp_path: Path) -> None:
 
 
 def test_ports_are_published_where_the_network_is_not_the_host_s(tmp_path: Path) -> None:
-    service = configured(tmp_path, replace(settings.hostile(), network="bridge", ports=(8001,), health=None))
+    service = configured(
+        tmp_path, replace(settings.hostile(), network="bridge", ports=(PublishedPort(8001, 8001),), health=None)
+    )
     assert [(port["target"], port["published"]) for port in service["ports"]] == [(8001, "8001")]
     assert "healthcheck" not in service
+
+
+def test_ports_of_one_address_and_other_protocols(tmp_path: Path) -> None:
+    ports = (PublishedPort(9000, 8000, "127.0.0.1"), PublishedPort(53, 53, protocol="udp"), PublishedPort(1, 2, "::1"))
+    service = configured(tmp_path, replace(settings.hostile(), network="bridge", ports=ports))
+    published = [(p.get("host_ip", ""), p["published"], p["target"], p["protocol"]) for p in service["ports"]]
+    assert published == [("127.0.0.1", "9000", 8000, "tcp"), ("", "53", 53, "udp"), ("::1", "1", 2, "tcp")]

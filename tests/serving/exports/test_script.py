@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from builder.definitions.recipes.container import ContainerSettings
+from builder.definitions.recipes.publishing import PublishedPort
 from builder.serving.exports import script
 from tests.serving.exports import settings
 
@@ -31,6 +32,7 @@ def arguments(folder: Path, wanted: ContainerSettings) -> list[str]:
 
 def hostile(folder: Path) -> ContainerSettings:
     wanted = settings.hostile()
+    (folder / "$models").mkdir()
     return replace(wanted, mounts=(wanted.mounts[0], replace(wanted.mounts[1], source=f"{folder}/$models")))
 
 
@@ -46,7 +48,7 @@ def test_docker_gets_every_value_as_it_was_meant(tmp_path: Path) -> None:
     assert words[entrypoint + 2 :] == [wanted.image, *wanted.argv[1:]]
     assert given("--env") == [*(f"{name}={value}" for name, value in wanted.env.items()), "HF_TOKEN"]
     assert given("--label") == [f"{name}={value}" for name, value in wanted.labels.items()]
-    assert given("--volume") == [f"{tmp_path}/.cache/a b:/root/.cache/x", f"{tmp_path}/$models:/root/models"]
+    assert given("--volume") == [f"{tmp_path}/.cache/a b:/root/.cache/x", f"{tmp_path}/$models:/root/models:ro"]
     assert words[:5] == ["run", "--detach", "--pull", "never", "--init"]
     assert (given("--network"), given("--ipc"), given("--shm-size")) == (["host"], ["private"], ["64m"])
     assert (given("--device"), given("--cap-add")) == (["/dev/null"], ["IPC_LOCK"])
@@ -59,6 +61,16 @@ def test_docker_gets_every_value_as_it_was_meant(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"serve.sh", "tools", ".cache", "$models"}
 
 
+def test_a_volume_that_is_missing_ends_the_script(tmp_path: Path) -> None:
+    wanted = hostile(tmp_path)
+    (tmp_path / "$models").rmdir()
+    (tmp_path / "serve.sh").write_text(script.render(wanted, "/home/ann"), encoding="utf-8")
+    environ = {**os.environ, "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(["sh", "serve.sh"], cwd=tmp_path, capture_output=True, text=True, env=environ)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{tmp_path}/$models is missing\n")
+    assert not (tmp_path / "$models").exists()
+
+
 def test_folders_are_the_person_s_own(tmp_path: Path) -> None:
     arguments(tmp_path, hostile(tmp_path))
     assert (tmp_path / ".cache/a b").is_dir()
@@ -66,7 +78,13 @@ def test_folders_are_the_person_s_own(tmp_path: Path) -> None:
 
 def test_a_gpu_and_ports_where_the_image_wants_them(tmp_path: Path) -> None:
     wanted = replace(
-        hostile(tmp_path), gpus=True, network="bridge", ports=(8001,), shm_size="", health=None, init=False
+        hostile(tmp_path),
+        gpus=True,
+        network="bridge",
+        ports=(PublishedPort(8001, 8001),),
+        shm_size="",
+        health=None,
+        init=False,
     )
     words = arguments(tmp_path, wanted)
     assert words[words.index("--gpus") + 1] == "all"
