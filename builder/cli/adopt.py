@@ -55,7 +55,7 @@ def _print(image: str, result: AdoptedImage) -> None:
     if result.same:
         print_result(f"  the same content as {', '.join(map(str, result.same))}")
     if result.unknown:
-        print_note(f"note: {result.unknown}: `show` and `diff` cannot tell more of it")
+        print_note(f"note: {result.unknown}")
 
 
 def _contents(result: AdoptedImage) -> str:

@@ -44,7 +44,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     if overview.engine_error:
         print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
     for repository in overview.stray:
-        print_note(f"{repository}:latest is not its current number; the next build or rollback mends that")
+        adopts = f"`builder adopt {repository}` gives what has that name a number"
+        print_note(f"{repository}:latest is not its current number; the next build or rollback mends that, {adopts}")
     if lost:
         print_result(lost)
     elif not overview.rows:

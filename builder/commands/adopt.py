@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 # As image.schema.json has it for the repositories of definitions.
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*")
 _SHOWN_TAGS = 8
+_LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -191,12 +192,22 @@ def _look_into(
     contents = AdoptedContents(images.fingerprint(details), labels=dict(details.labels))
     try:
         software = installed.read(workspace.engine, details.id, labels, details.platform)
-    except (ImageStateError, BuildFailedError, EngineHTTPError) as error:
-        return replace(contents, unknown=error.message.replace(details.id, image)), {}
-    contents = replace(contents, python=software.python, packages=software.packages, metadata=software.metadata)
+    except (ImageStateError, EngineHTTPError) as error:
+        why = _plain(error.message.splitlines()[0].replace(details.id, image))
+        return replace(contents, unknown=why), {}
+    except BuildFailedError:  # its message is the whole script
+        return replace(contents, unknown=f"{image} did not tell in {installed.READ_SECONDS} seconds what is in it"), {}
+    packages = {_plain(name): _plain(version) for name, version in software.packages.items()}
+    contents = replace(contents, python=_plain(software.python), packages=packages, metadata=software.metadata)
     if "vllm" not in software.sources:
         contents = replace(contents, unknown=f"{image} has no vLLM")
-    return contents, software.sources
+    sources = {name: replace(package, version=_plain(package.version)) for name, package in software.sources.items()}
+    return contents, sources
+
+
+def _plain(text: str) -> str:
+    """``text`` of an image of others, as it may stand on a terminal."""
+    return "".join(character for character in text if character.isprintable())[:_LONGEST]
 
 
 def _recorded(

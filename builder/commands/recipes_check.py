@@ -81,7 +81,7 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
     if parsed.recipe is None:
         return CheckedRecipe(file, None, parsed.problems, parsed.notes)
     problems = recipe_problems.problems(parsed.recipe)
-    every_note = notes(project, parsed)
+    every_note = notes(project, lock, parsed)
     if not problems:
         rendered = command.render(parsed.recipe, {})
         facts = image_facts.of(project, parsed.recipe)
@@ -98,7 +98,15 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
     return CheckedRecipe(file, parsed.recipe, every, every_note)
 
 
-def notes(project: Project, parsed: ParsedRecipe) -> tuple[Problem, ...]:
-    """All notes on a recipe that was read, from top to bottom."""
-    further = recipe_problems.notes(project, parsed.recipe) if parsed.recipe else ()
+def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:
+    """All notes on a recipe that was read, from top to bottom. ``lock`` tells the containers that have a number."""
+    further = recipe_problems.notes(project, parsed.recipe, _numbered(lock)) if parsed.recipe else ()
     return tuple(sorted({*parsed.notes, *parsed.written(further)}))
+
+
+def _numbered(lock: Lock) -> frozenset[str]:
+    """The repositories that have numbers, and the names that images were adopted from."""
+    repositories = {name for name, repository in lock.images.items() if repository.numbers}
+    every = (image for repository in lock.images.values() for image in repository.numbers.values())
+    adopted = {image.adopted.image.removesuffix(":latest") for image in every if image.adopted}
+    return frozenset(repositories | adopted)

@@ -72,8 +72,9 @@ def run(workspace: Workspace, request: ShowRequest) -> tuple[ShownRecipe, str]:
     rendered = command.render(recipe, request.overrides, request.extra)
     nodes, note = _nodes(workspace.project, recipe, rendered, request)
     parsed = recipes.read(workspace.project, workspace.project.root / recipe.file)
-    checked = CheckedRecipe(recipe.file, recipe, (), recipes_check.notes(workspace.project, parsed))
-    overview = recipes_list.overview(workspace, reading.of(workspace.project), [checked])
+    lock = reading.of(workspace.project)
+    checked = CheckedRecipe(recipe.file, recipe, (), recipes_check.notes(workspace.project, lock, parsed))
+    overview = recipes_list.overview(workspace, lock, [checked])
     return ShownRecipe(overview.rows[0], rendered, nodes, note), overview.engine_error
 
 

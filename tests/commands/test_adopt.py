@@ -309,6 +309,7 @@ def test_a_recipe_of_an_image_of_others_works_by_its_number(
     name = foreign("0.33.0", "v1")
     own = name.partition(":")[0]
     projects.add_recipe(small.root, "theirs", name, "Org/Theirs", [])
+    assert f"`builder adopt {name}`" in " ".join(builder("recipes", "check", "theirs").stdout.split())
     assert "has no number" in builder("export", "theirs", "--format", "script").stderr
     builder("adopt", name, "--model", "Org/Theirs")
     paired = reading.read(small.lock).models["Org/Theirs"].pairing
@@ -318,6 +319,7 @@ def test_a_recipe_of_an_image_of_others_works_by_its_number(
     assert done.stderr == ""
     assert f"{own}:1" in builder("list", "theirs").stdout
     assert f"{own}:1" in builder("recipes", "list").stdout
+    assert "no image definition makes" not in builder("recipes", "check", "theirs").stdout
     refused = " ".join(builder("build", "theirs", code=2).stderr.split())
     assert f"`builder adopt {name}`" in refused
     assert f"`base: {name}`" in refused

@@ -14,7 +14,7 @@ from builder.errors import FileProblemsError, Problem
 from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from builder.definitions.recipes.recipe import Recipe
     from builder.project import Project
@@ -58,9 +58,15 @@ def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
         raise FileProblemsError(tuple(all_problems))
 
 
-def notes(project: Project, recipe: Recipe) -> tuple[Problem, ...]:
-    """Notes on what is to know of ``recipe`` and is no mistake in it."""
-    collected = [*_container(project, recipe), *_missing_mods(project, recipe), *_run_time_mods(project, recipe)]
+def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> tuple[Problem, ...]:
+    """Notes on what is to know of ``recipe`` and is no mistake in it; ``numbered`` are containers of which it is known
+    that they have a number."""
+    has_number = recipe.repository in numbered or recipe.container in numbered
+    collected = [
+        *(() if has_number else _container(project, recipe)),
+        *_missing_mods(project, recipe),
+        *_run_time_mods(project, recipe),
+    ]
     if recipe.ignored_build_args:
         message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
         collected.append(Problem(recipe.location("build_args"), message))
