@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from builder.pinning.packages import Package
     from builder.project import Project
 
-# By option: the file of vLLM that registers its values, and the mapping there whose keys they are (vLLM 0.20 to 0.32).
+# By option: the file of vLLM that registers its values, and the mapping there whose keys they are; and the methods of
+# speculative decoding (vLLM 0.20 to 0.32).
 _REGISTERED = {
     "tool-call-parser": ("vllm/tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER"),
     "reasoning-parser": ("vllm/reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER"),
     "load-format": ("vllm/model_executor/model_loader/__init__.py", "_LOAD_FORMAT_TO_MODEL_LOADER"),
 }
-_PATHS = tuple(path for path, _ in _REGISTERED.values())
+_METHODS = ("vllm/config/speculative.py", "SpeculativeMethod")
+_PATHS = (*(path for path, _ in _REGISTERED.values()), _METHODS[0])
 _PACKAGE = "vllm"
 
 
@@ -102,16 +104,44 @@ def _values(files: Mapping[str, bytes], patches: bytes) -> dict[str, frozenset[s
         keys = _keys(files.get(path, b""), name) if path.encode() not in patches else frozenset()
         if keys:
             values[option] = keys
-    return values
+    path, name = _METHODS
+    methods = _literals(files.get(path, b""), name) if path.encode() not in patches else frozenset()
+    return {**values, known_choices.METHOD: methods} if methods else values
+
+
+def _literals(source: bytes, name: str) -> frozenset[str]:
+    """The texts of the type ``name``, a ``Literal`` of texts and of such types; empty where it is no plain one."""
+    types: dict[str, frozenset[str]] = {}
+    for node in _parsed(source):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript)):
+            continue
+        value = node.value
+        if not (isinstance(value.value, ast.Name) and value.value.id == "Literal"):
+            continue
+        parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+        texts: set[str] = set()
+        for part in parts:
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                texts.add(part.value)
+            elif isinstance(part, ast.Name) and part.id in types:
+                texts |= types[part.id]
+            else:
+                break
+        else:
+            types.update({target.id: frozenset(texts) for target in node.targets if isinstance(target, ast.Name)})
+    return types.get(name, frozenset())
+
+
+def _parsed(source: bytes) -> list[ast.stmt]:
+    try:
+        return ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError):
+        return []
 
 
 def _keys(source: bytes, name: str) -> frozenset[str]:
     """The keys of the mapping called ``name`` in ``source``; empty where it is not a plain one."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return frozenset()
-    for node in tree.body:
+    for node in _parsed(source):
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )

@@ -61,6 +61,10 @@ def _explain(
         ]
     if kind == "Required":
         return [Problem(location, f"the key `{error.kind.property}` is missing{_within(path)}")]
+    if kind == "PropertyNames":
+        name = error.kind.value.instance
+        message = f"`{name}` has characters that are not allowed in a name here"
+        return [Problem(location_of((*path, name), value_locations, file), message)]
     description = parent.get("description", "")
     complaint = _shape(error, kind, parent)
     return [Problem(location, f"{_named(path)}{complaint}" + (f"; meant is: {description}" if description else ""))]

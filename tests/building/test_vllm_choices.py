@@ -11,6 +11,7 @@ import pytest
 from builder.building import vllm_choices
 from builder.commands import recipes_check
 from builder.definitions import image
+from builder.definitions.recipes import recipe
 from builder.errors import FileProblemsError, SourceError
 from builder.lock import text
 from builder.lock.model import Lock
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-TOOLS, REASONING, FORMATS = vllm_choices._PATHS
+TOOLS, REASONING, FORMATS, METHODS = vllm_choices._PATHS
 FILES = {
     TOOLS: '_TOOL_PARSERS_TO_REGISTER = {"hermes": ("a", "A"), "qwen3_coder": ("b", "B")}\n',
     REASONING: '_REASONING_PARSERS_TO_REGISTER: dict[str, object] = {"qwen3": 1}\n',
+    METHODS: 'M = Literal["mtp", "eagle3"]\nN = int\nSpeculativeMethod = Literal["ngram", M]\n',
     FORMATS: 'import x\n_LOAD_FORMAT_TO_MODEL_LOADER = {"auto": x.A, "safetensors": x.A}\n',
 }
-COMMAND = "vllm serve x --tool-call-parser {} --load-format {}"
+COMMAND = "vllm serve x --tool-call-parser {} --load-format {} --enable-auto-tool-choice"
 
 
 @pytest.fixture
@@ -74,7 +76,16 @@ def test_what_a_package_registers_is_read() -> None:
         "tool-call-parser": {"hermes", "qwen3_coder"},
         "reasoning-parser": {"qwen3"},
         "load-format": {"auto", "safetensors"},
+        "speculative method": {"ngram", "mtp", "eagle3"},
     }
+
+
+def test_a_draft_model_takes_a_method_that_vllm_knows(project: Project) -> None:
+    config = '--speculative-config \'{{"method": "dflash", "model": "z-lab/D"}}\''
+    projects.write(project.recipes / "r.yaml", f"name: x\ncontainer: small\ncommand: |\n  vllm serve x {config}\n")
+    loaded = recipe.load(project, project.recipes / "r.yaml")
+    with pytest.raises(FileProblemsError, match=r"vllm 1 knows no speculative method `dflash`; it knows: eagle3"):
+        vllm_choices.require_known(project, loaded, package(FILES))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +97,8 @@ def test_what_cannot_be_told_is_left_out(text: str) -> None:
 
 def test_a_file_that_a_pull_request_changes_is_left_out() -> None:
     patch = f"--- a/{TOOLS}\n+++ b/{TOOLS}\n".encode()
-    assert set(vllm_choices.of_package(package(FILES, patch)).values) == {"reasoning-parser", "load-format"}
+    left = {"reasoning-parser", "load-format", "speculative method"}
+    assert set(vllm_choices.of_package(package(FILES, patch)).values) == left
 
 
 def test_a_mirror_tells_without_its_upstream(project: Project) -> None:
@@ -97,7 +109,7 @@ def test_a_mirror_tells_without_its_upstream(project: Project) -> None:
     shutil.rmtree(url)
     choices = vllm_choices.at_hand(project, lock, chain(project))
     assert choices is not None
-    assert (choices.label, len(choices.values)) == ("vLLM 0.33.0", 3)
+    assert (choices.label, len(choices.values)) == ("vLLM 0.33.0", 4)
 
 
 def test_a_wheel_tells_what_was_read_of_it(project: Project) -> None:
@@ -120,8 +132,6 @@ def recipe_file(project: Project, parser: str, load_format: str, mods: str = "[]
 
 
 def required(project: Project, *names: str) -> list[str]:
-    from builder.definitions.recipes import recipe
-
     loaded = recipe.load(project, recipe_file(project, *names))
     try:
         vllm_choices.require_known(project, loaded, package(FILES))
@@ -150,9 +160,13 @@ def test_names_that_are_known_or_may_be_added(project: Project, names: tuple[str
     assert required(project, *names) == []
 
 
-def test_a_vllm_that_cannot_be_read_is_left_to_the_launch(project: Project) -> None:
-    from builder.definitions.recipes import recipe
+def test_a_parser_that_is_not_used_is_no_problem(project: Project) -> None:
+    path = recipe_file(project, "nonsense", "auto")
+    path.write_text(path.read_text(encoding="utf-8").replace(" --enable-auto-tool-choice", ""), encoding="utf-8")
+    vllm_choices.require_known(project, recipe.load(project, path), package(FILES))
 
+
+def test_a_vllm_that_cannot_be_read_is_left_to_the_launch(project: Project) -> None:
     def read(_: Collection[str]) -> dict[str, bytes]:
         raise SourceError("no network")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from builder.definitions.recipes import option_places, option_values
@@ -12,10 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.definitions.recipes.image_facts import ImageFacts
+    from builder.definitions.recipes.option_places import UsedOption
     from builder.definitions.recipes.recipe import Recipe
 
+METHOD = "speculative method"
+_SPECULATIVE = "speculative-config"
+_TOOLS = "tool-call-parser"
 # Further names come from a file that the command names, or from a package.
-_PLUGINS = {"tool-call-parser": "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
+_PLUGINS = {_TOOLS: "tool-parser-plugin", "reasoning-parser": "reasoning-parser-plugin"}
 
 
 def problems(
@@ -26,16 +31,38 @@ def problems(
     if not facts.is_known:
         return
     options = {option_values.name_of(used.option): used for used in option_places.options(words)}
+    switches = {option_values.name_of(word) for word in words if word.startswith("--")}
     for name, known_names in choices.items():
-        used = options.get(name)
+        used = options.get(_SPECULATIVE if name == METHOD else name)
         value = used.value if used else None
+        if used and name == METHOD:
+            value = _method(value or "")
         if used is None or not value or "$" in value or value in known_names:
+            continue
+        # vLLM looks at the parser of tools only where it is used.
+        if name == _TOOLS and "enable-auto-tool-choice" not in switches:
             continue
         if _PLUGINS.get(name) in options or facts.brings(value) or _has_package(facts, value):
             continue
         suggestion = did_you_mean(value, known_names, code=True)
         there = suggestion or f"it knows: {', '.join(sorted(known_names))}"
-        yield Problem(option_places.of_value(recipe, used), f"{label} knows no {used.option} `{value}`; {there}")
+        yield Problem(
+            option_places.of_value(recipe, used), f"{label} knows no {_called(name, used)} `{value}`; {there}"
+        )
+
+
+def _called(name: str, used: UsedOption) -> str:
+    return "speculative method" if name == METHOD else used.option
+
+
+def _method(config: str) -> str:
+    """The method in the value of ``--speculative-config``; empty where it has none."""
+    try:
+        value = json.loads(config)
+    except ValueError:
+        return ""
+    method = value.get("method") if isinstance(value, dict) else None
+    return method if isinstance(method, str) else ""
 
 
 def _has_package(facts: ImageFacts, name: str) -> bool:

@@ -50,7 +50,7 @@ def find(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> LaunchFin
         if used.value is not None and not (rendered.is_script and re.search(r"[$`]", used.value))
     }
     absent = [*_local_models(recipe, rendered.words, facts, options)]
-    absent += [(problem, facts.is_known) for problem in _template(recipe, facts, options.get("chat-template"))]
+    absent += _template(recipe, facts, options.get("chat-template"))
     # A mod that is missing has a note already.
     uncertain = [] if facts.missing else [problem for problem, is_certain in absent if not is_certain]
     return LaunchFindings(
@@ -117,8 +117,8 @@ def _top(path: str) -> str:
     return folder if folder.startswith("/") else "/models"
 
 
-def _template(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Iterator[Problem]:
-    """A chat template that neither the image, a mod nor a volume brings."""
+def _template(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Iterator[tuple[Problem, bool]]:
+    """A chat template that neither the image, a mod nor a volume brings, with True if that is certain."""
     value = used.value if used else None
     # vLLM takes the text of a template, too, which has braces or line breaks in it.
     if used is None or not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
@@ -129,7 +129,9 @@ def _template(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Ite
     if from_package or _is_mounted(recipe, value) or (beside and not value.startswith("/")) or facts.brings(name):
         return
     location = option_places.of_value(recipe, used)
-    yield Problem(location, f"neither the image, a mod nor a volume brings the chat template {value}")
+    # An image that others built, with vLLM in it, may have examples in a folder of its own.
+    is_certain = facts.is_known and (facts.vllm is not None or "/" not in value)
+    yield Problem(location, f"neither the image, a mod nor a volume brings the chat template {value}"), is_certain
 
 
 def _block_size(

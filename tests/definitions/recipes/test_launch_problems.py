@@ -113,6 +113,12 @@ def test_a_template_that_may_be_brought_is_a_note(project: Project, head: str, w
     assert note.endswith(f"the chat template x.jinja, as far as is known: {who}")
 
 
+def test_a_base_of_others_may_have_templates_in_its_folders(project: Project) -> None:
+    assert tuple(map(len, findings(project, "--chat-template examples/x.jinja"))) == (0, 1)
+    with_vllm(project, "{wheel: vllm==0.32.0}")
+    assert tuple(map(len, findings(project, "--chat-template examples/x.jinja"))) == (1, 0)
+
+
 def test_a_block_that_no_step_fills(project: Project) -> None:
     options = "--block-size 4096 --max-num-batched-tokens 2048"
     problems, _ = findings(project, options, model=HYBRID)

@@ -160,3 +160,8 @@ def test_a_volume_that_is_none(tmp_path: Path, volume: str) -> None:
 def test_what_joins_several_machines_is_ray_or_nothing(tmp_path: Path, cluster: str) -> None:
     (problem,) = recipe_texts.problem_lines(tmp_path, f"name: x\ncontainer: c\ncluster: {cluster}\ncommand: x\n")
     assert problem.startswith("r.yaml:3:1: `cluster`: ")
+
+
+def test_a_name_that_no_variable_can_have(tmp_path: Path) -> None:
+    (problem,) = recipe_texts.problem_lines(tmp_path, "name: x\ncontainer: c\ncommand: x\nenv:\n  A: 1\n  b-c: 1\n")
+    assert problem == "r.yaml:6:3: `b-c` has characters that are not allowed in a name here"
