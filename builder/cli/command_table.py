@@ -38,6 +38,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "rebuild": ("rebuild", "rebuild", "Rebuild a number from its build directory."),
     "push": ("push", "push", "Push numbered images to the registry."),
     "pull": ("pull", "pull", "Pull a numbered image from the registry."),
+    "migrate": ("migrate", "migrate", "Take over a checkout of spark-vllm-docker."),
     "copy": ("copy", "copy", "Copy a numbered image to other machines."),
     "export-image": ("image_files", "export_image", "Write a numbered image into a file."),
     "import-image": ("image_files", "import_image", "Import a numbered image from a file."),

@@ -1,4 +1,4 @@
-"""The text of ``builder.yaml`` with other settings of its nodes: whatever else is in it stays as it was written."""
+"""The text of ``builder.yaml`` with other settings in it: whatever else is there stays as it was written."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NODES = "nodes"
+_ENV = "env"
 _STEP = 2
 
 
@@ -28,11 +29,29 @@ def with_node_settings(text: str, settings: Mapping[str, Mapping[str, Any]]) -> 
     so unusually that it has to be written anew."""
     expected = _merged(yaml.safe_load(text) or {}, settings)
     edited = _edited(text, settings)
+    return edited if _reads_as(edited, expected) else _dumped(expected)
+
+
+def with_environment(text: str, variables: Mapping[str, str | None]) -> str:
+    """Returns ``text`` with these variables set or added under ``env``, where comments stay as well."""
+    data = yaml.safe_load(text) or {}
+    expected = {**data, _ENV: {**(data.get(_ENV) or {}), **variables}}
+    root = yaml.compose(text)
+    edited = text
+    if root is None or (isinstance(root, yaml.MappingNode) and not root.flow_style):
+        key, _ = _entry(root, _ENV) if root is not None else (None, None)
+        if root is None or key is None:
+            edited = _ended(text) + _block({_ENV: dict(variables)}, 0)
+        elif data.get(_ENV):
+            edited = _apply(text, _node_edits(text, root, _ENV, variables))
+    return edited if _reads_as(edited, expected) else _dumped(expected)
+
+
+def _reads_as(text: str, expected: Mapping[str, Any]) -> bool:
     try:
-        is_right = yaml.safe_load(edited) == expected
+        return bool(yaml.safe_load(text) == expected)
     except yaml.YAMLError:
-        is_right = False
-    return edited if is_right else _dumped(expected)
+        return False
 
 
 def _merged(data: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,226 @@
+"""``builder migrate``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder import humanize
+from builder.cli import table
+from builder.cli.context import Context, json_option, pass_context
+from builder.cli.output import print_error, print_json, print_note, print_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.commands.migrate import Migration, MigrationResult
+    from builder.migration.images import ContainerState
+    from builder.migration.taking import TakenPart
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
+@click.argument("recipes", nargs=-1, metavar="[RECIPE]…")
+@click.option(
+    "--env-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The settings to read, in place of .env in PATH.",
+)
+@click.option("--replace", is_flag=True, help="Replace recipes, mods and settings that are here and differ.")
+@click.option("--no-adopt", is_flag=True, help="Give no image a number.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@json_option
+@pass_context
+def migrate(
+    context: Context,
+    path: Path,
+    recipes: tuple[str, ...],
+    env_file: Path | None,
+    replace: bool,
+    no_adopt: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Take over a checkout of spark-vllm-docker.
+
+    PATH is its folder. Its recipes and mods come into the project, or only the RECIPEs named, with the mods that they
+    name; its .env becomes settings in builder.yaml; and the images that its scripts have made get numbers, as they are.
+    PATH itself is only read.
+
+    Shows first what would be done, and whether each recipe can be served; asks before anything is written. What is
+    here already and differs stays as it is. Secrets in .env are never written down.
+    """
+    from builder.commands import migrate as command
+
+    workspace = context.workspace()
+    request = command.MigrateRequest(path, recipes, env_file, replace, not no_adopt)
+    planned = command.plan(workspace, request)
+    if not as_json:
+        _print_plan(planned)
+    result = None
+    if planned.changes_something and (yes or (not as_json and sys.stdin.isatty() and click.confirm("do this?"))):
+        result = command.run(workspace, planned)
+    if as_json:
+        print_json(_document(planned, result))
+    elif result is None:
+        print_result("nothing was written; --yes does it" if planned.changes_something else "there is nothing to do")
+    else:
+        _print_result(result)
+    return 1 if result and result.errors else 0
+
+
+def _print_plan(planned: Migration) -> None:
+    rows = [*_part_rows(planned), *_container_rows(planned), *_key_rows(planned)]
+    if rows:
+        table.print_table(("", "THERE", "HERE"), list(_without_repetition(rows)))
+    if planned.replace:
+        _print_differences(planned)
+    settings = planned.settings
+    if settings and settings.changed:
+        click.echo()
+        for line in settings.difference():
+            colour = {"+": "green", "-": "red"}.get(line[:1])
+            click.echo(click.style(line, fg=colour) if colour else line)
+        click.echo()
+    for note in _notes(planned):
+        print_note(f"note: {note}")
+
+
+def _without_repetition(rows: list[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
+    before = ""
+    for kind, name, text in rows:
+        yield (kind if kind != before else "", name, text)
+        before = kind
+
+
+def _part_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
+    for part in sorted(planned.parts, key=lambda part: (part.kind != "recipe", part.name)):
+        text = _state(planned, part)
+        if part.kind == "recipe" and (problems := planned.problems.get(part.name)):
+            counted = humanize.counted(len(problems), "problem")
+            text += f"; cannot be served, {counted}: line {problems[0].location.line}: {problems[0].message}"
+        if part.kind == "mod" and part.name in planned.run_time:
+            text += f"; cannot be baked: {planned.run_time[part.name]}"
+        yield (part.kind, part.name, text)
+    for name in planned.missing:
+        yield ("mod", name, "neither there nor here, and a recipe names it")
+
+
+def _state(planned: Migration, part: TakenPart) -> str:
+    if part.state == "new":
+        return "new" if part.origin or planned.upstream is None else "new; your own, or changed by you"
+    if part.state == "differs":
+        return "replaces what is here" if planned.replace else "differs from what is here, which stays"
+    return "the same here" if part.state == "same" else f"left out: {part.reason}"
+
+
+def _container_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
+    for state in planned.containers:
+        yield ("container", state.container, f"{_source(planned, state)}; {humanize.counted(state.recipes, 'recipe')}")
+    for image in planned.images:
+        size = humanize.size(image.size)
+        yield ("image", image.tag, f"gets the next number of {image.repository}, as it is ({size})")
+
+
+def _source(planned: Migration, state: ContainerState) -> str:
+    if state.number:
+        return f"{state.number} serves it"
+    if state.tag:
+        number = any(image.tag == state.tag for image in planned.images)
+        return "the image below serves it" if number else f"the engine's {state.tag} serves it, without a number"
+    if state.definition:
+        return f"`builder build {state.definition}` makes it"
+    if planned.engine_error:
+        return "no definition makes it"
+    return "neither an image nor a definition: pull or build it, then `builder adopt`"
+
+
+def _key_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
+    for outcome in planned.settings.outcomes if planned.settings else ():
+        yield (".env", outcome.key, outcome.text)
+
+
+def _print_differences(planned: Migration) -> None:
+    from builder.cli import diff_text
+
+    for part in planned.wanted:
+        if part.state == "differs":
+            print_result(click.style(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
+            for line in diff_text.of_files(part.differences(), full=True):
+                click.echo(line)
+
+
+def _notes(planned: Migration) -> Iterator[str]:
+    if planned.settings and planned.settings.error:
+        yield f"no setting is taken over: {planned.settings.error}"
+    yield from map(str, planned.env_problems)
+    if planned.engine_error:
+        yield f"nothing is known of images: {planned.engine_error}"
+    if planned.launch_scripts:
+        yield f"not taken: {', '.join(planned.launch_scripts)}: what such a script starts is the `command:` of a recipe"
+    if planned.dockerfiles:
+        changed = ", ".join(planned.dockerfiles)
+        yield f"not taken: your changes to {changed}; they belong into an image definition, in dockerfiles/"
+
+
+def _print_result(result: MigrationResult) -> None:
+    for kind in ("mod", "recipe"):
+        names = [part.name for part in result.written if part.kind == kind]
+        if names:
+            print_result(f"{humanize.counted(len(names), kind)} copied: {', '.join(names)}")
+    if result.settings_written:
+        print_result("builder.yaml is written; `builder nodes check` tries what it says of nodes")
+    for image in result.adopted:
+        adopted = image.record.adopted
+        print_result(f"{adopted.image if adopted else image.image} is {image.image}")
+    for what, error in result.errors:
+        print_error(error, f"{what}:")
+    if any(part.kind == "recipe" for part in result.written):
+        print_result("`builder recipes check` tells more of the recipes; `builder run RECIPE` serves one")
+
+
+def _document(planned: Migration, result: MigrationResult | None) -> dict[str, Any]:
+    settings = planned.settings
+    return {
+        "checkout": str(planned.checkout.root),
+        "upstream": {"url": planned.upstream.url, "commit": planned.upstream.commit} if planned.upstream else None,
+        "parts": [_part_document(planned, part) for part in planned.parts],
+        "missing_mods": list(planned.missing),
+        "containers": [_container_document(state) for state in planned.containers],
+        "images": [{"image": image.tag, "repository": image.repository} for image in planned.images],
+        "settings": [{"key": outcome.key, "here": outcome.text} for outcome in (settings.outcomes if settings else ())],
+        "difference": list(settings.difference()) if settings else [],
+        "notes": list(_notes(planned)),
+        "done": result is not None,
+        "written": [f"{part.kind}s/{part.name}" for part in result.written] if result else [],
+        "settings_written": bool(result and result.settings_written),
+        "adopted": [str(image.image) for image in result.adopted] if result else [],
+        "errors": [{"what": what, "message": error.message} for what, error in result.errors] if result else [],
+    }
+
+
+def _part_document(planned: Migration, part: TakenPart) -> dict[str, Any]:
+    problems = planned.problems.get(part.name, ()) if part.kind == "recipe" else ()
+    return {
+        "kind": part.kind,
+        "name": part.name,
+        "state": part.state,
+        "reason": part.reason or None,
+        "origin": part.origin.address if part.origin else None,
+        "problems": [str(problem) for problem in problems],
+        "run_time": planned.run_time.get(part.name) if part.kind == "mod" else None,
+    }
+
+
+def _container_document(state: ContainerState) -> dict[str, Any]:
+    return {
+        "container": state.container,
+        "recipes": state.recipes,
+        "number": state.number or None,
+        "image": state.tag or None,
+        "definition": state.definition or None,
+    }

@@ -1,0 +1,269 @@
+"""``builder migrate``: a made-up checkout taken over, as a user does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.commands import migrate
+from builder.commands.migrate import MigrateRequest
+from builder.copies import contents, origin
+from builder.errors import ConflictError, UsageError
+from builder.lock import reading
+from builder.migration import images
+from builder.project import Project
+from tests import projects, shared, shipped_files
+from tests.conftest import command, remove_all
+from tests.migration import checkouts
+from tests.stock import BASE, load
+from tests.workspaces import NO_ENGINE, workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
+
+ENV = """\
+CLUSTER_NODES=127.0.0.1,192.0.2.7
+LOCAL_IP=127.0.0.1
+ETH_IF=enp1s0f1np1
+IB_IF=rocep1s0f1,roceP2p1s0f1
+CONTAINER_NCCL_DEBUG=INFO
+CONTAINER_HF_TOKEN=hf_geheimgeheim
+CONTAINER_WEB_API_KEY=geheim
+broken line
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    folder = checkouts.cloned(tmp_path / "theirs")
+    projects.write(folder / ".env", ENV)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "project/dockerfiles").mkdir(parents=True)
+    return Project(tmp_path / "project")
+
+
+@pytest.fixture
+def builder(project: Project) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command, where no engine answers."""
+
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        environ = {**os.environ, "DOCKER_HOST": NO_ENGINE.host, "COLUMNS": "80"}
+        argv = command(project, *arguments)
+        done = subprocess.run(argv, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL)
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "geheim" not in done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def files(project: Project) -> dict[str, str]:
+    return {
+        str(path.relative_to(project.root)): path.read_text()
+        for path in project.root.rglob("*")
+        if path.is_file() and ".builder" not in path.parts
+    }
+
+
+@pytest.mark.slow
+def test_a_plan_writes_nothing(project: Project, theirs: Path, builder: Callable[..., Any]) -> None:
+    done = builder("migrate", str(theirs))
+    assert "nothing was written; --yes does it" in done.stdout
+    assert "+    address: 192.0.2.7" in done.stdout
+    assert ".env:8:1: no assignment NAME=VALUE: left out" in done.stderr
+    assert "no Docker engine answers" in done.stderr
+    assert files(project) == {}
+
+
+@pytest.mark.slow
+def test_on_agreement_everything_is_there_and_a_second_time_nothing_is_left_to_do(
+    project: Project, theirs: Path, builder: Callable[..., Any]
+) -> None:
+    before = {path: path.read_bytes() for path in theirs.rglob("*") if path.is_file()}
+    checkouts.add_recipe(theirs, "own")
+    builder("migrate", str(theirs), "--yes")
+    written = files(project)
+    for path in ("recipes/chat.yaml", "recipes/4x/large.yaml", "recipes/own.yaml", "mods/template/chat.jinja"):
+        assert written[path] == (theirs / path).read_text()
+    assert "NCCL_DEBUG: INFO" in written["builder.yaml"]
+    assert "WEB_API_KEY: null" in written["builder.yaml"]
+    assert "geheim" not in "".join(written.values())
+    copied = origin.read(project, "mod", "template")
+    assert copied is not None
+    assert copied.url == str(theirs.parent / "upstream")
+    assert origin.read(project, "recipe", "own") is None
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+    assert "there is nothing to do" in builder("migrate", str(theirs), "--yes").stdout
+    assert files(project) == written
+    assert "unchanged" in builder("mods", "update", "template").stdout
+
+
+@pytest.mark.slow
+def test_only_a_recipe_and_the_mods_that_it_names(project: Project, theirs: Path, builder: Callable[..., Any]) -> None:
+    document = json.loads(builder("migrate", str(theirs), "chat", "--yes", "--json").stdout)
+    assert document["written"] == ["mods/template", "recipes/chat"]
+    assert not (project.recipes / "4x").exists()
+    assert not (project.mods / "unused").exists()
+
+
+@pytest.mark.slow
+def test_what_is_here_and_differs_stays_unless_it_is_to_be_replaced(
+    project: Project, theirs: Path, builder: Callable[..., Any]
+) -> None:
+    projects.write(project.recipes / "chat.yaml", "mine\n")
+    projects.write(project.mods / "template/run.sh", "mine\n")
+    done = builder("migrate", str(theirs), "--yes")
+    assert done.stdout.count("differs from what is here, which stays") == 2
+    assert (project.recipes / "chat.yaml").read_text() == "mine\n"
+    assert (project.mods / "template/run.sh").read_text() == "mine\n"
+
+    done = builder("migrate", str(theirs), "--replace")
+    assert "-mine" in done.stdout
+    assert (project.recipes / "chat.yaml").read_text() == "mine\n"
+    builder("migrate", str(theirs), "--replace", "--yes")
+    assert (project.recipes / "chat.yaml").read_text() == (theirs / "recipes/chat.yaml").read_text()
+    assert (project.mods / "template/chat.jinja").read_text() == "one\n"
+
+
+def planned(project: Project, folder: Path, **options: Any) -> migrate.Migration:
+    return migrate.plan(workspace(project, NO_ENGINE), MigrateRequest(folder, **options))
+
+
+def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
+    project: Project, theirs: Path, tmp_path: Path
+) -> None:
+    projects.write(theirs / "recipes/broken.yaml", "name: [\n")
+    projects.write(theirs / "recipes/portless.yaml", 'recipe_version: "1"\nname: a\ncontainer: b\ncommand: x {port}\n')
+    checkouts.add_recipe(theirs, "lacking", mods="[mods/nowhere]")
+    projects.add_mod(theirs, "loop", "while sleep 60; do echo 3 > /proc/sys/vm/drop_caches; done &\n", {})
+    (theirs / "mods/template/away").symlink_to(tmp_path)
+    (theirs / "recipes/linked.yaml").symlink_to(tmp_path / "other.yaml")
+    projects.write(tmp_path / "other.yaml", "elsewhere\n")
+    plan = planned(project, theirs)
+    assert set(plan.problems) == {"broken", "portless"}
+    assert plan.missing == ("nowhere",)
+    assert "drop_caches" in plan.run_time["loop"]
+    unfit = {part.name: part.reason for part in plan.parts if part.state == "unfit"}
+    assert set(unfit) == {"template", "linked"}
+    assert unfit["linked"] == "a link that leaves the checkout"
+    result = migrate.run(workspace(project, NO_ENGINE), plan)
+    assert not result.errors
+    assert {part.name for part in result.written} == {
+        "unused",
+        "loop",
+        "broken",
+        "portless",
+        "lacking",
+        "chat",
+        "4x/large",
+    }
+
+
+def test_a_change_since_the_plan_is_an_error_of_that_part_alone(project: Project, theirs: Path) -> None:
+    plan = planned(project, theirs)
+    projects.write(project.recipes / "chat.yaml", "meanwhile\n")
+    projects.write(project.root / "builder.yaml", "registry: lan:5000\n")
+    result = migrate.run(workspace(project, NO_ENGINE), plan)
+    assert [what for what, _ in result.errors] == ["recipe chat", "builder.yaml"]
+    assert isinstance(result.errors[0][1], ConflictError)
+    assert (project.recipes / "chat.yaml").read_text() == "meanwhile\n"
+    assert (project.root / "builder.yaml").read_text() == "registry: lan:5000\n"
+    assert contents.read(project, "mod", "template") is not None
+
+
+def test_another_file_of_settings(project: Project, theirs: Path, tmp_path: Path) -> None:
+    projects.write(tmp_path / "lab.env", "CONTAINER_ONE=two\n")
+    plan = planned(project, theirs, env_file=tmp_path / "lab.env")
+    assert plan.settings is not None
+    assert plan.settings.after == "env:\n  ONE: two\n"
+
+
+def test_the_project_itself_is_no_checkout(project: Project) -> None:
+    project.recipes.mkdir()
+    with pytest.raises(UsageError, match="is this project itself"):
+        planned(project, project.root)
+
+
+def test_what_serves_each_container(project: Project, theirs: Path) -> None:
+    for name in shipped_files.project().dockerfiles.glob("*/image.yaml"):
+        projects.write(project.dockerfiles / name.parent.name / "image.yaml", name.read_text())
+    checkouts.add_recipe(theirs, "other", container="nobody/makes:it")
+    states = {state.container: state for state in planned(project, theirs).containers}
+    assert states["vllm-node"].definition == "node"
+    assert (states["nobody/makes:it"].definition, states["nobody/makes:it"].recipes) == ("", 1)
+
+
+@pytest.fixture
+def repository(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A repository of this test, in place of the names that the checkout's scripts give their images."""
+    name = shared.unique_name()
+    monkeypatch.setattr(images, "DEFAULT_NAMES", (name,))
+    yield name
+    remove_all(endpoint, name)
+    remove_all(endpoint, f"{name}/served")
+
+
+@pytest.mark.engine
+def test_images_of_the_engine_get_numbers_the_latest_first(
+    project: Project, tmp_path: Path, endpoint: Endpoint, repository: str
+) -> None:
+    folder = tmp_path / "theirs"
+    checkouts.add_recipe(folder, "chat", container=repository)
+    load(endpoint, f"{repository}:latest", [BASE, {"version": b"two"}])
+    load(endpoint, f"{repository}:backup", [BASE, {"version": b"one"}])
+    here = workspace(project, endpoint)
+    plan = migrate.plan(here, MigrateRequest(folder))
+    assert [image.tag for image in plan.images] == [f"{repository}:latest", f"{repository}:backup"]
+    assert plan.containers[0].tag == f"{repository}:latest"
+    assert not reading.of(project).images
+
+    result = migrate.run(here, plan)
+    assert [str(image.image) for image in result.adopted] == [f"{repository}:1", f"{repository}:2"]
+    assert not result.errors
+    recorded = reading.of(project).images[repository]
+    assert recorded.current == 1
+    adoptions = [record.adopted.image for record in recorded.numbers.values() if record.adopted]
+    assert adoptions == [f"{repository}:latest", f"{repository}:backup"]
+
+    again = migrate.plan(here, MigrateRequest(folder))
+    assert not again.changes_something
+    assert again.containers[0].number == f"{repository}:1"
+    load(endpoint, f"{repository}:trial", [BASE, {"version": b"three"}])
+    third = migrate.run(here, migrate.plan(here, MigrateRequest(folder)))
+    assert [str(image.image) for image in third.adopted] == [f"{repository}:3"]
+    assert reading.of(project).images[repository].current == 1
+    assert not migrate.plan(here, MigrateRequest(folder, with_images=False)).images
+
+
+@pytest.mark.engine
+def test_of_a_registrys_images_only_those_that_recipes_name(
+    project: Project, tmp_path: Path, endpoint: Endpoint, repository: str
+) -> None:
+    folder = tmp_path / "theirs"
+    container = f"{repository}/served:v1"
+    checkouts.add_recipe(folder, "chat", container=container)
+    checkouts.add_recipe(folder, "odd", container='"No Name: at all"')
+    load(endpoint, container, [BASE, {"version": b"v1"}])
+    load(endpoint, f"{repository}/served:v2", [BASE, {"version": b"v2"}])
+    here = workspace(project, endpoint)
+    plan = migrate.plan(here, MigrateRequest(folder))
+    assert [image.tag for image in plan.images] == [container]
+    assert {state.container: state.tag for state in plan.containers} == {container: container, "No Name: at all": ""}
+    migrate.run(here, plan)
+    states = migrate.plan(here, MigrateRequest(folder)).containers
+    assert {state.container: state.number for state in states} == {
+        container: f"{repository}/served:1",
+        "No Name: at all": "",
+    }

@@ -1,0 +1,75 @@
+"""builder.yaml with what an ``.env`` sets: what is written, and what never is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builder.migration import env_file, settings
+from builder.migration.settings import SettingsPlan
+from builder.project import Project
+
+HERE = "unix:///var/run/docker.sock"
+
+
+def plan(project: Project, text: str, *, replace: bool = False) -> SettingsPlan:
+    return settings.plan(project, env_file.parse(text, ".env"), HERE, replace=replace)
+
+
+def outcome(planned: SettingsPlan, key: str) -> str:
+    return next(each.text for each in planned.outcomes if each.key == key)
+
+
+def test_variables_of_containers_become_the_environment_of_servers(tmp_path: Path) -> None:
+    planned = plan(Project(tmp_path), "CONTAINER_NCCL_DEBUG=INFO\nCONTAINER_ONE=1\nCONTAINER_EMPTY=\n")
+    assert planned.after == "env:\n  NCCL_DEBUG: INFO\n  ONE: '1'\n  EMPTY: ''\n"
+
+
+def test_a_secret_is_written_nowhere(tmp_path: Path) -> None:
+    text = "CONTAINER_HF_TOKEN=geheim1\nCONTAINER_WEB_API_KEY=geheim2\nCONTAINER_PROXY=http://me:geheim3@proxy\n"
+    planned = plan(Project(tmp_path), text)
+    assert planned.after == "env:\n  WEB_API_KEY: null\n  PROXY: null\n"
+    assert "geheim" not in repr(planned)
+    assert outcome(planned, "CONTAINER_HF_TOKEN").startswith("none: every server has HF_TOKEN of whoever starts it")
+    assert "`export WEB_API_KEY=…` in your shell's profile" in outcome(planned, "CONTAINER_WEB_API_KEY")
+
+
+def test_what_is_there_stays_with_its_comments(tmp_path: Path) -> None:
+    text = "# ours\nregistry: lan:5000 # rack\nenv:\n  # why\n  NCCL_DEBUG: WARN # quiet\n  SAME: 1\n"
+    (tmp_path / "builder.yaml").write_text(text)
+    env = "CONTAINER_NCCL_DEBUG=INFO\nCONTAINER_SAME=1\nCONTAINER_NEW=yes\nCLUSTER_NODES=192.0.2.1,192.0.2.2\n"
+    planned = plan(Project(tmp_path), env)
+    assert planned.before == text
+    assert "NCCL_DEBUG: WARN # quiet" in planned.after
+    assert "# ours\nregistry: lan:5000 # rack\n" in planned.after
+    assert "  NEW: 'yes'\n" in planned.after
+    assert outcome(planned, "CONTAINER_NCCL_DEBUG") == "`env` has another NCCL_DEBUG already, which stays"
+    assert "NCCL_DEBUG: INFO # quiet" in plan(Project(tmp_path), env, replace=True).after
+    (tmp_path / "builder.yaml").write_text(planned.after)
+    assert not plan(Project(tmp_path), env).changed
+
+
+def test_keys_without_a_place_here_say_so(tmp_path: Path) -> None:
+    planned = plan(Project(tmp_path), "CONTAINER_NAME=vllm\nMASTER_PORT=29999\nCLUSTER_NODE=x\nOTHER=y\nETH_IF=\n")
+    assert not planned.changed
+    assert outcome(planned, "CONTAINER_NAME").startswith("none: each container is named after its recipe")
+    assert "port 29501" in outcome(planned, "MASTER_PORT")
+    assert outcome(planned, "CLUSTER_NODE").endswith("did you mean CLUSTER_NODES?")
+    assert outcome(planned, "OTHER") == "none: nothing reads it"
+    assert outcome(planned, "ETH_IF") == "empty"
+
+
+def test_a_value_that_builder_yaml_would_refuse_is_left_out(tmp_path: Path) -> None:
+    planned = plan(
+        Project(tmp_path), "CLUSTER_NODES=192.0.2.1,192.0.2.2,a b\nETH_IF=much-too-long-for-one\nIB_IF=roce0\n"
+    )
+    assert not planned.error
+    assert "left out, as no such name: much-too-long-for-one" in outcome(planned, "ETH_IF")
+    assert "left out, as no such name: a b" in outcome(planned, "CLUSTER_NODES")
+    assert planned.after.count("rdma: [roce0]") == 2
+    assert "interface" not in planned.after
+
+
+def test_a_broken_file_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "builder.yaml").write_text("nodes: [\n")
+    planned = plan(Project(tmp_path), "CONTAINER_X=1\n")
+    assert (planned.changed, bool(planned.error)) == (False, True)
