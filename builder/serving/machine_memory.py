@@ -54,10 +54,15 @@ def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> Machin
     if endpoint.host.startswith("unix://"):
         return parse("".join(_text(path) for path in (proc / "meminfo", *sorted(proc.glob(_GPUS)))))
     try:
-        with containers.running(endpoint, image, labels={"builder.serve.check": "memory"}) as container:
-            return parse(container.run(["sh", "-c", _READING], timeout=_READING_SECONDS).output)
+        return parse(read_in_container(endpoint, image))
     except BuilderError:
         return None
+
+
+def read_in_container(endpoint: Endpoint, image: str) -> str:
+    """The text of the files of an engine's machine, as far as they are there, read in a container of ``image``."""
+    with containers.running(endpoint, image, labels={"builder.serve.check": "memory"}) as container:
+        return container.run(["sh", "-c", _READING], timeout=_READING_SECONDS).output
 
 
 def parse(text: str) -> MachineMemory | None:
