@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.building import vllm_choices
+from builder.definitions import configuration
 from builder.definitions.recipes import (
     command,
     finding,
@@ -17,6 +19,7 @@ from builder.definitions.recipes import (
     recipe,
     recipe_problems,
 )
+from builder.definitions.recipes.launch_problems import LaunchFindings
 from builder.errors import FileProblemsError, Location, LockError, Problem, UsageError
 from builder.lock import reading
 from builder.lock.model import Lock
@@ -80,22 +83,29 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
         return CheckedRecipe(file, None, (Problem(Location(file), error.message.removeprefix(f"{file}: ")),))
     if parsed.recipe is None:
         return CheckedRecipe(file, None, parsed.problems, parsed.notes)
-    problems = recipe_problems.problems(parsed.recipe)
-    every_note = notes(project, lock, parsed)
-    if not problems:
-        rendered = command.render(parsed.recipe, {})
-        facts = image_facts.of(project, parsed.recipe)
-        findings = launch_problems.find(parsed.recipe, rendered, facts)
-        problems = findings.problems
-        choices = vllm_choices.at_hand(project, lock, facts.definitions)
-        if choices:
-            problems += tuple(
-                known_choices.problems(parsed.recipe, rendered.words, facts, choices.label, choices.values)
-            )
-        further = (*findings.notes, *option_values.contradictions(parsed.recipe, rendered.words))
-        every_note = tuple(sorted({*every_note, *parsed.written(further)}))
-    every = tuple(sorted({*parsed.problems, *parsed.written(problems)}))
-    return CheckedRecipe(file, parsed.recipe, every, every_note)
+    launch = _at_launch(project, lock, parsed.recipe)
+    problems = {*parsed.problems, *parsed.written((*recipe_problems.problems(parsed.recipe), *launch.problems))}
+    every_note = {*notes(project, lock, parsed), *parsed.written(launch.notes)}
+    return CheckedRecipe(file, parsed.recipe, tuple(sorted(problems)), tuple(sorted(every_note)))
+
+
+def _at_launch(project: Project, lock: Lock, checked: Recipe) -> LaunchFindings:
+    """Finds what is known against a launch of a recipe; nothing where its command cannot be rendered."""
+    try:
+        rendered = command.render(checked, {})
+    except (FileProblemsError, UsageError):
+        return LaunchFindings((), ())
+    volumes: tuple[str, ...] = ()
+    with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
+        volumes = configuration.load(project).container.volumes
+    facts = image_facts.of(project, checked)
+    findings = launch_problems.find(replace(checked, volumes=(*checked.volumes, *volumes)), rendered, facts)
+    choices = vllm_choices.at_hand(project, lock, facts.definitions)
+    unknown: tuple[Problem, ...] = ()
+    if choices:
+        unknown = tuple(known_choices.problems(checked, rendered.words, facts, choices.label, choices.values))
+    contradictions = option_values.contradictions(checked, rendered.words)
+    return LaunchFindings((*findings.problems, *unknown), (*findings.notes, *contradictions))
 
 
 def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:

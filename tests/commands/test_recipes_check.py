@@ -97,3 +97,25 @@ def test_every_shipped_recipe_is_well() -> None:
     checked = recipes_check.run(shipped_files.project(), ())
     assert [problem for recipe in checked for problem in recipe.problems] == []
     assert checked
+
+
+def test_volumes_of_the_project_count(project: Project) -> None:
+    text = "name: x\ncontainer: small\ncommand: vllm serve /models/m\n"
+    assert len(said(project, text)) == 1
+    projects.write(project.root / "builder.yaml", "volumes: [~/models:/models]\n")
+    assert said(project, text) == []
+
+
+def test_faults_of_text_and_of_the_launch_are_told_together(project: Project) -> None:
+    text = "name: x\ncontainer: small\ncommand: vllm serve /models/m --port 8O00 --x '{{oh}}'\n"
+    assert [line.partition(": ")[2].split()[0] for line in said(project, text)] == ["no", "--port", "the"]
+
+
+def test_a_script_without_a_place_for_its_revision_is_a_problem_of_its_own(project: Project) -> None:
+    projects.write(
+        project.recipes / "r.yaml",
+        "name: x\nmodel: Org/M\nmodel_revision: abc\ncontainer: small\ncommand: |\n  vllm serve Org/M\n  echo done\n",
+    )
+    first, second = recipes_check.run(project, ())
+    assert (first.file, first.problems) == ("recipes/chat.yaml", ())
+    assert second.file == "recipes/r.yaml"
