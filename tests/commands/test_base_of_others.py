@@ -137,7 +137,14 @@ ENTRYPOINT ["vllm", "serve"]
 RUN = 'python3 -c "import vllm, sys; print(sys.executable)" > /which-python\nid -u > /who\n'
 
 
-@pytest.mark.parametrize("site", [bases_of_others.SYSTEM, bases_of_others.VENV])
+PACKAGES = 'python: {version: "3.11", glibc: "2.36", packages: ["six==1.17.0"]}\n'
+
+
+@pytest.mark.parametrize(
+    ("site", "python"),
+    [(bases_of_others.SYSTEM, PACKAGES), (bases_of_others.VENV, PACKAGES), (bases_of_others.VENV, "")],
+    ids=["system", "venv", "venv-by-pip"],
+)
 def test_an_image_that_is_made_otherwise(
     small: Project,
     builder: Command,
@@ -146,10 +153,10 @@ def test_an_image_that_is_made_otherwise(
     publish: Callable[[OthersImage], None],
     endpoint: Endpoint,
     site: str,
+    python: str,
 ) -> None:
     """In a virtual environment or not, without git, patch, curl and uv, for a user of its own, with an entrypoint."""
     publish(OthersImage(site=site, apt=("python3", "python3-pip"), more=AS_OTHERS_LIKE_IT))
-    python = 'python: {version: "3.11", glibc: "2.36", packages: ["six==1.17.0"]}\n'
     bases_of_others.define(small, repository, base, "{vllm: base, flashinfer: base}", f"mods: [fix]\n{python}")
     projects.add_mod(small.root, "fix", RUN, {"fix.patch": PATCH}, MOD + "packages: [iniconfig==2.0.0]\nrun: run.sh\n")
     builder("build", "small")
@@ -157,8 +164,11 @@ def test_an_image_that_is_made_otherwise(
     assert "b = 3" in run(endpoint, image, f"cat {site}/vllm/config.py")
     expected = "/usr/bin/python3" if site == bases_of_others.SYSTEM else "/opt/venv/bin/python3"
     assert run(endpoint, image, "cat /which-python /who").split() == [expected, "0"]
-    packages = run(endpoint, image, f"{expected} -c 'import six, iniconfig; print(six.__version__, six.__file__)'")
-    assert packages.startswith(f"1.17.0 {site.rpartition('/')[0]}")
+    names = ["iniconfig", *(["six"] if python else [])]
+    places = run(endpoint, image, f"{expected} -c 'import {', '.join(names)}; print({names[-1]}.__file__)'")
+    assert places.startswith(site.rpartition("/")[0])
+    has_uv = run(endpoint, image, "command -v uv || { test -e /opt/venv/bin/uv && echo there; }")
+    assert bool(has_uv) == bool(python)
     details = images.inspect(endpoint, image)
     assert details
     assert details.config["User"] == "root"
