@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.errors import SourceError
 from builder.events import Message
 from builder.lock.model import ImageName, Lock
 from builder.numbered import plan_file, status
@@ -149,6 +151,7 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
     from builder.building import mod_dry_run, vllm_choices
     from builder.pinning import packages
 
+    _pull_bases(workspace, image.plan)
     access = packages.access(workspace.project, workspace.environment, lambda text: workspace.report(Message(text)))
     definitions = []
     for part in image.plan.chain:
@@ -160,3 +163,14 @@ def _dry_run(workspace: Workspace, image: PlannedImage) -> None:
     vllm = packages.pinned(access, definitions, "vllm")
     if image.recipe and vllm:
         vllm_choices.require_known(workspace.project, image.recipe, vllm)
+
+
+def _pull_bases(workspace: Workspace, plan: Plan) -> None:
+    """Pulls a base that brings packages, for their files: the build on it needs it anyway, where this engine builds."""
+    from builder.pinning import base_contents
+
+    base = plan.chain[0].pins.base
+    if base and base.packages and not workspace.engine.builds_elsewhere:
+        # Where it cannot be pulled, the patches are not tried, which is reported; BuildKit says why.
+        with suppress(SourceError):
+            base_contents.ensure_present(workspace.engine, base, plan.definition.platform, workspace.report)

@@ -51,19 +51,18 @@ def read(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> Bas
     Raises SourceError where it cannot be pulled, is not what is pinned, or cannot be run here.
     """
     with _read_errors(pin):
-        name = reference(pin)
-        details = _present(endpoint, pin, platform)
-        if details is None:
-            report(Message(f"pulling {pin.requested}, to read what it brings"))
-            _pull(endpoint, name, platform, report)
-            details = _present(endpoint, pin, platform)
-        if details is None:
-            raise SourceError(f"the engine has no {name} for {platform}")
+        details = _pulled(endpoint, pin, platform, report)
         report(Message(f"reading what {pin.requested} brings"))
-        software = installed.read(endpoint, name, _labels(), platform)
+        software = installed.read(endpoint, reference(pin), _labels(), platform)
     sources = {name: Version(package.version, package.commit) for name, package in software.sources.items()}
     packages = tuple(LockedPackage(name, version, ()) for name, version in software.packages.items())
     return BaseContents(_date(details.created), software.python, sources, packages)
+
+
+def ensure_present(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> None:
+    """Pulls a pinned base where the engine has none. Raises SourceError."""
+    with _read_errors(pin):
+        _pulled(endpoint, pin, platform, report)
 
 
 def read_files(
@@ -92,6 +91,18 @@ def _read_errors(pin: BasePin) -> Iterator[None]:
         yield
     except (BuildFailedError, EngineError, ImageStateError, TransferError) as error:
         raise SourceError(f"{pin.requested} cannot be read: {error.message}", hint=error.hint) from None
+
+
+def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> images.ImageDetails:
+    """The engine's image of a pinned base, which is pulled where there is none."""
+    details = _present(endpoint, pin, platform)
+    if details is None:
+        report(Message(f"pulling {pin.requested}, to read what it brings"))
+        _pull(endpoint, reference(pin), platform, report)
+        details = _present(endpoint, pin, platform)
+    if details is None:
+        raise SourceError(f"the engine has no {reference(pin)} for {platform}")
+    return details
 
 
 def _present(endpoint: Endpoint, pin: BasePin, platform: str) -> images.ImageDetails | None:

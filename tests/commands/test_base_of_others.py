@@ -113,7 +113,12 @@ def test_a_tag_that_moves(
 
 
 def test_a_patch_that_does_not_fit_the_base_is_an_error_before_anything_is_built(
-    small: Project, builder: Command, repository: str, base: str, publish: Callable[[OthersImage], None]
+    small: Project,
+    builder: Command,
+    repository: str,
+    base: str,
+    publish: Callable[[OthersImage], None],
+    endpoint: Endpoint,
 ) -> None:
     publish(OthersImage(lines="a = 1\\nother = 2\\nc = 3\\n"))
     bases_of_others.define(small, repository, base, more="mods: [fix]\n")
@@ -121,6 +126,13 @@ def test_a_patch_that_does_not_fit_the_base_is_an_error_before_anything_is_built
     assert "fix does not" not in builder("lock", "small").stderr
     failed = builder("build", "small", code=2)
     assert f"fix.patch does not apply to vllm 0.23.0 of {base}: vllm/config.py" in failed.stderr
+    # In a clone elsewhere the pins are there, and the base is not: it is pulled first.
+    for image in images.listing(endpoint):
+        if any(name.startswith(base[:-8]) for name in image["RepoDigests"] or ()):
+            images.remove(endpoint, image["Id"])
+    again = builder("build", "small", code=2)
+    assert "does not apply" in again.stderr
+    assert f"pulling {base}" in again.stderr
     checked = builder("mods", "check", "fix", code=1)
     assert "FAILS on vllm 0.23.0 of" in checked.stdout
     assert "vllm/config.py" in checked.stdout
