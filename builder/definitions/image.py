@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -179,6 +180,15 @@ def repository_of(project: Project, name: str) -> str:
     path = project.dockerfiles / name / "image.yaml"
     repository: str = read_checked(path, project.relative(path), "image")["repository"]
     return repository
+
+
+def repositories(project: Project) -> tuple[str, ...]:
+    """The repositories of the definitions that can be read."""
+    collected = []
+    for name in names(project):
+        with suppress(FileProblemsError):
+            collected.append(repository_of(project, name))
+    return tuple(collected)
 
 
 def location(project: Project, name: str, *path: str | int) -> Location:

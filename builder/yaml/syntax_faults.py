@@ -139,7 +139,7 @@ def _second_colon(lines: list[str], stop: _Stop) -> SyntaxFault:
         key = entry["key"]
         advice = f"put it below `{key}: |`" if key == _TEXT else f"quote it: {key}: {_quoted(entry['value'])}"
         return _fault(stop.at, f"the value of `{key}` holds a colon and a space; {advice}")
-    if entry and above is not None and _ENTRY.match(lines[above]):
+    if entry and above is not None and (_ENTRY.match(lines[above]) or lines[above].lstrip().startswith("- ")):
         at = (number, len(_indentation(line)))
         return _fault(at, "this line is indented more than the one above, whose value is complete")
     return _fault(stop.at, "a colon and a space inside a value; quote the value")

@@ -111,7 +111,7 @@ def test_faults_of_text_and_of_the_launch_are_told_together(project: Project) ->
     assert [line.partition(": ")[2].split()[0] for line in said(project, text)] == ["no", "--port", "the"]
 
 
-def test_a_script_without_a_place_for_its_revision_is_a_problem_of_its_own(project: Project) -> None:
+def test_a_script_with_a_revision_ends_no_check(project: Project) -> None:
     projects.write(
         project.recipes / "r.yaml",
         "name: x\nmodel: Org/M\nmodel_revision: abc\ncontainer: small\ncommand: |\n  vllm serve Org/M\n  echo done\n",

@@ -46,6 +46,7 @@ def fault(text: str) -> str:
         ("a:\n    b: 1\n  c: 2\n", "4:3: the indentation of this line fits none above it"),
         ("a:\n  - b\n - c\n", "4:2: the indentation of this line fits none above it"),
         ("a:\n  b: 1\n  - c\n", "4:3: an item of a list among keys"),
+        ("a:\n- b\n  c:\n", "4:3: this line is indented more than the one above, whose value is complete"),
         ("a:\n  - b\n  c: 1\n", "4:3: an item of a list begins with `- `, all at the same column"),
         ("a: - b\n", "2:4: a list begins on the line after its key"),
         ('a: "\\d"\n', "2:5: double quotes know no such escape; use single quotes"),

@@ -80,7 +80,7 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
 
 def unknown_container(project: Project, recipe: Recipe) -> Problem:
     """The problem of a ``recipe`` whose container no image definition makes, for what cannot do without one."""
-    existing = [image.repository_of(project, name) for name in image.names(project)]
+    existing = image.repositories(project)
     there = f"there are: {', '.join(existing) or 'none'}"
     message = f"container: no image definition makes `{recipe.container}`; {there}"
     return Problem(recipe.location("container"), message)
@@ -91,7 +91,7 @@ def _container(project: Project, recipe: Recipe) -> Iterator[Problem]:
     try:
         if image.of_repository(project, recipe.repository):
             return
-        existing = [image.repository_of(project, name) for name in image.names(project)]
+        existing = image.repositories(project)
     except FileProblemsError as error:
         yield Problem(location, f"which definition makes `{recipe.container}` is not known: {error.problems[0]}")
         return
