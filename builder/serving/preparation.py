@@ -135,13 +135,13 @@ def settings(
     alike = container.settings(recipe, rendered, of_image, selection.run_from, environ, options)
     containers = [_with_models(alike, node) for node in nodes] or [alike]
     if together:
-        members = zip(containers, together.members, strict=True)
-        containers = [
-            cluster_guard.guarded(
-                cluster.member_settings(each, member, together.backend), member.rank, together.members[0].address
-            )
-            for each, member in members
-        ]
+        members = list(zip(containers, together.members, strict=True))
+        containers = [cluster.member_settings(each, member, together.backend) for each, member in members]
+        head = together.members[0].address
+        if len(containers) > 1:
+            containers = [
+                cluster_guard.guarded(each, rank, head, together.port) for rank, each in enumerate(containers)
+            ]
     containers = [server_options.completed(each, options, request.container) for each in containers]
     names = ",".join(node.name for node in nodes)
     if names:

@@ -159,7 +159,10 @@ def _failure(project: Project, started: StartedServer, error: _EndedError) -> Se
         cause = phases.cause(lines)
         texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
         logs.append(project.relative(path))
-    return ServeFailedError("\n".join(texts), log=", ".join(logs), hint=_rollback_hint(project, started))
+    hint = _rollback_hint(project, started)
+    if len(started.server.members) > 1:
+        hint = f"`builder nodes check {started.selection.recipe.file}` tries the nodes and their links; {hint}"
+    return ServeFailedError("\n".join(texts), log=", ".join(logs), hint=hint)
 
 
 def _rollback_hint(project: Project, started: StartedServer) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.definitions.recipes.cluster_network import RDMA_DEVICES
 from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, services
 from builder.engine.client.errors import EngineHTTPError
@@ -153,4 +154,6 @@ def _start(member: ServerMember) -> None:
         services.start(member.engine.endpoint, member.service.id)
     except EngineHTTPError as error:
         hint = "`builder doctor` looks for what is missing" if "gpu" in error.explanation else ""
+        if RDMA_DEVICES in error.explanation:
+            hint = "`builder nodes check` looks for the RoCE devices; `rdma: []` in builder.yaml does without them"
         raise ServeFailedError(f"{member.service.name} cannot be started: {error.explanation}", hint=hint) from None

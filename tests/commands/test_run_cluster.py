@@ -64,7 +64,7 @@ def builder(kitchen: Kitchen) -> Builder:
 def without_guard(argv: list[str]) -> list[str]:
     """The command in the guard that ends it with those of the other nodes."""
     assert argv[:2] == ["python3", "-ISc"]
-    assert argv[5] == str(cluster_guard.PORT)
+    assert argv[5] == str(cluster_guard.port("29501"))
     return argv[7:]
 
 

@@ -49,13 +49,14 @@ class ClusterMember:
 class Cluster:
     """The nodes that serve one model together, the head first, and how. ``command`` is that of the head; ``sizes`` are
     those that the model is spread by, where the command gives them; ``left_alone`` are the nodes that it does not
-    need."""
+    need; ``port`` is that of the head at which the others meet it."""
 
     members: tuple[ClusterMember, ...]
     backend: Backend
     command: ServeCommand
     sizes: Mapping[str, int]
     left_alone: tuple[Node, ...]
+    port: str
 
     @property
     def note(self) -> str:
@@ -112,7 +113,7 @@ def of(
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
     if backend == "ray":
-        return Cluster(_joined_by_ray(used, addresses, port, alike), backend, alike, sizes, tuple(nodes[count:]))
+        return Cluster(_joined_by_ray(used, addresses, port, alike), backend, alike, sizes, tuple(nodes[count:]), port)
     commands = [
         command.render_member(recipe, overrides, extra, backend, _place(rank, count, addresses[0], port))
         for rank in range(count)
@@ -121,7 +122,7 @@ def of(
         ClusterMember(node, rank, address, rendered.argv)
         for rank, (node, address, rendered) in enumerate(zip(used, addresses, commands, strict=True))
     )
-    return Cluster(members, backend, commands[0], sizes, tuple(nodes[count:]))
+    return Cluster(members, backend, commands[0], sizes, tuple(nodes[count:]), port)
 
 
 def member_settings(settings: ContainerSettings, member: ClusterMember, backend: Backend) -> ContainerSettings:

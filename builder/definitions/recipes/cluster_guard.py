@@ -15,14 +15,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from builder.definitions.recipes.container import ContainerSettings
 
-PORT = 29511
+# How far the guard's port is from the one at which the nodes meet: a second server on them has another.
+_DISTANCE = 10
 # The line that the guard writes where not its own command ended first.
 ENDED_ELSEWHERE = "another node has ended: so does this one"
+_LAST_PORT = 65535
 _SCRIPT = Path(__file__).with_name("guard_script.py")
 
 
-def guarded(settings: ContainerSettings, rank: int, head: str) -> ContainerSettings:
-    """``settings`` whose command ends with those of the other nodes; ``head`` is the address of the head node."""
+def guarded(settings: ContainerSettings, rank: int, head: str, meeting_port: str) -> ContainerSettings:
+    """``settings`` whose command ends with those of the other nodes; they meet at ``meeting_port`` of the ``head``'s
+    address."""
     script = _SCRIPT.read_text(encoding="utf-8")
-    guard = ("python3", "-ISc", script, str(rank), head, str(PORT), settings.name)
+    guard = ("python3", "-ISc", script, str(rank), head, str(port(meeting_port)), settings.name)
     return replace(settings, argv=(*guard, *settings.argv))
+
+
+def port(meeting_port: str) -> int:
+    """The port of the guard beside that one."""
+    number = int(meeting_port) if meeting_port.isascii() and meeting_port.isdecimal() else 0
+    return number + _DISTANCE if number + _DISTANCE <= _LAST_PORT else number - _DISTANCE

@@ -58,7 +58,7 @@ def main(rank: str, address: str, port: str, name: str, *argv: str) -> int:
                     each.close()
                 command.terminate()
                 with suppress(subprocess.TimeoutExpired):
-                    command.wait(20)
+                    command.wait(5)
                 command.kill()
                 return 1
         for partner in partners:

@@ -108,3 +108,8 @@ def test_an_address_of_version_6(start: Start) -> None:
     time.sleep(3)
     os.killpg(first.pid, 9)
     assert head.wait(10) == 1
+
+
+@pytest.mark.parametrize(("meeting", "expected"), [("29501", 29511), ("65530", 65520), ("x", 10)])
+def test_the_guard_has_a_port_beside_the_one_at_which_nodes_meet(meeting: str, expected: int) -> None:
+    assert cluster_guard.port(meeting) == expected
