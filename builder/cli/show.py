@@ -59,7 +59,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("size", humanize.size(image.size)),
         *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
         ("base", "" if image.adopted else f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
-        ("mods", "" if image.adopted else _mods(image)),
+        ("mods", "" if image.adopted and not image.mods else _mods(image)),
         ("packages", f"{count} Python packages (--packages lists them)" if count else "unknown"),
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),

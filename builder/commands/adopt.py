@@ -20,6 +20,7 @@ from builder.lock import reading, text
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version
 from builder.numbered import adopted, images_lock
 from builder.numbered.adopted import AdoptedContents
+from builder.plan import labels
 from builder.plan.model import StagedFile
 from builder.serving import model_pairing
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # As image.schema.json has it for the repositories of definitions.
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*")
+_ID = re.compile("(sha256:)?[0-9a-f]{12,64}")
 _SHOWN_TAGS = 8
 _LONGEST = 200
 
@@ -88,6 +90,7 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
     with work_folder.create(workspace, repository, {}) as job:
         _keep(workspace, repository, details, job)
         contents, sources = _look_into(workspace, request.image, details, job.labels)
+        own_labels = labels.read(details.labels)  # another project built it, or what it stands on
         record = NumberedImage(
             built=timestamp.now(),
             definition="",
@@ -96,6 +99,7 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
             input_hash="",
             size=images.disk_size(workspace.engine, details.tags[0]) if details.tags else details.size,
             versions={name: Version(package.version, package.commit) for name, package in sources.items()},
+            mods=own_labels.mods if own_labels else {},
             adopted=Adoption(source, _registry_names(details, source)),
         )
         files = {adopted.FILE: StagedFile(adopted.dump(contents))}
@@ -120,7 +124,11 @@ def _inspect(workspace: Workspace, image: str) -> ImageDetails:
     repository = reference.repository(image)
     tags = sorted(images.tags(workspace.engine, [repository]))
     shown = ", ".join(tags[:_SHOWN_TAGS]) + (" …" if len(tags) > _SHOWN_TAGS else "")
-    hint = f"it has: {shown}" if tags else f"`docker pull {image}` gets it; `docker image ls` shows those that are here"
+    hint = "`docker image ls` shows those that are here"
+    if tags:
+        hint = f"it has: {shown}"
+    elif not _ID.fullmatch(image):
+        hint = f"`docker pull {image}` gets it; {hint}"
     raise ImageStateError(f"the engine has no image {image}", hint=hint)
 
 
@@ -185,13 +193,14 @@ def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: Wor
 
 
 def _look_into(
-    workspace: Workspace, image: str, details: ImageDetails, labels: Mapping[str, str]
+    workspace: Workspace, image: str, details: ImageDetails, marks: Mapping[str, str]
 ) -> tuple[AdoptedContents, Mapping[str, InstalledPackage]]:
-    """Reads what is in an image; without its software where that cannot be read, which is no error."""
+    """Reads what is in an image, in a container with the labels ``marks``; without its software where that cannot be
+    read, which is no error."""
     workspace.report(Message(f"looking into {image}"))
     contents = AdoptedContents(images.fingerprint(details), labels=dict(details.labels))
     try:
-        software = installed.read(workspace.engine, details.id, labels, details.platform)
+        software = installed.read(workspace.engine, details.id, marks, details.platform)
     except (ImageStateError, EngineHTTPError) as error:
         why = _plain(error.message.splitlines()[0].replace(details.id, image))
         return replace(contents, unknown=why), {}

@@ -19,7 +19,7 @@ from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.numbered import adopted
 from builder.project import Project
-from tests import projects, shared
+from tests import projects, registries, shared
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
 from tests.conftest import Command, remove_all
 from tests.registries import Registry
@@ -361,6 +361,39 @@ def test_an_adopted_image_goes_to_another_machine_as_a_file(
     builder("import-image", str(file))
     assert reading.read(small.lock).images[repository] == record
     assert adopted.read(small.builds / repository / "1") == kept
+
+
+@pytest.mark.slow
+def test_the_older_image_store_too(
+    small: Project, endpoint: Endpoint, foreign: Callable[..., str], tmp_path: Path
+) -> None:
+    """Where an image's id is another one, and one that no registry had has no digest."""
+    name = foreign("0.33.0")
+    own = name.partition(":")[0]
+    archive = tmp_path / "image.tar"
+    docker(endpoint, "save", "-o", str(archive), name)
+    with registries.node(*shared.bridge(9), classic=True) as started:
+        docker(started.endpoint, "load", "-q", "-i", str(archive))
+        context = workspace(small, started.endpoint)
+        adopted_image = adopt.run(context, AdoptRequest(own, models=(MODEL,)))
+        assert adopted_image.image == ImageName(own, 1)
+        assert (adopted_image.packages, adopted_image.unknown) == (3, "")
+        assert adopted_image.record.adopted
+        assert adopted_image.record.adopted.digests == ()
+        assert adopted_image.record.fingerprint == images.fingerprint(details_of(endpoint, name))
+        assert adopt.run(context, AdoptRequest(details_of(started.endpoint, name).id)).already
+        load(started.endpoint, f"{own}:plain", [{"file": b"x"}])
+        nothing = details_of(started.endpoint, f"{own}:plain")
+        load(started.endpoint, f"{own}:plain", [{"file": b"y"}])  # takes its only name
+        assert adopt.run(context, AdoptRequest(nothing.id, own)).image == ImageName(own, 2)
+        names = {f"{own}:{tag}" for tag in ("1", "2", "latest", "plain")}
+        assert set(images.tags(started.endpoint, [own])) == names
+
+
+def details_of(endpoint: Endpoint, name: str) -> images.ImageDetails:
+    details = images.inspect(endpoint, name)
+    assert details
+    return details
 
 
 def test_killed_at_any_moment(
