@@ -17,32 +17,37 @@ if TYPE_CHECKING:
 
 PATCHES = (".patch", ".diff")
 _SCRIPTS = (".sh", ".bash", ".py")
-_LARGEST = 1024 * 1024  # of a script that is looked through
+# Of a script that is looked through; longer lines hold data, and take the patterns below too long.
+_LARGEST = 1024 * 1024
+_LONGEST_LINE = 1000
 
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(?P<end>\w+)\1")
 _APPLIES = re.compile(
-    r"(?:^|[;&|(`!]|\b(?:if|then|do|else)\b)[ \t]*(?:sudo\s+)?"
-    r"(?:patch\s+[^=\s]|git\s+(?:-\S+\s+\S+\s+)*(?:apply|am)\b)",
+    r"(?:^|[;&|(`!]|\b(?:if|then|do|else)\b)[ \t]*(?:sudo[ \t]+)?"
+    r"(?:patch[ \t]+[^=\s]|git[ \t]+(?:-\S+[ \t]+\S+[ \t]+)*(?:apply|am)\b)",
     re.MULTILINE,
 )
 _DOWNLOADS = {
-    "curl": re.compile(r"\bcurl\s+\S"),
-    "wget": re.compile(r"\bwget\s+\S"),
-    "git clone": re.compile(r"\bgit\s+clone\b"),
-    "pip": re.compile(r"\bpip3?\s+(?:install|download)\b"),
-    "hf": re.compile(r"\b(?:hf|huggingface-cli)\s+download\b"),
-    "apt-get": re.compile(r"\bapt(?:-get)?\s+(?:-\S+\s+)*(?:install|update)\b"),
+    "curl": re.compile(r"\bcurl[ \t]+\S"),
+    "wget": re.compile(r"\bwget[ \t]+\S"),
+    "git clone": re.compile(r"\bgit[ \t]+clone\b"),
+    "pip": re.compile(r"\bpip3?[ \t]+(?:install|download)\b"),
+    "hf": re.compile(r"\b(?:hf|huggingface-cli)[ \t]+download\b"),
+    "apt-get": re.compile(r"\bapt(?:-get)?[ \t]+(?:-\S+[ \t]+)*(?:install|update)\b"),
 }
 _DROP_CACHES = "/proc/sys/vm/drop_caches"
-_WRITTEN_SETTING = re.compile(r"(?:>\s*|\btee\s+(?:-a\s+)?)[\"']?(?P<path>/(?:proc/sys|sys)/[\w./-]+)")
-_SYSCTL = re.compile(r"(?:^|[\s;&|(])sysctl\s+(?:-\S+\s+)*[\"']?[\w.]+=", re.MULTILINE)
+_WRITTEN_SETTING = re.compile(r"(?:>[ \t]*|\btee[ \t]+(?:-a[ \t]+)?)[\"']?(?P<path>/(?:proc/sys|sys)/[\w./-]+)")
+_SYSCTL = re.compile(r"(?:^|[\s;&|(])sysctl[ \t]+(?:-\S+[ \t]+)*[\"']?[\w.]+=", re.MULTILINE)
 # A lone `&` at the end of a command; `&&`, `>&2`, `&>file` and the `&` of sed are others.
 _BACKGROUND = re.compile(r"(?<![&>|<\\])&[ \t]*(?:$|\)|\w+=\$!|disown\b|echo\b)", re.MULTILINE)
 _WAITS = re.compile(r"(?:^|[\s;])wait(?:$|[\s;])", re.MULTILINE)
 _SERVICE = re.compile(
-    r"(?:^|[\s;&|(])(?:systemctl\s+(?:\S+\s+)*(?:start|enable)|service\s+\S+\s+start|crontab)\b", re.MULTILINE
+    r"(?:^|[\s;&|(])(?:systemctl[ \t]+(?:\S+[ \t]+)*(?:start|enable)|service[ \t]+\S+[ \t]+start|crontab)\b",
+    re.MULTILINE,
 )
-_GPU_SETTING = re.compile(r"\bnvidia-smi\s+(?:\S+\s+)*(?:-pm|-pl|-lgc|-lmc|--persistence-mode|--power-limit|--lock-)")
+_GPU_SETTING = re.compile(
+    r"\bnvidia-smi[ \t]+(?:\S+[ \t]+)*(?:-pm|-pl|-lgc|-lmc|--persistence-mode|--power-limit|--lock-)"
+)
 
 _PRINTED = r"\"(?:[^\"`$]|\$\w)*\"|'[^']*'|(?:[^\s|<>;&`$\"']|\$\w)+"
 _PRINTS = re.compile(rf"(?:set\s[^|;&]*|(?:echo|printf)(?:\s+(?:{_PRINTED}))*|exit\b.*|true|:|cd\s[^|;&]*)?")
@@ -167,7 +172,7 @@ def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:
 
 def _without_comments(text: str) -> str:
     joined = text.replace("\\\n", " ")
-    return "\n".join("" if line.lstrip().startswith("#") else line for line in joined.splitlines())
+    return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in joined.splitlines())
 
 
 def _without_heredocs(text: str) -> str:

@@ -97,7 +97,7 @@ def _chain(project: Project, recipe: Recipe) -> tuple[ImageDefinition, ...]:
 
 
 def _texts(mod: Mod) -> Iterator[str]:
-    yield from (copy.to for copy in mod.copies)
+    yield from (text for copy in mod.copies for text in (copy.to, copy.staged))
     for file in mod.files:
         yield file.path
         if file.path == mod.run:

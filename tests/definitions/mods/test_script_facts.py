@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,7 +111,14 @@ def test_what_no_image_keeps_is_told(tmp_path: Path, script: str, does: str) -> 
         "echo 'sysctl is no business of ours'; sed -i s/a/b/ /x\n",
         "cat /proc/sys/vm/swappiness > /opt/x\n",
         "grep -q 'R&D' /x || sed -i s/a/b/ /x\n",
+        "nvidia-smi\ncp -pm a b\nsystemctl status x\necho start\n",
     ],
 )
 def test_ordinary_scripts_are_taken_for_no_such_thing(tmp_path: Path, script: str) -> None:
     assert facts(tmp_path, script).instead == ""
+
+
+def test_a_long_script_is_read_at_once(tmp_path: Path) -> None:
+    began = time.monotonic()
+    facts(tmp_path, "systemctl " * 20_000 + "\n" + "echo a$b " * 20_000 + "|\n" + "git -c x " * 20_000 + "\n")
+    assert time.monotonic() - began < 10

@@ -18,6 +18,8 @@ HYBRID = "Qwen/Qwen3.5-35B-A3B"
 def project(tmp_path: Path) -> Project:
     project = projects.make(tmp_path)
     projects.add_mod(tmp_path, "opaque", "python3 change.py\n", {"change.py": "print()\n"})
+    far = f"description: x\nfiles: [{{from: https://example.org/far.jinja, to: ., sha256: '{'0' * 64}'}}]\n"
+    projects.add_mod(tmp_path, "far", "", {}, far)
     return project
 
 
@@ -87,6 +89,7 @@ def test_a_template_that_nothing_brings(project: Project, mods: str) -> None:
     [
         ("container: small\nmods: [template]", "chat.jinja"),
         ("container: small\nmods: [opaque, template]", "chat.jinja"),
+        ("container: small\nmods: [far]", "far.jinja"),
         ("container: small\nvolumes: ['/a/x.jinja:/workspace/x.jinja']", "x.jinja"),
         ("container: small\nvolumes: ['/a:/t']", "/t/x.jinja"),
         ("container: small", "/usr/lib/python3/dist-packages/vllm/x.jinja"),
