@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from builder.migration.images import ContainerState
     from builder.migration.taking import TakenPart
 
+_MOST_NAMED = 12
+
 
 @click.command()
 @click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
@@ -158,6 +160,8 @@ def _notes(planned: Migration) -> Iterator[str]:
     if planned.settings and planned.settings.error:
         yield f"no setting is taken over: {planned.settings.error}"
     yield from map(str, planned.env_problems)
+    for entry, name in planned.renamed.items():
+        yield f"a recipe names the mod {entry}, which is mods/{name} here: write that into the recipe"
     if planned.engine_error:
         yield f"nothing is known of images: {planned.engine_error}"
     if planned.launch_scripts:
@@ -171,7 +175,8 @@ def _print_result(result: MigrationResult) -> None:
     for kind in ("mod", "recipe"):
         names = [part.name for part in result.written if part.kind == kind]
         if names:
-            print_result(f"{humanize.counted(len(names), kind)} copied: {', '.join(names)}")
+            listed = f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""
+            print_result(f"{humanize.counted(len(names), kind)} copied{listed}")
     if result.settings_written:
         print_result("builder.yaml is written; `builder nodes check` tries what it says of nodes")
     for image in result.adopted:

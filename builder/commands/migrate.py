@@ -50,7 +50,8 @@ class MigrateRequest:
 @dataclass(frozen=True)
 class Migration:
     """The plan of a migration. ``problems`` are those of its recipes by name, ``run_time`` tells of mods what belongs
-    to run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there.
+    to run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there,
+    ``renamed`` those that lie elsewhere than in mods/ there, with the name that they get here.
     ``settings`` is None where there is no ``.env``. ``engine_error`` says why nothing is known of images.
     ``launch_scripts`` and ``dockerfiles`` are the user's own ones, which are not taken."""
 
@@ -60,6 +61,7 @@ class Migration:
     problems: Mapping[str, tuple[Problem, ...]]
     run_time: Mapping[str, str]
     missing: tuple[str, ...]
+    renamed: Mapping[str, str]
     settings: SettingsPlan | None
     env_problems: tuple[Problem, ...]
     containers: tuple[ContainerState, ...]
@@ -101,8 +103,14 @@ def plan(workspace: Workspace, request: MigrateRequest) -> Migration:
         raise UsageError(f"{request.path} is this project itself", hint="name the checkout that is to be taken over")
     names = checkouts.choose(checkout, request.recipes)
     upstream = origins.find(checkout.root)
-    mod_paths, missing = _mods(project, checkout, names, everything=not request.recipes)
-    mods = [taking.mod(project, checkout, path, upstream) for path in mod_paths]
+    named = tuple(dict.fromkeys(entry for name in names for entry in taking.mods_named(checkout, name)))
+    paths = {entry: path for entry in named if (path := checkouts.mod_at(checkout, entry))}
+    here = mod_reading.names(project)
+    every = {
+        **({} if request.recipes else checkout.mods),
+        **{taking.name_of_mod(path): path for path in paths.values()},
+    }
+    mods = [taking.mod(project, checkout, every[name], upstream) for name in sorted(every)]
     recipes = [taking.recipe(project, checkout, name, upstream) for name in names]
     checked = {
         name: recipes_check.run(project, [str(checkout.recipes[name])])[0]
@@ -118,7 +126,12 @@ def plan(workspace: Workspace, request: MigrateRequest) -> Migration:
         parts=(*mods, *recipes),
         problems={name: each.problems for name, each in checked.items() if each.problems},
         run_time=dict(_run_time(checkout, mods)),
-        missing=missing,
+        missing=tuple(name for name in map(mod_reading.name_of, named) if name not in {*every, *here, *paths}),
+        renamed={
+            entry: name
+            for entry, path in paths.items()
+            if (name := taking.name_of_mod(path)) != mod_reading.name_of(entry)
+        },
         settings=settings_plan,
         env_problems=env_problems,
         containers=states,
@@ -154,22 +167,6 @@ def run(workspace: Workspace, migration: Migration) -> MigrationResult:
         except BuilderError as error:
             errors.append((f"image {image.tag}", error))
     return MigrationResult(tuple(written), settings_written, tuple(adopted), tuple(errors))
-
-
-def _mods(
-    project: Project, checkout: Checkout, names: Sequence[str], *, everything: bool
-) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """The mods to take, and the names of those that recipes name and that are nowhere."""
-    paths: dict[str, Path] = dict(checkout.mods) if everything else {}
-    missing = []
-    here = mod_reading.names(project)
-    for entry in dict.fromkeys(entry for name in names for entry in taking.mods_named(checkout, name)):
-        path = checkouts.mod_at(checkout, entry)
-        if path is not None:
-            paths.setdefault(taking.name_of_mod(path), path)
-        elif mod_reading.name_of(entry) not in here:
-            missing.append(mod_reading.name_of(entry))
-    return tuple(paths[name] for name in sorted(paths)), tuple(missing)
 
 
 def _run_time(checkout: Checkout, mods: Sequence[TakenPart]) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
 
 ENV = """\
-CLUSTER_NODES=127.0.0.1,192.0.2.7
+CLUSTER_NODES=127.0.0.1,203.0.113.7
 LOCAL_IP=127.0.0.1
 ETH_IF=enp1s0f1np1
 IB_IF=rocep1s0f1,roceP2p1s0f1
@@ -80,7 +80,7 @@ def files(project: Project) -> dict[str, str]:
 def test_a_plan_writes_nothing(project: Project, theirs: Path, builder: Callable[..., Any]) -> None:
     done = builder("migrate", str(theirs))
     assert "nothing was written; --yes does it" in done.stdout
-    assert "+    address: 192.0.2.7" in done.stdout
+    assert "+    address: 203.0.113.7" in done.stdout
     assert ".env:8:1: no assignment NAME=VALUE: left out" in done.stderr
     assert "no Docker engine answers" in done.stderr
     assert files(project) == {}
@@ -146,7 +146,8 @@ def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
 ) -> None:
     projects.write(theirs / "recipes/broken.yaml", "name: [\n")
     projects.write(theirs / "recipes/portless.yaml", 'recipe_version: "1"\nname: a\ncontainer: b\ncommand: x {port}\n')
-    checkouts.add_recipe(theirs, "lacking", mods="[mods/nowhere]")
+    checkouts.add_recipe(theirs, "lacking", mods="[mods/nowhere, extra/second, ./mods/template]")
+    projects.write(theirs / "extra/second/run.sh", "pip install other==1\n")
     projects.add_mod(theirs, "loop", "while sleep 60; do echo 3 > /proc/sys/vm/drop_caches; done &\n", {})
     (theirs / "mods/template/away").symlink_to(tmp_path)
     (theirs / "recipes/linked.yaml").symlink_to(tmp_path / "other.yaml")
@@ -154,6 +155,7 @@ def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
     plan = planned(project, theirs)
     assert set(plan.problems) == {"broken", "portless"}
     assert plan.missing == ("nowhere",)
+    assert plan.renamed == {"extra/second": "second"}
     assert "drop_caches" in plan.run_time["loop"]
     unfit = {part.name: part.reason for part in plan.parts if part.state == "unfit"}
     assert set(unfit) == {"template", "linked"}
@@ -165,6 +167,7 @@ def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
         "loop",
         "broken",
         "portless",
+        "second",
         "lacking",
         "chat",
         "4x/large",

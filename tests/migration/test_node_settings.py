@@ -18,12 +18,12 @@ def settle(text: str, *existing: Node, replace: bool = False) -> NodeSettings:
 
 
 def test_each_machine_becomes_a_node_and_this_one_has_the_engine_here() -> None:
-    settings = settle(f"CLUSTER_NODES=127.0.0.1, 192.0.2.2\nLOCAL_IP=127.0.0.1\n{LINK}")
+    settings = settle(f"CLUSTER_NODES=127.0.0.1, 203.0.113.2\nLOCAL_IP=127.0.0.1\n{LINK}")
     assert settings.nodes == {
         "spark1": {"engine": HERE, "address": "127.0.0.1", **AS_WRITTEN},
-        "spark2": {"engine": "ssh://192.0.2.2", "address": "192.0.2.2", **AS_WRITTEN},
+        "spark2": {"engine": "ssh://203.0.113.2", "address": "203.0.113.2", **AS_WRITTEN},
     }
-    assert settings.notes["CLUSTER_NODES"] == "spark1 is 127.0.0.1, this machine; spark2 is 192.0.2.2"
+    assert settings.notes["CLUSTER_NODES"] == "spark1 is 127.0.0.1, this machine; spark2 is 203.0.113.2"
 
 
 def test_names_and_logins_of_hosts_are_kept() -> None:
@@ -41,18 +41,18 @@ def test_one_machine_needs_no_node() -> None:
 
 
 def test_a_machine_that_is_a_node_keeps_its_name_and_what_it_has() -> None:
-    there = Node("desk", "ssh://me@192.0.2.1", interface="enp9")
-    text = f"CLUSTER_NODES=192.0.2.1,192.0.2.2\n{LINK}"
+    there = Node("desk", "ssh://me@203.0.113.1", interface="enp9")
+    text = f"CLUSTER_NODES=203.0.113.1,203.0.113.2\n{LINK}"
     settings = settle(text, there)
-    assert settings.nodes["desk"] == {"address": "192.0.2.1", "rdma": ["rocep1s0f1", "roceP2p1s0f1"]}
+    assert settings.nodes["desk"] == {"address": "203.0.113.1", "rdma": ["rocep1s0f1", "roceP2p1s0f1"]}
     assert "desk has another `interface` in builder.yaml, which stays" in settings.notes["ETH_IF"]
-    assert settle(text, there, replace=True).nodes["desk"] == {"address": "192.0.2.1", **AS_WRITTEN}
+    assert settle(text, there, replace=True).nodes["desk"] == {"address": "203.0.113.1", **AS_WRITTEN}
 
 
 def test_a_second_time_changes_nothing() -> None:
-    text = f"CLUSTER_NODES=127.0.0.1,192.0.2.2\nCOPY_HOSTS=192.0.2.2,192.0.2.3\n{LINK}"
+    text = f"CLUSTER_NODES=127.0.0.1,203.0.113.2\nCOPY_HOSTS=203.0.113.2,203.0.113.3\n{LINK}"
     first = settle(text).nodes
-    assert first["spark3"] == {"engine": "ssh://192.0.2.3"}
+    assert first["spark3"] == {"engine": "ssh://203.0.113.3"}
     existing = [
         Node(name, **{**values, **({"rdma": tuple(values["rdma"])} if "rdma" in values else {})})
         for name, values in first.items()
@@ -61,7 +61,7 @@ def test_a_second_time_changes_nothing() -> None:
 
 
 def test_in_a_ring_the_hosts_to_copy_to_are_no_further_machines() -> None:
-    text = "CLUSTER_NODES=192.0.2.1,192.0.2.2\nCOPY_HOSTS=198.51.100.2\nCONTAINER_NCCL_IB_SUBNET_AWARE_ROUTING=1\n"
+    text = "CLUSTER_NODES=203.0.113.1,203.0.113.2\nCOPY_HOSTS=198.51.100.2\nCONTAINER_NCCL_IB_SUBNET_AWARE_ROUTING=1\n"
     settings = settle(text)
     assert set(settings.nodes) == {"spark1", "spark2"}
     assert "another way to one of the nodes" in settings.notes["COPY_HOSTS"]
@@ -69,5 +69,5 @@ def test_in_a_ring_the_hosts_to_copy_to_are_no_further_machines() -> None:
 
 def test_an_address_is_this_machines_if_it_can_be_bound_to() -> None:
     assert node_settings.is_own("127.0.0.1")
-    assert not node_settings.is_own("192.0.2.1")
+    assert not node_settings.is_own("203.0.113.1")
     assert not node_settings.is_own("desk.lan")

@@ -36,7 +36,7 @@ def test_a_secret_is_written_nowhere(tmp_path: Path) -> None:
 def test_what_is_there_stays_with_its_comments(tmp_path: Path) -> None:
     text = "# ours\nregistry: lan:5000 # rack\nenv:\n  # why\n  NCCL_DEBUG: WARN # quiet\n  SAME: 1\n"
     (tmp_path / "builder.yaml").write_text(text)
-    env = "CONTAINER_NCCL_DEBUG=INFO\nCONTAINER_SAME=1\nCONTAINER_NEW=yes\nCLUSTER_NODES=192.0.2.1,192.0.2.2\n"
+    env = "CONTAINER_NCCL_DEBUG=INFO\nCONTAINER_SAME=1\nCONTAINER_NEW=yes\nCLUSTER_NODES=203.0.113.1,203.0.113.2\n"
     planned = plan(Project(tmp_path), env)
     assert planned.before == text
     assert "NCCL_DEBUG: WARN # quiet" in planned.after
@@ -60,7 +60,7 @@ def test_keys_without_a_place_here_say_so(tmp_path: Path) -> None:
 
 def test_a_value_that_builder_yaml_would_refuse_is_left_out(tmp_path: Path) -> None:
     planned = plan(
-        Project(tmp_path), "CLUSTER_NODES=192.0.2.1,192.0.2.2,a b\nETH_IF=much-too-long-for-one\nIB_IF=roce0\n"
+        Project(tmp_path), "CLUSTER_NODES=203.0.113.1,203.0.113.2,a b\nETH_IF=much-too-long-for-one\nIB_IF=roce0\n"
     )
     assert not planned.error
     assert "left out, as no such name: much-too-long-for-one" in outcome(planned, "ETH_IF")
