@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from builder.commands import push
 from builder.definitions import configuration
 from builder.distribution import machines, registry, retrieval
-from builder.engine import images
 from builder.engine.registry import loopback, tunnel
 from builder.errors import BuilderError
 from builder.events import Message, Report
 from builder.lock import reading
-from builder.numbered import names
+from builder.numbered import images_lock, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -147,5 +146,6 @@ def _as_reached_from(engine: Endpoint, source: registry.Registry) -> Iterator[re
 
 
 def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
-    if job.current:
-        images.tag(engine, str(job.name), f"{job.name.repository}:latest")
+    if job.current and (kept := images_lock.move_latest(engine, job.name)):
+        latest = f"{job.name.repository}:latest at {engine.host}"
+        job.report(Message(f"{latest} was an image without a number, which is {kept} now"))

@@ -126,22 +126,26 @@ def restore(workspace: Workspace, name: ImageName, source: str) -> None:
 
 
 def point_latest(workspace: Workspace, repository: str, current: int | None) -> None:
-    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is.
-
-    An image that has no other name than that tag gets another one, or it would be lost with the next clean-up: it was
-    there before this project, or was pulled beside it.
-    """
-    engine, latest = workspace.engine, f"{repository}:latest"
-    details = images.inspect(engine, f"{repository}:{current}") if current is not None else None
-    if details is None:
+    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is."""
+    engine = workspace.engine
+    if current is None or images.inspect(engine, f"{repository}:{current}") is None:
         return
-    before = images.inspect(engine, latest)
-    if before is not None and before.id != details.id and before.tags == (latest,):
-        kept = f"{repository}:before-{before.id.removeprefix('sha256:')[:12]}"
-        images.tag(engine, before.id, kept)
+    if kept := move_latest(engine, ImageName(repository, current)):
         gets = f"`builder adopt {kept}` gives it one"
-        workspace.report(Message(f"{latest} was an image without a number, which is {kept} now; {gets}"))
-    images.tag(engine, f"{repository}:{current}", latest)
+        workspace.report(Message(f"{repository}:latest was an image without a number, which is {kept} now; {gets}"))
+
+
+def move_latest(endpoint: Endpoint, name: ImageName) -> str:
+    """Points the ``latest`` of an engine to a number that it has. An image whose only name that was gets another one,
+    or the next clean-up would take it: it was there before this project, or was pulled beside it. Returns that name;
+    empty where there is no such image."""
+    latest, kept = f"{name.repository}:latest", ""
+    details, before = images.inspect(endpoint, str(name)), images.inspect(endpoint, latest)
+    if details and before and before.id != details.id and before.tags == (latest,):
+        kept = f"{name.repository}:before-{before.id.removeprefix('sha256:')[:12]}"
+        images.tag(endpoint, before.id, kept)
+    images.tag(endpoint, str(name), latest)
+    return kept
 
 
 def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:

@@ -11,6 +11,8 @@ from builder.lock.model import ImageName, Lock, NumberedImage
 if TYPE_CHECKING:
     from builder.project import Project
 
+_HINT = "`builder list` shows the numbered images; `builder adopt IMAGE` gives one that is in the engine a number"
+
 
 def repository(project: Project, lock: Lock, text: str) -> str | None:
     """The repository called ``text``, or that of the definition called so; None where there is neither."""
@@ -30,7 +32,7 @@ def numbered(project: Project, lock: Lock, text: str) -> tuple[ImageName, Number
     repository_name = repository(project, lock, name if colon else text)
     record = lock.images.get(repository_name) if repository_name else None
     if repository_name is None or record is None:
-        raise UsageError(f"images.lock has no image `{text}`", hint="`builder list` shows the numbered images")
+        raise UsageError(f"images.lock has no image `{text}`", hint=_HINT)
     if not colon or number == "latest":
         number = str(record.current or "")
     if not number.isdecimal() or int(number) not in record.numbers:

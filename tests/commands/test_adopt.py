@@ -17,7 +17,7 @@ from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import ImageStateError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName
-from builder.numbered import adopted
+from builder.numbered import adopted, images_lock
 from builder.project import Project
 from tests import projects, registries, shared
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
@@ -325,6 +325,21 @@ def test_a_recipe_of_an_image_of_others_works_by_its_number(
     assert f"`base: {name}`" in refused
     builder("adopt", foreign("0.34.0", "v2"), "--model", "Org/Theirs")
     assert f"Org/Theirs: {own}:2 → {own}:1" in builder("rollback", "Org/Theirs").stdout
+
+
+def test_an_image_without_a_number_keeps_a_name_on_another_engine_too(endpoint: Endpoint, repository: str) -> None:
+    """`copy` moves ``latest`` on nodes, where the image that works today may have no other name."""
+    for tag, content in (("latest", b"works today\n"), ("1", b"number one\n")):
+        load(endpoint, f"{repository}:{tag}", [{"file": content}])
+    today = details_of(endpoint, f"{repository}:latest").id
+    kept = images_lock.move_latest(endpoint, ImageName(repository, 1))
+    tags = images.tags(endpoint, [repository])
+    assert tags == {
+        kept: today,
+        **dict.fromkeys((f"{repository}:latest", f"{repository}:1"), details_of(endpoint, f"{repository}:1").id),
+    }
+    assert images_lock.move_latest(endpoint, ImageName(repository, 1)) == ""
+    assert images.tags(endpoint, [repository]) == tags
 
 
 def test_a_lost_lock_is_recovered_from_what_adopting_left(
