@@ -117,6 +117,8 @@ def _state(planned: Migration, part: TakenPart) -> str:
         return "new" if part.origin or planned.upstream is None else "new; your own, or changed by you"
     if part.state == "differs":
         return "replaces what is here" if planned.replace else "differs from what is here, which stays"
+    if part.state == "unrecorded":
+        return "the same here; where it came from is written down"
     return "the same here" if part.state == "same" else f"left out: {part.reason}"
 
 
@@ -173,7 +175,7 @@ def _notes(planned: Migration) -> Iterator[str]:
 
 def _print_result(result: MigrationResult) -> None:
     for kind in ("mod", "recipe"):
-        names = [part.name for part in result.written if part.kind == kind]
+        names = [part.name for part in result.written if part.kind == kind and part.state != "unrecorded"]
         if names:
             listed = f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""
             print_result(f"{humanize.counted(len(names), kind)} copied{listed}")

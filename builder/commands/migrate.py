@@ -74,7 +74,7 @@ class Migration:
     @property
     def wanted(self) -> tuple[TakenPart, ...]:
         """The parts that would be written, mods before the recipes that name them."""
-        states = ("new", "differs") if self.replace else ("new",)
+        states = ("new", "unrecorded", *(["differs"] if self.replace else []))
         return tuple(part for part in self.parts if part.state in states)
 
     @property

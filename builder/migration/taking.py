@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from builder.migration.origins import UpstreamCommit
     from builder.project import Project
 
-State = Literal["new", "same", "differs", "unfit"]
+State = Literal["new", "same", "unrecorded", "differs", "unfit"]
 
 
 @dataclass(frozen=True)
 class TakenPart:
     """A recipe or mod of the checkout: the ``files`` that ``name`` would get, and those that are there ``before``, None
-    where there is nothing. ``origin`` is None for what is the user's own. ``reason`` says why an unfit one is left out.
-    """
+    where there is nothing. ``origin`` is None for what is the user's own; an unrecorded one is here already, and where
+    it came from is not. ``reason`` says why an unfit one is left out."""
 
     kind: Kind
     name: str
@@ -111,6 +111,8 @@ def _held_against(
 ) -> TakenPart:
     before = contents.read(project, kind, name)
     state: State = "new" if before is None else "same" if _plain(before) == _plain(files) else "differs"
+    if own and before == files and origin.read(project, kind, name) is None:
+        state = "unrecorded"
     return TakenPart(kind, name, state, files, before, own)
 
 

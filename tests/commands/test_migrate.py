@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -137,6 +138,40 @@ def test_what_is_here_and_differs_stays_unless_it_is_to_be_replaced(
     assert (project.mods / "template/chat.jinja").read_text() == "one\n"
 
 
+@pytest.mark.slow
+def test_whoever_is_killed_leaves_each_part_whole_and_the_next_time_does_the_rest(
+    project: Project, theirs: Path
+) -> None:
+    argv = command(project, "migrate", str(theirs), "--yes")
+    environ = {**os.environ, "DOCKER_HOST": NO_ENGINE.host}
+    whole = {
+        path.relative_to(theirs).as_posix(): path.read_text()
+        for folder in ("recipes", "mods")
+        for path in (theirs / folder).rglob("*")
+        if path.is_file()
+    }
+    for tenths in range(3, 13, 2):
+        process = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(tenths / 10)
+        process.kill()
+        process.wait()
+        for path, text in files(project).items():
+            parts = path.split("/")
+            assert (
+                path == "builder.yaml"
+                or parts[-1].endswith(".source")
+                or parts[1].startswith(".")
+                or text == whole[path]
+            )
+        mods = [path for path in project.mods.glob("[!.]*") if path.is_dir()]
+        assert all((path / "run.sh").exists() for path in mods)
+        assert (project.mods / "template/chat.jinja").exists() == (project.mods / "template").exists()
+    subprocess.run(argv, env=environ, check=True, capture_output=True)
+    assert whole.items() <= files(project).items()
+    assert not list(project.root.rglob("*.new"))
+    assert set(origin.names(project, "mod")) == {"template", "unused"}
+
+
 def planned(project: Project, folder: Path, **options: Any) -> migrate.Migration:
     return migrate.plan(workspace(project, NO_ENGINE), MigrateRequest(folder, **options))
 
@@ -184,6 +219,22 @@ def test_a_change_since_the_plan_is_an_error_of_that_part_alone(project: Project
     assert (project.recipes / "chat.yaml").read_text() == "meanwhile\n"
     assert (project.root / "builder.yaml").read_text() == "registry: lan:5000\n"
     assert contents.read(project, "mod", "template") is not None
+
+
+def test_where_it_came_from_is_written_down_of_what_is_here_already(project: Project, theirs: Path) -> None:
+    here = workspace(project, NO_ENGINE)
+    migrate.run(here, planned(project, theirs))
+    (project.mods / "template.source").unlink()
+    (project.recipes / "chat.yaml").write_text("mine\n")
+    (project.recipes / "chat.source").unlink()
+    plan = planned(project, theirs)
+    assert {part.name: part.state for part in plan.parts if part.state != "same"} == {
+        "template": "unrecorded",
+        "chat": "differs",
+    }
+    migrate.run(here, plan)
+    assert origin.read(project, "mod", "template") is not None
+    assert origin.read(project, "recipe", "chat") is None
 
 
 def test_another_file_of_settings(project: Project, theirs: Path, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from tests import projects
 
 PAGE = (projects.REPOSITORY_ROOT / "docs/how-to/from-spark-vllm-docker.md").read_text()
 
-# Facts from github.com/eugr/spark-vllm-docker as of September 2026: what each script's own help lists.
+# Facts from github.com/eugr/spark-vllm-docker (build-and-copy.sh of commit 028b7ce, launch-cluster.sh of 013cd2e,
+# hf-download.sh of 065fb92) and its forks' newest run-recipe.py: what each script's own help lists.
 LAUNCH = """
     -n --nodes -t --name --eth-if --ib-if -e --env -j --nccl-debug --apply-mod --solo --master-port --head-port -p
     --publish --ray --no-ray --no-cache-dirs --keep-entrypoint --earlyoom --earlyoom-args -d --non-privileged
