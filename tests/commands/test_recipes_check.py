@@ -57,7 +57,7 @@ def test_what_is_only_worth_saying_is_no_problem(project: Project) -> None:
     assert checked.problems == ()
     assert [str(note) for note in checked.notes] == [
         "recipes/r.yaml:3:1: build_args mean nothing here and are ignored: --tf5 1",
-        "recipes/r.yaml:4:7: HF_TOKEN looks like a secret; leave it out, and set it in your shell",
+        "recipes/r.yaml:4:7: HF_TOKEN looks like a secret; leave it out, and give it by `--env HF_TOKEN`",
     ]
 
 

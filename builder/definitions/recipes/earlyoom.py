@@ -9,7 +9,7 @@ earlyoom ends processes of its own container only, whichever takes most.
 from __future__ import annotations
 
 PROGRAM = "earlyoom"
-# It ends the server below 512 MiB of available memory, kills it below 100 MiB, however much swap is free, and writes a
+# It ends the server below 512 MiB of available memory, however much swap is free, kills it below 100 MiB, and writes a
 # line every minute: https://github.com/rfjakob/earlyoom
 ARGV = (PROGRAM, "-M", "524288,102400", "-s", "100", "-r", "60")
 MISSING = f"{PROGRAM} is not in this image"

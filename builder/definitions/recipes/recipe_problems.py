@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from builder.definitions import image
+from builder.definitions import image, secrets
 from builder.definitions.mods import mod_reading, script_facts
-from builder.definitions.recipes import command, json_options, option_values
+from builder.definitions.recipes import command, json_options, option_values, volumes
 from builder.errors import FileProblemsError, Problem
 from builder.suggestions import did_you_mean
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 # A container's name is only taken for a mistyped one if it is nearly the same as one that is made here.
 _NEARLY = 0.88
-_SECRETS = ("TOKEN", "API_KEY", "PASSWORD", "SECRET")
 
 
 def problems(recipe: Recipe) -> tuple[Problem, ...]:
@@ -33,6 +32,9 @@ def problems(recipe: Recipe) -> tuple[Problem, ...]:
     if recipe.solo_only and recipe.cluster_only:
         message = "`solo_only` and `cluster_only` exclude each other"
         collected.append(Problem(recipe.location("cluster_only"), message))
+    for index, text in enumerate(recipe.volumes):
+        if reason := volumes.fault(text):
+            collected.append(Problem(recipe.location("volumes", index), f"`{text}`: {reason}"))
     return tuple(sorted(collected))
 
 
@@ -71,9 +73,11 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
         message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
         collected.append(Problem(recipe.location("build_args"), message))
     collected += [
-        Problem(recipe.location("env", name), f"{name} looks like a secret; leave it out, and set it in your shell")
+        Problem(
+            recipe.location("env", name), f"{name} looks like a secret; leave it out, and give it by `--env {name}`"
+        )
         for name, value in recipe.env.items()
-        if value and name.upper().endswith(_SECRETS)
+        if value and secrets.looks_secret(name, str(value))
     ]
     return tuple(sorted(collected))
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 
@@ -62,6 +61,16 @@ def _source(text: str, environ: Mapping[str, str], folder: Path) -> str:
     if not expanded.startswith("/"):
         raise ValueError(f"`{text}` is no path: it begins with /, ~/ or ./ (Docker's named volumes are not used)")
     return os.path.normpath(expanded)
+
+
+def fault(text: str) -> str:
+    """The reason why ``text`` is no volume for anybody, whatever the environment has; empty for one that may be."""
+    everything = {match[1] or match[2]: "/value" for match in _VARIABLE.finditer(text)}
+    try:
+        parse(text, {"HOME": "/home", **everything}, Path("/"))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def merged(ours: Sequence[Mount], volumes: Sequence[Mount]) -> tuple[Mount, ...]:

@@ -55,6 +55,18 @@ def test_anything_else_is_refused_with_the_reason(text: str, reason: str) -> Non
     assert reason in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["~/m:/m", "$ANY/m:/m:ro", "${ANY}:/m", "./x:/m", "/a:/b"])
+def test_a_volume_that_may_be_right_has_no_fault(text: str) -> None:
+    assert volumes.fault(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("models:/m", "named volumes"), ("/a:/b/../c", "no place"), ("/a:/", "no")]
+)
+def test_the_fault_of_one_that_cannot_be(text: str, reason: str) -> None:
+    assert reason in volumes.fault(text)
+
+
 def test_a_volume_takes_the_place_of_ours_and_of_those_below() -> None:
     hub = (Mount("/hf", "/root/hf"), Mount("/hub", "/root/hf/hub"), Mount("/c", "/root/cache"))
     typed = Mount("/data", "/root/hf", ours=False)

@@ -18,6 +18,7 @@ apt_get update
 apt_get install -y --no-install-recommends \
     ca-certificates \
     curl \
+    earlyoom \
     g++ \
     gcc \
     git \
