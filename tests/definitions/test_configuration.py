@@ -8,6 +8,7 @@ import pytest
 
 from builder.definitions import configuration
 from builder.definitions.configuration import Configuration, Node
+from builder.definitions.requested_options import RequestedOptions
 from builder.errors import FileProblemsError, UsageError
 from builder.project import Project
 
@@ -95,3 +96,35 @@ def test_a_missing_registry_is_reported_with_where_to_set_it(tmp_path: Path) -> 
     with pytest.raises(UsageError) as caught:
         load(tmp_path, "nodes: {}\n").required_registry()
     assert "builder.yaml" in caught.value.hint
+
+
+def test_options_of_every_server(tmp_path: Path) -> None:
+    configuration = load(
+        tmp_path,
+        "volumes: [~/models:/models:ro]\nenv: {A: 1, B: true, FROM_OUTSIDE: }\npublish: [8000, '9000:8001']\n"
+        "earlyoom: true\nmemory: 110g\nreserve: 4g\n",
+    )
+    assert configuration.container == RequestedOptions(
+        ("~/models:/models:ro",), ("A=1", "B=true", "FROM_OUTSIDE"), ("8000", "9000:8001"), True, "110g"
+    )
+    assert configuration.reserve == 4 << 30
+
+
+@pytest.mark.parametrize(
+    ("text", "reserve"),
+    [("cache: true\n", 8 << 30), ("reserve: 0\n", 0), ("reserve: '0'\n", 0), ("reserve: 500m\n", 500 << 20)],
+)
+def test_the_memory_that_is_left_to_the_machine(tmp_path: Path, text: str, reserve: int) -> None:
+    assert load(tmp_path, text).reserve == reserve
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("reserve: 8", "reserve: 8t", "memory: 100", "memory: lots", "earlyoom: maybe", "volumes: [/models]"),
+        *("publish: [0]", "publish: 8000", "env: {a-b: 1}", "env: [A=1]"),
+    ],
+)
+def test_what_is_no_option_of_a_server(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(FileProblemsError, match=r"builder\.yaml:1:"):
+        load(tmp_path, f"{setting}\n")
