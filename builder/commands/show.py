@@ -31,8 +31,13 @@ class ShownImage:
         """The version of each Python package, by name; empty where they are not known."""
         if self.adopted:
             return dict(self.adopted.packages)
-        takes = next((step.takes for step in self.steps if step.name == "python packages"), {})
-        return {name: version.partition(" ")[0] for name, version in takes.items()}
+        takes = {
+            name: at
+            for step in self.steps
+            if step.name.rpartition(": ")[2] in {"base packages", "python packages"}
+            for name, at in step.takes.items()
+        }
+        return {name: identity.partition(" ")[0] for name, identity in sorted(takes.items())}
 
 
 def run(workspace: Workspace, text: str) -> ShownImage:

@@ -86,6 +86,7 @@ def test_a_tag_that_moves(
     assert (pin.version, pin.commit) == ("0.23.0", COMMITS["0.23.0"])
     assert record(small, repository, 1) == {"vllm": Version("0.23.0", COMMITS["0.23.0"])}
     assert "0.23.0" in builder("list").stdout
+    assert re.search(r"transformers +5\.2\.0", builder("show", f"{repository}:1", "--packages").stdout)
     assert "b = 3" in run(endpoint, f"{repository}:1", f"cat {bases_of_others.SYSTEM}/vllm/config.py")
     metadata = run(endpoint, f"{repository}:1", "cat /workspace/build-metadata.yaml")
     assert f'vllm_commit: "{COMMITS["0.23.0"]}"' in metadata
