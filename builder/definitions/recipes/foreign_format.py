@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _SPARKRUN_VERSIONS = range(2, 5)
 _VERSION_KEYS = ("recipe_version", "sparkrun_version", "version")
 _REQUIRED = ("name", "container", "command")
+# Keys of sparkrun's. A recipe of version 1 may have them, if it has what that version needs.
+_OWN_KEYS = ("builder", "metadata", "runtime_config", "min_nodes")
 # Runtimes of sparkrun that start `vllm serve`.
 _VLLM = ("vllm", "eugr")
 
@@ -25,9 +27,11 @@ def problem(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
         if version in _SPARKRUN_VERSIONS:
             return _of_sparkrun(key, f", version {version}", text, file)
     runtime = data.get("runtime")
+    missing = any(key not in data for key in _REQUIRED)
     if runtime is None:
-        return None
-    complete = all(key in data for key in _REQUIRED) and _version(data.get("recipe_version", 1)) == 1
+        own = next((key for key in _OWN_KEYS if key in data), None)
+        return _of_sparkrun(own, "", text, file) if own and missing else None
+    complete = not missing and _version(data.get("recipe_version", 1)) == 1
     # sparkrun reads recipes of version 1, too, and its users add its keys to them: such a recipe works here as well.
     if complete and str(runtime).startswith(_VLLM):
         return None

@@ -37,6 +37,7 @@ def test_a_recipe_of_sparkrun_is_one_problem(tmp_path: Path) -> None:
         ("version: 2\n", "1:1: this is a recipe of sparkrun, version 2;"),
         ("recipe_version: '1'\nruntime: vllm-ray\n", "2:1: this is a recipe of sparkrun (runtime vllm-ray);"),
         ("runtime: {}\n", "1:1: this is a recipe of sparkrun;"),
+        ("recipe_version: '1'\nbuilder: eugr\n", "2:1: this is a recipe of sparkrun;"),
     ],
 )
 def test_what_tells_it(tmp_path: Path, head: str, said: str) -> None:
