@@ -15,6 +15,7 @@ from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.nodes import link_checks, machine_facts, machine_shell
 from builder.serving import image_selection
+from builder.serving.image_selection import SelectedImage
 from builder.storage import huggingface_cache
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ class NodeFinding:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """The images by name, with the fingerprint that images.lock records, and the models by name, with the revision of
-    their pairing; ``is_required`` if a recipe was named, which cannot do without them."""
+    """The images by name, with the fingerprint that images.lock records (None for one without a number), and the models
+    by name, with the revision of their pairing; ``is_required`` if a recipe was named, which cannot do without them."""
 
-    images: Mapping[str, str]
+    images: Mapping[str, str | None]
     models: Mapping[str, str | None]
     is_required: bool
 
@@ -89,7 +90,7 @@ class _Looked:
 
 def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
     if text is None:
-        current = {
+        current: dict[str, str | None] = {
             str(ImageName(repository, record.current)): record.numbers[record.current].fingerprint
             for repository, record in lock.images.items()
             if record.current in record.numbers
@@ -97,12 +98,13 @@ def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
         return _Wanted(
             current, {name: model.pairing.revision for name, model in lock.models.items()}, is_required=False
         )
-    selection = image_selection.select(project, lock, text)
+    selection = image_selection.select_any(project, lock, text)
     model = selection.recipe.model or command.render(selection.recipe, {}, ()).model
     paired = lock.models.get(model or "")
     revision = selection.recipe.revision or (paired.pairing.revision if paired else None)
     models = {model: revision} if model and huggingface_cache.is_id(model) else {}
-    return _Wanted({str(selection.image): selection.record.fingerprint}, models, is_required=True)
+    fingerprint = selection.record.fingerprint if isinstance(selection, SelectedImage) else None
+    return _Wanted({selection.name: fingerprint}, models, is_required=True)
 
 
 def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wanted) -> _Looked:
@@ -147,15 +149,19 @@ def _findings(
 
 def _images(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[NodeFinding]:
     for name, fingerprint in wanted.images.items():
-        present = looked[node.name].fingerprints.get(name)
-        if present == fingerprint:
-            yield NodeFinding(node.name, "image", "ok", f"{name}, as images.lock records it")
+        there = {other: seen.fingerprints[name] for other, seen in looked.items() if name in seen.fingerprints}
+        first = next(iter(there), "")
+        like = "as images.lock records it" if fingerprint else f"as on {first}"
+        present, expected = there.get(node.name), fingerprint or there.get(first)
+        remedy = f"`builder copy {name} {node.name}` brings it"
+        if fingerprint is None:
+            remedy = f"`builder adopt {name}` gives it a number, and `builder copy` brings that"
+        if present is not None and present == expected:
+            yield NodeFinding(node.name, "image", "ok", f"{name}, {like}")
         elif present is not None:
-            message = f"{name} has other content here than images.lock records"
-            yield NodeFinding(node.name, "image", "error", message, f"`builder copy {name} {node.name}` brings it")
-        elif wanted.is_required or any(name in other.fingerprints for other in looked.values()):
+            yield NodeFinding(node.name, "image", "error", f"{name} has other content here, not {like}", remedy)
+        elif wanted.is_required or there:
             verdict: Verdict = "error" if wanted.is_required else "warning"
-            remedy = f"`builder copy {name} {node.name}` brings it"
             yield NodeFinding(node.name, "image", verdict, f"{name} is missing", remedy)
 
 

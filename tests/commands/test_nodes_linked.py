@@ -66,7 +66,7 @@ def test_a_recipe_needs_its_image_and_its_model_on_every_node(kitchen: Kitchen, 
         images.tag(two.endpoint, kept, image)
         images.remove_extra_tag(two.endpoint, kept)
     assert found(done, "error") == [
-        ("two", "image", f"{image} has other content here than images.lock records"),
+        ("two", "image", f"{image} has other content here, not as images.lock records it"),
         ("two", "model", f"{MODEL} is missing"),
         ("three", "image", f"{image} is missing"),
         ("three", "model", f"{MODEL} is missing"),
@@ -74,6 +74,27 @@ def test_a_recipe_needs_its_image_and_its_model_on_every_node(kitchen: Kitchen, 
     assert ("one", "model", MODEL) in found(done, "ok")
     only = builder("nodes", "check", "chat", "--node", "one", "--json")
     assert found(only, "error") == []
+
+
+def test_an_image_without_a_number_has_to_be_the_same(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
+    configure(kitchen, link, interface=linked.INTERFACE, rdma=[])
+    one, two, _ = link.machines
+    name = f"{kitchen.repository}-other:v1"
+    recipe = (kitchen.project.recipes / "chat.yaml").read_text()
+    text = recipe.replace(f"container: {kitchen.repository}", f"container: {name}")
+    projects.write(kitchen.project.recipes / "other.yaml", text.replace("mods: [mods/standin]\n", ""))
+    images.tag(one.endpoint, f"{kitchen.repository}:1", name)
+    images.tag(two.endpoint, f"{kitchen.repository}:2", name)
+    try:
+        done = builder("nodes", "check", "other", "--json", code=1)
+    finally:
+        images.remove_extra_tag(one.endpoint, name)
+        images.remove_extra_tag(two.endpoint, name)
+    assert [each for each in found(done, "error") if each[1] == "image"] == [
+        ("two", "image", f"{name} has other content here, not as on one"),
+        ("three", "image", f"{name} is missing"),
+    ]
+    assert ("one", "image", f"{name}, as on one") in found(done, "ok")
 
 
 def test_wrong_names_and_machines_that_do_not_answer(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
