@@ -188,6 +188,7 @@ def test_an_image_that_is_made_otherwise(
     assert "Entrypoint" not in details.config
     assert details.config["Cmd"] == ["/bin/bash"]
     assert "git version" in run(endpoint, image, "git --version")
+    assert "earlyoom" in run(endpoint, image, "command -v earlyoom")
 
 
 def test_a_base_that_nothing_stands_on_any_more_is_pruned(

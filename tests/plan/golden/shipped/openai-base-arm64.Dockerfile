@@ -12,7 +12,7 @@ missing=''
 for command in bash cmp curl find git patch wget; do
     command -v "$command" > /dev/null || missing="$missing $command"
 done
-if [ -z "$missing" ]; then
+if [ -z "$missing" ] && { command -v earlyoom || ! command -v apt-get; } > /dev/null; then
     exit 0
 fi
 packages=$(printf '%s' "$missing" | sed -e 's/cmp/diffutils/' -e 's/find/findutils/')
@@ -24,9 +24,15 @@ if command -v apt-get > /dev/null; then
             -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Keep-Downloaded-Packages=true \
             -o Binary::apt-get::APT::Keep-Downloaded-Packages=true -o Acquire::Retries=3 "$@"
     }
-    apt_get update
-    # shellcheck disable=SC2086  # one word a package
-    apt_get install -y --no-install-recommends $packages
+    if [ -n "$missing" ]; then
+        apt_get update
+        # shellcheck disable=SC2086  # one word a package
+        apt_get install -y --no-install-recommends $packages
+    fi
+    if ! command -v earlyoom > /dev/null; then
+        { apt_get update && apt_get install -y --no-install-recommends earlyoom; } \
+            || echo "earlyoom cannot be installed: \`run --earlyoom\` is not to be had with this image." >&2
+    fi
     rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
 elif command -v microdnf > /dev/null || command -v dnf > /dev/null; then
     # shellcheck disable=SC2046,SC2086
