@@ -12,10 +12,14 @@ from builder.cli.context import Context, pass_context
 from builder.cli.output import print_message, print_note, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from builder.copies.origin import Kind
     from builder.copies.planning import PlannedCopy
+    from builder.project import Project
+
+    # Makes copies, and returns notes on them.
+    _Making = Callable[[Project, Sequence[PlannedCopy]], tuple[str, ...]]
 
 _ADDRESS = "GIT-URL[//PATH][@REF]"
 _yes = click.option("--yes", is_flag=True, help="Replace without asking, but nothing that would be lost.")
@@ -43,7 +47,7 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
     from builder.commands import mods_add
 
     planned = mods_add.plan(context.project, address, name, print_message, everything=everything)
-    return _make(context, planned, yes=yes, force=force)
+    return _make(context, planned, mods_add.run, yes=yes, force=force)
 
 
 @click.command("update")
@@ -82,7 +86,8 @@ def add_recipes(
     lacking = ", ".join(mod.name for mod in copies.mods)
     if lacking and not with_mods and not yes and sys.stdin.isatty():
         with_mods = click.confirm(f"copy the mods that the recipe names as well ({lacking})?", default=True)
-    code = _make(context, recipes_add.together(copies, with_mods=with_mods), yes=yes, force=force)
+    planned = recipes_add.together(copies, with_mods=with_mods)
+    code = _make(context, planned, recipes_add.run, yes=yes, force=force)
     if lacking and not with_mods:
         print_note(f"the project lacks mods that are named: {lacking}; --with-mods brings them along")
     if copies.missing:
@@ -110,12 +115,12 @@ def _update(
     from builder.commands import mods_update
 
     planned = mods_update.plan(context.project, kind, names_typed, ref, print_message)
-    code = _make(context, planned.copies, yes=yes, force=force)
+    code = _make(context, planned.copies, mods_update.run, yes=yes, force=force)
     planned.require_all()
     return code
 
 
-def _make(context: Context, planned: Sequence[PlannedCopy], *, yes: bool, force: bool) -> int:
+def _make(context: Context, planned: Sequence[PlannedCopy], make: _Making, *, yes: bool, force: bool) -> int:
     """Shows what would be replaced, asks, and makes the copies."""
     from builder.commands import mods_add
 
@@ -127,7 +132,7 @@ def _make(context: Context, planned: Sequence[PlannedCopy], *, yes: bool, force:
     if replacing and not yes and not (sys.stdin.isatty() and click.confirm("replace them?")):
         print_result("nothing was changed; --yes replaces without asking")
         return 1
-    notes = mods_add.run(context.project, planned)
+    notes = make(context.project, planned)
     for each in planned:
         print_result(_outcome(each))
     for note in notes:

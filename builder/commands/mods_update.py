@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder.commands import mods_add
 from builder.copies import origin, planning
 from builder.copies.address import CopyAddress
 from builder.definitions.mods import mod_reading
@@ -60,6 +61,11 @@ def plan(project: Project, kind: Kind, names: Sequence[str], ref: str | None, re
         except (SourceError, ConflictError, FileProblemsError) as error:
             faults.append(error)
     return PlannedUpdate(tuple(copies), tuple(faults))
+
+
+def run(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
+    """Makes the copies anew; returns notes and raises as ``mods_add.run`` does."""
+    return mods_add.run(project, planned)
 
 
 class _Planner:

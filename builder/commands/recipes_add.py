@@ -6,6 +6,7 @@ import posixpath
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.commands import mods_add
 from builder.copies import address, planning
 from builder.definitions.mods import mod_reading
 from builder.errors import FileProblemsError, UsageError
@@ -81,3 +82,8 @@ def _path_of(upstream: Upstream, entry: str) -> str:
 def together(copies: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
     """The copies in the order in which they are made: a recipe after the mods that it names."""
     return (*(copies.mods if with_mods else ()), *copies.recipes)
+
+
+def run(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
+    """Makes the copies, those of mods among them; returns notes and raises as ``mods_add.run`` does."""
+    return mods_add.run(project, planned)
