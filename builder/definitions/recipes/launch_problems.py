@@ -86,18 +86,17 @@ def _local_models(
     recipe: Recipe, words: tuple[str, ...], facts: ImageFacts, options: dict[str, UsedOption]
 ) -> Iterator[tuple[Problem, bool]]:
     """Folders of models that no volume mounts, each with True if nothing else can bring it either."""
-    advice = "`volumes: [~/models:{}]` in the recipe mounts it"
     model = arguments.model(words)
     if model and _is_path(model) and "$" not in model and not _is_there(recipe, facts, model):
         used = options.get("model")
         location = option_places.of_value(recipe, used) if used else option_places.of_text(recipe, model)
-        message = f"no volume mounts the model's folder {model}; {advice.format(_top(model))}"
+        message = f"no volume mounts the model's folder {model}; {_advice(model)}"
         yield Problem(location, message), facts.is_known or not _is_made_inside(model)
     for name in ("tokenizer", "speculative-config"):
         used = options.get(name)
         path = (_speculative(used).get("model") if name == "speculative-config" else used.value) if used else None
         if used and isinstance(path, str) and _is_path(path) and path != model and not _is_there(recipe, facts, path):
-            message = f"no volume mounts {path} of {used.option}; {advice.format(_top(path))}"
+            message = f"no volume mounts {path} of {used.option}; {_advice(path)}"
             yield Problem(option_places.of_value(recipe, used), message), facts.is_known or not _is_made_inside(path)
 
 
@@ -111,10 +110,12 @@ def _is_made_inside(path: str) -> bool:
     return path.startswith((*(f"{folder}/" for folder in _WORKSPACES), "/opt/", "/app/"))
 
 
-def _top(path: str) -> str:
-    """The folder to mount for ``path``."""
-    folder = path.rstrip("/").rpartition("/")[0]
-    return folder if folder.startswith("/") else "/models"
+def _advice(path: str) -> str:
+    """The advice that mounts ``path``: with the folder that it lies in, or alone where that is the root."""
+    if not path.startswith("/"):
+        return "mount it with `volumes:` in the recipe, and write its path inside the container"
+    folder = path.rstrip("/").rpartition("/")[0] or path
+    return f"`volumes: [~/{folder.strip('/').rpartition('/')[2]}:{folder}]` in the recipe mounts it"
 
 
 def _template(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Iterator[tuple[Problem, bool]]:

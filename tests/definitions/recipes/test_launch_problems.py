@@ -32,11 +32,19 @@ def findings(project: Project, options: str, head: str = "", model: str = "Org/M
     return [str(p).removeprefix("recipes/r.yaml:") for p in result.problems], [note.message for note in result.notes]
 
 
-@pytest.mark.parametrize("path", ["/models/m", "~/models/m", "./m"])
-def test_a_model_of_this_machine_takes_a_volume(project: Project, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/models/m", "`volumes: [~/models:/models]` in the recipe mounts it"),
+        ("/a/b/m/", "`volumes: [~/b:/a/b]` in the recipe mounts it"),
+        ("/m", "`volumes: [~/m:/m]` in the recipe mounts it"),
+        ("~/models/m", "mount it with `volumes:` in the recipe, and write its path inside the container"),
+        ("./m", "mount it with `volumes:` in the recipe, and write its path inside the container"),
+    ],
+)
+def test_a_model_of_this_machine_takes_a_volume(project: Project, path: str, advice: str) -> None:
     problems, _ = findings(project, "--port 1", model=path)
-    assert len(problems) == 1
-    assert problems[0].startswith(f"4:14: no volume mounts the model's folder {path}; `volumes: [")
+    assert problems == [f"4:14: no volume mounts the model's folder {path}; {advice}"]
 
 
 @pytest.mark.parametrize(
