@@ -57,9 +57,11 @@ class ImageFacts:
 
     def brings(self, name: str) -> bool:
         """True if a Dockerfile or a mod of the image has, or names, the file ``name``."""
-        if any(name in definition.template for definition in self.definitions):
+        before = "" if name.startswith("/") else r"(?<![\w.-])"
+        whole = re.compile(rf"{before}{re.escape(name)}(?![\w.-])")
+        if any(whole.search(definition.template) for definition in self.definitions):
             return True
-        return any(name in text for mod in self.mods for text in _texts(mod))
+        return any(whole.search(text) for mod in self.mods for text in _texts(mod))
 
 
 def of(project: Project, recipe: Recipe) -> ImageFacts:
