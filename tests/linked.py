@@ -1,7 +1,8 @@
 """Machines that are linked as Sparks are: each an engine with a network of its own, reached by a real ssh.
 
 What stands in for hardware: pairs of virtual Ethernet in place of the cable, with the names that a DGX Spark has, and a
-program `ibdev2netdev` that says which RoCE device each of them would be. There is no RoCE here.
+program `ibdev2netdev` that says which RoCE device each of them would be. There is no RoCE here. This machine and
+the others reach each other; the others among themselves only where this machine's firewall lets a bridge forward.
 """
 
 from __future__ import annotations

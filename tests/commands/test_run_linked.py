@@ -46,15 +46,6 @@ def folded(done: subprocess.CompletedProcess[str]) -> str:
     return " ".join(done.stderr.split())
 
 
-def await_guards(link: Linked) -> None:
-    """Waits until the guards of two nodes are connected."""
-    end = time.monotonic() + 60
-    while "29511" not in link.machines[0].in_network("ss", "-Htn", "state", "established"):
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    time.sleep(1)
-
-
 def test_as_many_nodes_as_the_model_is_spread_over_the_head_last(
     cluster: Kitchen, link: Linked, builder: Builder
 ) -> None:
@@ -118,24 +109,6 @@ def test_a_node_that_is_killed_while_they_start_ends_all_with_its_lines(
     assert "on node one" not in folded(done)
     assert f".builder/serve-logs/{cluster.name}@two.log" in folded(done)
     assert nothing_runs(cluster, link)
-
-
-def test_a_node_that_is_killed_later_ends_all_which_start_anew(
-    cluster: Kitchen, link: Linked, builder: Builder
-) -> None:
-    cluster.recipe("-tp 2")
-    builder("run", "chat", *ALL)
-    await_guards(link)
-    kill = ["sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
-    assert containers.execute(link.machines[1].endpoint, cluster.name, kill, 30).exit_code == 0
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        pair = [serving(each, cluster) for each in link.machines[:2]]
-        if [service and (service.restarts, service.status) for service in pair] == [(1, "running")] * 2:
-            break
-        time.sleep(0.5)
-    assert [service and service.restarts for service in pair] == [1, 1]
-    assert "another node has ended" in builder("logs", "chat").stdout
 
 
 def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
