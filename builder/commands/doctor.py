@@ -115,10 +115,17 @@ def _disk(folder: str) -> Iterator[Diagnosis]:
 
 def _files(project: Project) -> Iterator[Diagnosis]:
     recipes = {finding.name_of(project.relative(path)): path for path in finding.files(project.recipes)}
+    missing_mods: list[str] = []
+
+    def check_recipe(name: str) -> None:
+        loaded = recipe.load(project, recipes[name])
+        missing_mods.extend(map(str, recipe_problems.missing_mods(project, loaded)))
+        recipe_problems.require_none((loaded,))
+
     checks: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
         ("definitions", image.names(project), lambda name: _check_definition(project, name)),
         ("mods", mod_reading.names(project), lambda name: mod_reading.load(project, name)),
-        ("recipes", tuple(recipes), lambda name: _check_recipe(project, recipes[name])),
+        ("recipes", tuple(recipes), check_recipe),
     ]
     for subject, names, load in checks:
         errors = []
@@ -131,14 +138,12 @@ def _files(project: Project) -> Iterator[Diagnosis]:
             yield Diagnosis(subject, "error", "\n".join(dict.fromkeys(errors)), "correct the files named")
         else:
             yield Diagnosis(subject, "ok", ", ".join(names) or "none")
+    if missing_mods:
+        yield Diagnosis("recipe mods", "warning", "\n".join(missing_mods), "nothing is built for these without them")
 
 
 def _check_definition(project: Project, name: str) -> None:
     mod_selection.require_known(project, (image.load(project, name, "linux/arm64"),), None)
-
-
-def _check_recipe(project: Project, path: Path) -> None:
-    recipe_problems.require_none((recipe.load(project, path),))
 
 
 def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str]) -> Iterator[Diagnosis]:

@@ -33,7 +33,7 @@ for candidate in python3 python "$VIRTUAL_ENV/bin/python3" "$interpreter" /opt/v
     /app/.venv/bin/python3 /workspace/.venv/bin/python3 /opt/conda/bin/python3 \\
     /usr/local/bin/python3 /usr/bin/python3; do
     path=$("$candidate" -B -c 'import sys; print(sys.executable if sys.version_info > (3,) else "")' 2> /dev/null)
-    if [ -z "$path" ]; then continue; fi
+    case "$path" in /*) ;; *) continue ;; esac
     any=${any:-$path}
     if "$path" -B -c 'import importlib.util as u, sys; sys.exit(u.find_spec("vllm") is None)' 2> /dev/null; then
         printf '%s\\n' "$path"

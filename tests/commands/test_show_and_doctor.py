@@ -77,7 +77,7 @@ def test_doctor_names_every_thing_that_is_wrong(
     output = builder("doctor", code=1).stdout
     assert f"warning  image:         {repository}:1 is moved" in output
     assert "error    recipes:       recipes/broken.yaml:1:1: the key `command` is missing" in output
-    assert "recipes/lost.yaml:3:8: no mod `lost` in mods/; there are: template" in output
+    assert "warning  recipe mods:   recipes/lost.yaml:3:8: no mod `lost` in mods/; `builder mods add`" in output
     assert "error    definitions:   dockerfiles/small/image.yaml:6:8: no mod `gone` in mods/; there" in output
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
     assert "error    engine:" in builder("doctor", code=1, environ=nowhere).stdout

@@ -66,7 +66,7 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
     has_number = recipe.repository in numbered or recipe.container in numbered
     collected = [
         *(() if has_number else _container(project, recipe)),
-        *_missing_mods(project, recipe),
+        *missing_mods(project, recipe),
         *_run_time_mods(project, recipe),
     ]
     if recipe.ignored_build_args:
@@ -80,6 +80,16 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
         if value and secrets.looks_secret(name, str(value))
     ]
     return tuple(sorted(collected))
+
+
+def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
+    """A note on each mod of ``recipe`` that the project lacks: it is served without, and not built."""
+    existing = mod_reading.names(project)
+    for index, name in enumerate(map(mod_reading.name_of, recipe.mods)):
+        if name not in existing:
+            suggestion = did_you_mean(name, existing, code=True, near=_NEARLY)
+            message = f"no mod `{name}` in mods/; {suggestion or '`builder mods add` brings it from where it is kept'}"
+            yield Problem(recipe.location("mods", index), message)
 
 
 def unknown_container(project: Project, recipe: Recipe) -> Problem:
@@ -114,12 +124,3 @@ def _run_time_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
             facts = script_facts.of(mod_reading.load(project, name))
             if facts and facts.instead:
                 yield Problem(recipe.location("mods", index), f"mod {name} cannot be baked: {facts.instead}")
-
-
-def _missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    existing = mod_reading.names(project)
-    for index, name in enumerate(map(mod_reading.name_of, recipe.mods)):
-        if name not in existing:
-            suggestion = did_you_mean(name, existing, code=True, near=_NEARLY)
-            message = f"no mod `{name}` in mods/; {suggestion or '`builder mods add` brings it from where it is kept'}"
-            yield Problem(recipe.location("mods", index), message)
