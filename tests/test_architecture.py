@@ -67,3 +67,53 @@ def test_the_command_line_decides_nothing() -> None:
 )
 def test_the_check_finds_what_it_is_for(source: str, texts: list[str]) -> None:
     assert [text for _, text in decisions(ast.parse(source))] == texts
+
+
+# The calls that reach the terminal. `output` makes them, with control characters made visible.
+PRINTING = frozenset({"echo", "secho", "style", "confirm", "prompt", "print", "write", "writelines", "pager"})
+OF_THE_EDGE = frozenset({"output.py", "terminal_text.py"})
+
+
+def prints(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The calls that print without `output`, and the texts of live displays that it did not make harmless."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        owner, _, name = called.rpartition(".")
+        if called == "print" or (owner in {"click", "sys.stdout", "sys.stderr"} and name in PRINTING):
+            yield node.lineno, called
+        texts = [keyword.value for keyword in node.keywords if keyword.arg == "description"]
+        texts += node.args[:1] if name in {"add_task", "print"} and owner in {"progress", "console"} else []
+        for text in texts:
+            is_harmless = isinstance(text, ast.Call) and ast.unparse(text.func).endswith(("task_text", "visible"))
+            if not (
+                is_harmless or isinstance(text, ast.Constant) or (isinstance(text, ast.Name) and text.id.isupper())
+            ):
+                yield node.lineno, f"{called}: {ast.unparse(text)}"
+
+
+def test_all_that_is_printed_passes_the_edge() -> None:
+    printed = [
+        f"{path.name}:{line}: {text}"
+        for path in sorted(COMMAND_LINE.glob("*.py"))
+        if path.name not in OF_THE_EDGE
+        for line, text in prints(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert printed == [], "print with builder.cli.output, which makes control characters visible"
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("click.echo(x)", ["click.echo"]),
+        ("print(x)", ["print"]),
+        ("sys.stderr.write(x)", ["sys.stderr.write"]),
+        ("progress.add_task(name, total=None)", ["progress.add_task: name"]),
+        ("progress.update(task, description=escape(x))", ["progress.update: escape(x)"]),
+        ("console.print(text)", ["console.print: text"]),
+        ("progress.add_task(task_text(x))\nconsole.print(visible(x))\nprint_result(x)\nsys.stdout.isatty()", []),
+    ],
+)
+def test_the_check_of_printing_finds_what_it_is_for(source: str, texts: list[str]) -> None:
+    assert [text for _, text in prints(ast.parse(source))] == texts

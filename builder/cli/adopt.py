@@ -9,6 +9,7 @@ import click
 from builder import humanize
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from builder.commands.adopt import AdoptedImage
@@ -42,7 +43,7 @@ def adopt(
 
 def _print(image: str, result: AdoptedImage) -> None:
     if not result.already:
-        print_result(click.style(f"adopted {image} as {result.image}", bold=True) + f": {_contents(result)}")
+        print_result(styled(f"adopted {image} as {result.image}", bold=True) + f": {_contents(result)}")
     elif result.restored:
         print_result(f"{image} is {result.image}, which was missing from this engine and has its tag again")
     else:

@@ -11,9 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from builder.cli.output import print_note
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,7 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
     folder = Path(tempfile.mkdtemp(prefix="builder-report-"))
     path = folder / "report.txt"
     path.write_text("\n".join(lines), encoding="utf-8")
-    print_note(click.style("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
+    print_note(styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
     print_note(f"what to do: report it with the file {path}")
 
 

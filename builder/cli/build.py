@@ -12,6 +12,7 @@ from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
 from builder.cli.options import parse_settings, parse_update, platform_option, set_option, update_option
 from builder.cli.output import print_note, print_result
+from builder.cli.terminal_text import styled
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _takes(step: Step) -> str:
 def _print_built(built: Built) -> None:
     layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
     cost = f"{humanize.size(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
-    print_result(click.style(f"built {built.image}", bold=True) + f" in {humanize.duration(built.seconds)}: {cost}")
+    print_result(styled(f"built {built.image}", bold=True) + f" in {humanize.duration(built.seconds)}: {cost}")
     for model in built.models:
         print_result(f"  paired with {model}")
     for change in built.changes:

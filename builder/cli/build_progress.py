@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
 from builder import humanize
 from builder.building.step_times import StepTimes
 from builder.cli import display, transfer_text, verbosity
+from builder.cli.output import print_line, print_log, task_text
+from builder.cli.terminal_text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,10 +37,10 @@ def _plain() -> Report:
 
     def report(event: object) -> None:
         if isinstance(event, StepOutput) and verbosity.level() == "verbose":
-            click.echo(event.text, err=True, nl=False)
+            print_log(event.text.replace("\r\n", "\n").replace("\r", "\n"), err=True, nl=False)
         elif isinstance(event, StepFinished) and _is_shown(event) and event.step not in ended:
             ended.add(event.step)
-            click.echo(_ended_line(event), err=True)
+            print_line(_ended_line(event), err=True)
 
     return report
 
@@ -49,7 +49,6 @@ def _plain() -> Report:
 def _live(console: Console) -> Iterator[Report]:
     """Prints a line for each step that ended and, below, keeps one for each that runs, with a clock and its previous
     time, and one for a transfer to or from the registry."""
-    from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.table import Column
 
@@ -71,14 +70,14 @@ def _live(console: Console) -> Iterator[Report]:
             elif isinstance(event, StepStarted) and not event.internal:
                 last = expected.get(event.label)
                 amount = f"took {humanize.duration(last)} before" if last else ""
-                running[event.step] = progress.add_task(escape(event.title), total=None, amount=amount)
+                running[event.step] = progress.add_task(task_text(event.title), total=None, amount=amount)
             elif isinstance(event, StepProgress) and event.step in running and event.total:
                 amount = f"{humanize.size(event.current)} of {humanize.size(event.total)}"
                 progress.update(running[event.step], amount=amount)
             elif isinstance(event, StepFinished) and event.step in running:
                 progress.remove_task(running.pop(event.step))
                 if _is_shown(event):
-                    console.print(_ended_line(event), markup=False, no_wrap=True, overflow="ellipsis")
+                    console.print(visible(_ended_line(event)), markup=False, no_wrap=True, overflow="ellipsis")
             elif isinstance(event, LayerProgress):
                 if _REGISTRY not in running:
                     running[_REGISTRY] = progress.add_task(_REGISTRY, total=None, amount="")

@@ -33,8 +33,9 @@ def names(*kinds: str) -> Completer:
 
 
 def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
-    """Filters the candidates by what was typed so far, and drops repetitions."""
-    return list(dict.fromkeys(name for name in candidates if name.startswith(incomplete)))
+    """Filters the candidates by what was typed so far, and drops repetitions, and names that would be several lines to
+    the shell or move the cursor."""
+    return list(dict.fromkeys(name for name in candidates if name.startswith(incomplete) and name.isprintable()))
 
 
 def _context(ctx: click.Context) -> Context:

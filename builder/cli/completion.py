@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from builder.cli.options import WordChoice
+from builder.cli.output import print_document
 
 
 @click.command()
@@ -26,4 +27,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     if kind is None:
         raise ValueError(f"click knows no shell {shell}")
     root = ctx.find_root()
-    click.echo(kind(root.command, {}, "builder", VARIABLE).source())
+    print_document(kind(root.command, {}, "builder", VARIABLE).source() + "\n")

@@ -9,7 +9,8 @@ import click
 
 from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
-from builder.cli.output import print_message, print_note, print_result
+from builder.cli.output import confirm, print_line, print_message, print_note, print_result
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ def add_recipes(
     copies = recipes_add.plan(context.project, address, name, print_message, everything=everything)
     lacking = ", ".join(mod.name for mod in copies.mods)
     if lacking and not with_mods and not yes and sys.stdin.isatty():
-        with_mods = click.confirm(f"copy the mods that the recipe names as well ({lacking})?", default=True)
+        with_mods = confirm(f"copy the mods that the recipe names as well ({lacking})?", default=True)
     planned = recipes_add.together(copies, with_mods=with_mods)
     code = _make(context, planned, recipes_add.run, yes=yes, force=force)
     if lacking and not with_mods:
@@ -129,7 +130,7 @@ def _make(context: Context, planned: Sequence[PlannedCopy], make: _Making, *, ye
         _print_difference(each)
     if yes and not force:
         mods_add.require_lossless(planned)
-    if replacing and not yes and not (sys.stdin.isatty() and click.confirm("replace them?")):
+    if replacing and not yes and not (sys.stdin.isatty() and confirm("replace them?")):
         print_result("nothing was changed; --yes replaces without asking")
         return 1
     notes = make(context.project, planned)
@@ -144,9 +145,9 @@ def _print_difference(planned: PlannedCopy) -> None:
     from builder.cli import diff_text
 
     before = planned.previous.commit[:12] if planned.previous else "what is here"
-    print_result(click.style(f"{planned.kind}s/{planned.name}: {before} → {planned.origin.commit[:12]}", bold=True))
+    print_result(styled(f"{planned.kind}s/{planned.name}: {before} → {planned.origin.commit[:12]}", bold=True))
     for line in diff_text.of_files(planned.changes, full=True):
-        click.echo(line)
+        print_line(line)
     if planned.edited:
         print_result(f"edited here since it was copied, and lost: {', '.join(planned.edited)}")
     elif planned.loses:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json, print_message
+from builder.cli.output import print_json, print_line, print_message
 
 if TYPE_CHECKING:
     from builder.commands.diff import ComparedImage, ImageDifference
@@ -66,7 +66,7 @@ def diff(
         print_json(content)
         return
     for line in lines:
-        click.echo(line)
+        print_line(line)
 
 
 def _inside(path: str) -> str:

@@ -150,8 +150,7 @@ def _lines(file: FileChange, full: bool) -> Iterator[str]:
 
 def _diff(file: FileChange, full: bool) -> Iterator[str]:
     shown = file.lines if full or len(file.lines) <= SHOWN_LINES else file.lines[:SHOWN_LINES]
-    # What another file says must not move the cursor or colour the screen.
-    yield from ("".join(c if c.isprintable() or c in "\t\n" else "?" for c in line) for line in shown)
+    yield from shown
     if len(shown) < len(file.lines):
         yield f"… and {len(file.lines) - len(shown)} more lines: --full shows them"
 

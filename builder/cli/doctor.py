@@ -9,7 +9,8 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json
+from builder.cli.output import print_json, print_line
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from builder.commands.doctor import Diagnosis
@@ -51,5 +52,5 @@ def _print(finding: Diagnosis) -> None:
     headings = ("warning", "certificates:", "")  # the widest of each column, so that all findings stand in line
     for line in table.lines(headings, rows, table.width())[1:]:
         word = line[: len(finding.verdict)]
-        styled = click.style(word, fg=_COLOURS[finding.verdict]) if word == finding.verdict else word
-        click.echo(styled + line[len(word) :])
+        verdict = styled(word, fg=_COLOURS[finding.verdict]) if word == finding.verdict else word
+        print_line(verdict + line[len(word) :])

@@ -12,7 +12,7 @@ from builder.cli.completers import names
 from builder.cli.container_options import container_options, requested
 from builder.cli.context import Context, pass_context
 from builder.cli.options import WordChoice
-from builder.cli.output import print_note, print_result
+from builder.cli.output import print_document, print_note, print_result
 from builder.cli.serve_options import backend, node_options, overrides, serve_options
 
 
@@ -64,7 +64,7 @@ def export(
     several = len(exported.texts) > 1
     if output is None:
         for each in exported.texts:
-            click.echo((_heading(each.node, kind) if several else "") + each.text, nl=False)
+            print_document((_heading(each.node, kind) if several else "") + each.text)
         return
     files = command.write(output, exported, executable=kind == "script")
     for file, each in zip(files, exported.texts, strict=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder import humanize
 from builder.cli import display
-from builder.cli.output import print_note
+from builder.cli.output import print_note, task_text
 from builder.events import TransferProgress
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ def _plain() -> Report:
 
 @contextmanager
 def _live(console: Console) -> Iterator[Report]:
-    from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(compact=True))
@@ -54,7 +53,7 @@ def _live(console: Console) -> Iterator[Report]:
         def report(event: object) -> None:
             if isinstance(event, TransferProgress):
                 if event.what not in tasks:
-                    tasks[event.what] = progress.add_task(escape(event.what), completed=event.current)
+                    tasks[event.what] = progress.add_task(task_text(event.what), completed=event.current)
                 progress.update(tasks[event.what], completed=event.current, total=event.total)
 
         yield report

@@ -49,7 +49,7 @@ def _live(console: Console) -> Iterator[Report]:
                     output.print_on_console(console, what.text)
                 elif isinstance(what, LayerProgress):
                     if where not in bars:
-                        bars[where] = progress.add_task(where, total=None, amount="")
+                        bars[where] = progress.add_task(output.task_text(where), total=None, amount="")
                     progress.update(
                         bars[where], completed=what.current, total=what.total or None, amount=transfer_text.amount(what)
                     )

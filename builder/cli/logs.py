@@ -6,6 +6,7 @@ import click
 
 from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
+from builder.cli.output import print_log
 
 
 @click.command()
@@ -22,4 +23,4 @@ def logs(context: Context, what: str | None, follow: bool, tail: int | None, nod
 
     lines = command.follow if follow else command.run
     for line in lines(context.workspace(), what, node, tail):
-        click.echo(line)
+        print_log(line)

@@ -54,7 +54,7 @@ def run(arguments: list[str]) -> int:
         output.print_note("interrupted")
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        output.print_line(error.format_message(), err=True)
         return 2
     except click.ClickException as error:
         output.print_usage_error(error)

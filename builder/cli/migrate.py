@@ -11,7 +11,8 @@ import click
 from builder import humanize
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_error, print_json, print_note, print_result
+from builder.cli.output import confirm, print_error, print_json, print_line, print_note, print_result
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ def migrate(
     if not as_json:
         _print_plan(planned)
     result = None
-    if planned.changes_something and (yes or (not as_json and sys.stdin.isatty() and click.confirm("do this?"))):
+    if planned.changes_something and (yes or (not as_json and sys.stdin.isatty() and confirm("do this?"))):
         result = command.run(workspace, planned)
     if as_json:
         print_json(_document(planned, result))
@@ -83,11 +84,11 @@ def _print_plan(planned: Migration) -> None:
         _print_differences(planned)
     settings = planned.settings
     if settings and settings.changed:
-        click.echo()
+        print_line()
         for line in settings.difference():
             colour = {"+": "green", "-": "red"}.get(line[:1])
-            click.echo(click.style(line, fg=colour) if colour else line)
-        click.echo()
+            print_line(styled(line, fg=colour) if colour else line)
+        print_line()
     for note in _notes(planned):
         print_note(f"note: {note}")
 
@@ -153,9 +154,9 @@ def _print_differences(planned: Migration) -> None:
 
     for part in planned.wanted:
         if part.state == "differs":
-            print_result(click.style(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
+            print_result(styled(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
             for line in diff_text.of_files(part.differences(), full=True):
-                click.echo(line)
+                print_line(line)
 
 
 def _notes(planned: Migration) -> Iterator[str]:

@@ -11,7 +11,8 @@ import click
 from builder.cli import copies, table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json, print_message, print_result
+from builder.cli.output import print_json, print_line, print_message, print_result
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from builder.commands.mods_list import ListedMod
@@ -59,12 +60,12 @@ def list_(context: Context, as_json: bool) -> None:
     if not all_mods:
         print_result("no mods yet: `builder mods new NAME` begins one")
     for listed in all_mods:
-        print_result(click.style(listed.name, bold=True))
+        print_result(styled(listed.name, bold=True))
         if listed.mod and listed.mod.description:
             print_result(f"  {listed.mod.description}", hanging=0)
         headings = ("", "conflicts", "")  # the widest name, so that the facts of all mods line up
         for line in table.lines(headings, _facts(listed), table.width())[1:]:
-            click.echo(line)
+            print_line(line)
 
 
 def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
@@ -124,7 +125,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
         print_json(mods_json.check_json(verdicts))
     else:
         for line in mods_text.lines(verdicts, table.width()):
-            click.echo(line)
+            print_line(line)
     if not mods:
         mods_check.require_valid(context.project)
     return 0 if all(verdict.holds for verdict in verdicts) else 1

@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-import click
-
 from builder import humanize
 from builder.cli import folding, table
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
     """A block for each mod with a line for each target; for a mod without patches, what is known of it instead."""
     for mod, own in groupby(verdicts, lambda verdict: verdict.mod):
-        yield click.style(mod.name, bold=True)
+        yield styled(mod.name, bold=True)
         requires = ", ".join(f"{name} {specifier}" for name, specifier in mod.requires.items())
         rows = [("", "requires", requires)] if requires else []
         of_mod = list(own)

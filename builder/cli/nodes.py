@@ -11,7 +11,8 @@ import click
 from builder.cli import table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json, print_note, print_result
+from builder.cli.output import confirm, print_json, print_line, print_note, print_result
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from builder.commands.nodes import NodeImage, NodeServer, NodeState
@@ -73,7 +74,7 @@ def discover(context: Context, node_names: tuple[str, ...], scan: bool, yes: boo
     written = False
     if not as_json:
         _print_discovery(discovery)
-    if discovery.changed and (yes or (not as_json and sys.stdin.isatty() and click.confirm("write builder.yaml?"))):
+    if discovery.changed and (yes or (not as_json and sys.stdin.isatty() and confirm("write builder.yaml?"))):
         command.write(context.project, discovery)
         written = True
     if as_json:
@@ -119,10 +120,10 @@ def _print_discovery(discovery: Discovery) -> None:
     for host in discovery.skipped:
         print_note(f"{host.address} is left out: {host.problem}")
     if discovery.changed:
-        click.echo()
+        print_line()
         for line in discovery.difference():
             colour = {"+": "green", "-": "red"}.get(line[:1])
-            click.echo(click.style(line, fg=colour) if colour else line)
+            print_line(styled(line, fg=colour) if colour else line)
 
 
 def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
@@ -168,8 +169,8 @@ def _print_findings(findings: tuple[NodeFinding, ...]) -> None:
     cells = [headings, *((finding.node, finding.subject, finding.verdict, "") for finding in findings)]
     # The widest of each column, so that the rows of all nodes stand in line.
     widest = tuple(max(column, key=len) for column in zip(*cells, strict=True))
-    click.echo(
-        click.style(
+    print_line(
+        styled(
             "  ".join(heading.ljust(len(word)) for heading, word in zip(headings, widest, strict=True)).rstrip(),
             bold=True,
         )
@@ -179,10 +180,8 @@ def _print_findings(findings: tuple[NodeFinding, ...]) -> None:
         name = finding.node if finding.node != before else ""
         before = finding.node
         for line in table.lines(widest, [(name, finding.subject, finding.verdict, finding.message)], table.width())[1:]:
-            click.echo(
-                line.replace(
-                    f" {finding.verdict} ", f" {click.style(finding.verdict, fg=_COLOURS[finding.verdict])} ", 1
-                )
+            print_line(
+                line.replace(f" {finding.verdict} ", f" {styled(finding.verdict, fg=_COLOURS[finding.verdict])} ", 1)
             )
         if finding.remedy:
             print_result(f"  → {finding.remedy}", hanging=4)

@@ -1,4 +1,8 @@
-"""Printing: results to standard output, everything else to standard error, folded to the width of the terminal."""
+"""Printing: results to standard output, everything else to standard error, folded to the width of the terminal.
+
+All that this program prints goes through here, and with it through `terminal_text`: nothing that others wrote reaches
+the terminal as it is.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli import folding, verbosity
+from builder.cli import folding, terminal_text, verbosity
 from builder.events import Message
 
 if TYPE_CHECKING:
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from builder.errors import BuilderError
 
 
-_HINT_LABEL = click.style("what to do:", bold=True)
+_HINT_LABEL = terminal_text.styled("what to do:", bold=True)
 
 
 def print_result(text: str, hanging: int = 2) -> None:
@@ -31,6 +35,30 @@ def print_note(text: str) -> None:
     _print(text, err=True)
 
 
+def print_line(text: str = "", *, err: bool = False) -> None:
+    """Prints a line as it is, such as a row of a table that fits already."""
+    click.echo(terminal_text.for_terminal(text), err=err, color=colour())
+
+
+def print_document(text: str) -> None:
+    """Prints a whole document to standard output: as it is where a program reads it, for a file must be what was
+    exported; with its control characters made visible on a terminal."""
+    click.echo(terminal_text.visible(text) if sys.stdout.isatty() else text, nl=False)
+
+
+def print_log(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Prints a part of the log of another program, with its colours on a terminal."""
+    stream = sys.stderr if err else sys.stdout
+    in_colours = stream.isatty() and colour() is not False
+    shown = terminal_text.log_with_colours(text) if in_colours else terminal_text.log_without_colours(text)
+    click.echo(shown, err=err, nl=nl)
+
+
+def confirm(question: str, *, default: bool = False) -> bool:
+    """Asks the user; True for yes."""
+    return click.confirm(terminal_text.on_one_line(question), default=default)
+
+
 def print_message(event: object) -> None:
     """Prints the text of a `Message`, unless ``--quiet`` is given; ignores other events."""
     if isinstance(event, Message) and verbosity.level() != "quiet":
@@ -39,9 +67,16 @@ def print_message(event: object) -> None:
 
 def print_on_console(console: Console, text: str) -> None:
     """Prints above the live display on ``console``."""
-    for line in text.split("\n"):
+    for line in terminal_text.visible(text).split("\n"):
         for folded in folding.fold(line, console.width):
             console.print(folded, markup=False, no_wrap=True, overflow="ignore", crop=False)
+
+
+def task_text(text: str) -> str:
+    """``text`` for the description of a task in a live display, which would read `[red]` in it as a colour."""
+    from rich.markup import escape
+
+    return escape(terminal_text.on_one_line(text))
 
 
 def print_error(failure: BuilderError, label: str = "error:") -> None:
@@ -64,20 +99,21 @@ def print_usage_error(failure: click.ClickException) -> None:
 
 def _print_error_lines(label: str, message: str) -> None:
     first, *rest = message.splitlines() or ["no message"]
-    for line in (f"{click.style(label, fg='red', bold=True)} {first}", *(f"  {line}" for line in rest)):
+    for line in (f"{terminal_text.styled(label, fg='red', bold=True)} {first}", *(f"  {line}" for line in rest)):
         _print(line, err=True, hanging=4)
 
 
 def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
     """Prints a command's result as JSON, on one line if ``indent`` is None."""
-    click.echo(json.dumps({"schema_version": 1, **content}, indent=indent, ensure_ascii=False))
+    document = json.dumps({"schema_version": 1, **content}, indent=indent, ensure_ascii=False)
+    click.echo(terminal_text.of_json(document))
 
 
 def _print(text: str, *, err: bool, hanging: int = 2) -> None:
     columns = folding.width(sys.stderr if err else sys.stdout)
-    for line in text.split("\n"):
+    for line in terminal_text.visible(text).split("\n"):
         for folded in folding.fold(line, columns, hanging):
-            click.echo(folded, err=err, color=colour())
+            print_line(folded, err=err)
 
 
 def colour() -> bool | None:

@@ -12,7 +12,7 @@ from builder import humanize
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
-from builder.cli.output import print_json, print_result
+from builder.cli.output import confirm, print_json, print_line, print_result
 
 if TYPE_CHECKING:
     from builder.commands.prune import Pruned, PrunePlan
@@ -47,7 +47,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     if (
         not pruning.is_empty
         and not dry_run
-        and (yes or (not as_json and sys.stdin.isatty() and click.confirm("remove these?")))
+        and (yes or (not as_json and sys.stdin.isatty() and confirm("remove these?")))
     ):
         result = command.run(context.workspace(), pruning)
     if as_json:
@@ -65,7 +65,7 @@ def _print_plan(pruning: PrunePlan) -> None:
     if pruning.is_empty:
         print_result("nothing to remove")
         return
-    click.echo()
+    print_line()
     going = [(str(image.name), humanize.ago(image.built), humanize.size(image.frees)) for image in pruning.going]
     if going:
         table.print_table(("GOES", "BUILT", "FREES"), going)

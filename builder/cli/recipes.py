@@ -12,7 +12,7 @@ from builder import humanize
 from builder.cli import copies, table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json, print_note, print_result
+from builder.cli.output import print_json, print_line, print_note, print_result
 from builder.cli.serve_options import backend, node_options, overrides, serve_options
 
 if TYPE_CHECKING:
@@ -86,10 +86,11 @@ def show(
     if shown.note:
         print_note(shown.note)
     for node in shown.nodes:
-        click.echo(f"\n{node.node}:")
-        click.echo("".join(f"{_shell_lines(argv)}\n" for argv in (node.ray, node.argv) if argv), nl=False)
+        print_line(f"\n{node.node}:")
+        for argv in filter(None, (node.ray, node.argv)):
+            print_line(_shell_lines(argv))
     if not shown.nodes:
-        click.echo(f"\n{_shell_lines(shown.command.argv)}")
+        print_line(f"\n{_shell_lines(shown.command.argv)}")
 
 
 @recipes.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from builder.cli.options import WordChoice
+from builder.cli.output import print_document, print_line
 
 NAMES = ("image", "mod", "recipe", "builder", "lock")
 
@@ -24,9 +25,9 @@ def schema(name: str | None) -> None:
     from builder.commands import schemas
 
     if name is not None:
-        click.echo(schemas.text(name), nl=False)
+        print_document(schemas.text(name))
         return
     rows = [(each, schemas.title(each), str(schemas.FILES[each])) for each in NAMES]
     for each, title, path in rows:
         for line in table.lines(("builder", ""), [(each, title), ("", path)], table.width())[1:]:
-            click.echo(line)
+            print_line(line)

@@ -6,11 +6,10 @@ import time
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-import click
-
 from builder import humanize
 from builder.cli import display
-from builder.cli.output import print_note, print_result
+from builder.cli.output import print_note, print_result, task_text
+from builder.cli.terminal_text import styled
 from builder.commands.run import WaitingStarted
 from builder.serving.phases import Phase
 
@@ -31,7 +30,7 @@ def reporter() -> AbstractContextManager[Report]:
 def print_served(result: ServeResult) -> None:
     """Prints the server's address, or its state if it does not answer yet."""
     server = result.server
-    where = f"{click.style(server.name, bold=True)} serves from {server.image}"
+    where = f"{styled(server.name, bold=True)} serves from {server.image}"
     if result.seconds is None:
         how = "is starting already" if result.already else "starts"
         print_result(f"{server.name} {how} from {server.image}; `builder status` says how far it is")
@@ -59,7 +58,6 @@ def _plain() -> Report:
 @contextmanager
 def _live(console: Console) -> Iterator[Report]:
     """Shows one line with a clock and the current phase."""
-    from rich.markup import escape
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
@@ -68,6 +66,6 @@ def _live(console: Console) -> Iterator[Report]:
 
         def report(event: object) -> None:
             if isinstance(event, Phase):
-                progress.update(task, description=escape(str(event)))
+                progress.update(task, description=task_text(str(event)))
 
         yield report

@@ -10,7 +10,7 @@ from builder import humanize
 from builder.cli import table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json
+from builder.cli.output import print_json, print_line
 
 if TYPE_CHECKING:
     from builder.commands.show import ShownImage
@@ -36,7 +36,7 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
         return
     table.print_facts(_facts(shown, context.project))
     if packages:
-        click.echo()
+        print_line()
         table.print_table(("PACKAGE", "VERSION"), list(shown.packages.items()))
 
 

@@ -12,7 +12,8 @@ from builder import humanize
 from builder.cli import table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json, print_note, print_result
+from builder.cli.output import print_json, print_line, print_note, print_result
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,7 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
         if not watch:
             return
         if not as_json and not sys.stdout.isatty():
-            click.echo()
+            print_line()
         time.sleep(_PAUSE_SECONDS)
 
 
@@ -65,10 +66,10 @@ def _print(overview: ServingOverview) -> None:
         print_result("nothing is being served: `builder run RECIPE` serves a model")
     for number, state in enumerate(overview.states):
         if number:
-            click.echo()
+            print_line()
         text = f"{state.state}, {state.phase}" if state.phase else state.state
-        word = click.style(text, fg=_COLOURS.get(state.state, "red"))
-        print_result(f"{click.style(state.running.name, bold=True)}: {word}")
+        word = styled(text, fg=_COLOURS.get(state.state, "red"))
+        print_result(f"{styled(state.running.name, bold=True)}: {word}")
         table.print_facts(list(_facts(state)), "  ")
         for ended in state.ended:
             print_result(f"  {ended.node} ended with {ended.exit_code}:", hanging=4)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from builder.cli import folding
+from builder.cli import folding, terminal_text
+from builder.cli.output import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +28,7 @@ def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) 
     if it gets much shorter that way; below every row if the other columns leave it no room. If even those do not fit,
     long cells of the first column get a line of their own.
     """
+    rows = [[*map(terminal_text.on_one_line, cells), terminal_text.visible(last)] for *cells, last in rows]
     everything = (headings, *rows)
     widths = [max(len(row[n]) for row in everything) for n in range(len(headings) - 1)]
     least = min(_NARROWEST, max(len(row[-1]) for row in everything))
@@ -76,10 +76,10 @@ def _folded(text: str, columns: int) -> list[str]:
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table as wide as the terminal."""
     for number, line in enumerate(lines(headings, rows, width())):
-        click.echo(click.style(line, bold=True) if number == 0 else line)
+        print_line(terminal_text.styled(line, bold=True) if number == 0 else line)
 
 
 def print_facts(facts: Sequence[tuple[str, str]], indent: str = "") -> None:
     """Prints names and values in two columns."""
     for line in lines(("", ""), facts, width() - len(indent))[1:]:
-        click.echo(indent + line)
+        print_line(indent + line)

@@ -8,7 +8,8 @@ import click
 
 from builder.cli import table
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json, print_result
+from builder.cli.output import print_json, print_line, print_result
+from builder.cli.terminal_text import styled
 from builder.errors import ConflictError, EngineError, ImageStateError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
         rows = [(finding.kind, _line(finding)) for finding in findings]
         for line in table.lines(("missing", ""), rows, table.width())[1:]:
             word, gap, rest = line.partition(" ")
-            click.echo(click.style(word, fg=_COLOURS.get(word)) + gap + rest)
+            print_line(styled(word, fg=_COLOURS.get(word)) + gap + rest)
         if not findings:
             print_result("all is as images.lock has it")
     return next((code for kind, code in _CODES.items() if any(f.kind == kind for f in findings)), 0)

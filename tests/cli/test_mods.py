@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 
 from builder.cli import mods_text
@@ -107,7 +108,7 @@ def test_nothing_is_wider_than_a_terminal(there: ModProject, against: tuple[str,
     else:
         verdicts = mods_check_pinned.run(there.project, (), there.environ, there.report)
     lines = list(mods_text.lines(verdicts, 80))
-    assert max(map(len, lines)) <= 80
+    assert max(len(click.unstyle(line)) for line in lines) <= 80
     assert len(lines) > 4
 
 

@@ -1,0 +1,75 @@
+"""Text of others on its way to the terminal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from builder.cli import terminal_text
+from builder.cli.terminal_text import for_terminal, log_with_colours, log_without_colours, of_json, styled, visible
+
+TITLE = "\x1b]0;owned\x07"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text, ü and 漢", "plain text, ü and 漢"),
+        (f"a{TITLE}b", "a\\x1b]0;owned\\x07b"),
+        ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
+        ("one\ntwo\tthree", "one\ntwo\tthree"),
+        ("good\rbad", "good\\rbad"),
+        ("\x9b31m", "\\x9b31m"),  # C1: one byte for ESC [
+        ("\x7f\x08", "\\x7f\\x08"),
+        ("gpj\u202eexe.sh", "gpj\\u202eexe.sh"),
+        ("\u2066a\u2069\u200b\ufeff", "\\u2066a\\u2069\\u200b\\ufeff"),
+        ("\U000e0041", "\\U000e0041"),
+        ("a\u2028b\x85c", "a\\u2028b\\x85c"),
+        ("\udce9 of a file name", "\\udce9 of a file name"),
+        ("non\u00a0breaking", "non\u00a0breaking"),
+    ],
+)
+def test_control_characters_are_shown(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert visible(shown) == shown
+    assert for_terminal(text) == shown
+
+
+def test_only_colours_of_this_program_pass() -> None:
+    assert for_terminal(styled("built", fg="green") + " x") == "\x1b[32mbuilt\x1b[0m x"
+    assert for_terminal(styled(f"a{TITLE}", bold=True)) == "\x1b[1ma\\x1b]0;owned\\x07\x1b[0m"
+    for mark in ("\x1b[31m", "\x1b[;31m", "\x1b[0;31m", "\x1b[1234567890;31m"):
+        assert "\x1b" not in for_terminal(f"{mark}forged")
+
+
+@pytest.mark.parametrize(
+    ("text", "in_colours", "plain"),
+    [
+        ("\x1b[1;32mINFO\x1b[0m ready", "\x1b[1;32mINFO\x1b[0m ready\x1b[0m", "INFO ready"),
+        ("\x1b[38;5;8mgrey", "\x1b[38;5;8mgrey\x1b[0m", "grey"),
+        ("\x1b[8mhidden", "\\x1b[8mhidden", "\\x1b[8mhidden"),
+        ("\x1b[2J\x1b[Hcleared", "\\x1b[2J\\x1b[Hcleared", "\\x1b[2J\\x1b[Hcleared"),
+        (TITLE, "\\x1b]0;owned\\x07", "\\x1b]0;owned\\x07"),
+        (" 10%\r 50%\r100%", "100%", " 10%\\r 50%\\r100%"),
+        ("of Windows\r", "of Windows", "of Windows"),
+        ("\x1b[31", "\\x1b[31", "\\x1b[31"),
+    ],
+)
+def test_a_streamed_log_keeps_its_colours_on_a_terminal_and_nothing_else(
+    text: str, in_colours: str, plain: str
+) -> None:
+    assert log_with_colours(text) == in_colours
+    assert log_without_colours(text) == plain
+
+
+def test_json_holds_the_same_and_shows_no_control_character() -> None:
+    content = {"note": f"{TITLE}\x9b\x7f\u202e\u200b\U000e0041\udce9 ü 漢 😀"}
+    text = of_json(json.dumps(content, indent=1, ensure_ascii=False))
+    assert json.loads(text) == content
+    assert visible(text) == text
+    assert "ü 漢 😀" in text
+
+
+def test_a_long_text_costs_little() -> None:
+    assert terminal_text.visible("x\n" * 100_000) == "x\n" * 100_000
