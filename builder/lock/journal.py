@@ -35,7 +35,7 @@ def write(project: Project, name: ImageName, engine_id: str) -> None:
     from builder.storage import atomic_file
 
     folder = project.journal
-    folder.mkdir(parents=True, exist_ok=True)
+    atomic_file.make_folder(folder)
     content = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})
     atomic_file.write_alone(folder / f"{name.repository.replace('/', '_')}.json", content.encode())
 

@@ -17,6 +17,7 @@ from builder.errors import BuilderError, ConflictError
 from builder.events import Message
 from builder.lock import journal, writing
 from builder.lock.model import ImageName, Lock, Repository
+from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,8 +67,6 @@ class Transaction:
     def place(self, name: ImageName, candidate: Candidate) -> None:
         """Gives an image the tag ``name``, and moves its build directory to where that of ``name`` belongs. It counts
         once images.lock records it. A tag or a directory of that number which is there already stays."""
-        from builder.storage import atomic_folder
-
         directory = self._workspace.project.build_directory(name.repository, name.number)
         is_new = not directory.exists() and images.inspect(self._workspace.engine, str(name)) is None
         self.announce(name, candidate.engine_id if is_new else "")
@@ -181,8 +180,10 @@ def _replay_journal(workspace: Workspace, lock: Lock) -> None:
         name, record = entry.name, lock.image(entry.name)
         if entry.engine_id and (record is None or record.pruned):
             _untag(engine, name, entry.engine_id)
+        directory = project.build_directory(name.repository, name.number)
+        atomic_folder.remove_unfinished(directory)
         if entry.engine_id and record is None:
-            shutil.rmtree(project.build_directory(name.repository, name.number), ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
         point_latest(workspace, name.repository, _repository(lock, name.repository).current)
         entry.path.unlink()
 

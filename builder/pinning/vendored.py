@@ -41,7 +41,7 @@ def keep(project: Project, definition: str, pins: Pins, patches: Mapping[str, by
     for path, pull in _files(project, definition, pins):
         if path.is_file() and _sha256(path.read_bytes()) == pull.sha256:
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_file.make_folder(path.parent)
         atomic_file.write(path, patches[pull.sha256])
 
 

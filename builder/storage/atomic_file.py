@@ -8,14 +8,20 @@ after. What may vanish at any time is written by `state_file`, which costs less.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
 from typing import IO, TYPE_CHECKING
 
+from builder.storage.named_errors import naming
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+# What fsync(2) says of a folder where the file system has nothing to force.
+_CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM})
 
 
 def write(path: Path, content: bytes, *, mode: int | None = None) -> None:
@@ -52,18 +58,32 @@ def put_in_place(file: IO[bytes], temporary: Path, path: Path, *, check: Callabl
     if check:
         check()
     temporary.replace(path)
-    sync_folder(path.parent)
+    with contextlib.suppress(OSError):  # the file is in its place: nothing may fail any more
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Forces the names in ``folder`` to the disk. To be done when they have been changed: nothing may fail any more
-    then, and some file systems cannot do this."""
-    with contextlib.suppress(OSError):
+    """Forces the names in ``folder`` to the disk; some file systems cannot, and do it by themselves. Raises OSError
+    where the disk fails."""
+    try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            with naming(folder):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+
+
+def make_folder(folder: Path) -> None:
+    """Makes ``folder`` with the folders above it, as far as they are missing, and forces their names to the disk.
+    Raises OSError."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -73,7 +93,7 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
         # Deleted rather than opened: what a killed writer left may belong to another user, or be a link.
         path.unlink(missing_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        with os.fdopen(descriptor, "wb") as file:
+        with naming(path), os.fdopen(descriptor, "wb") as file:
             yield file
     finally:
         # In its place it is no longer here; anywhere before that it is litter.

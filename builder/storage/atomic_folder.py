@@ -6,11 +6,13 @@ Its files are forced to the disk first, and its name after: what is recorded of 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
 
-from builder.storage.atomic_file import sync_folder
+from builder.storage.atomic_file import make_folder, sync_folder
+from builder.storage.named_errors import naming
 
 # From fcntl.h and linux/fs.h.
 _HERE = -100
@@ -18,10 +20,37 @@ _RENAME_EXCHANGE = 2
 
 
 def put_in_place(fresh: Path, target: Path) -> None:
-    """Makes ``fresh`` the folder ``target``, which is not there yet. Raises OSError."""
+    """Makes ``fresh`` the folder ``target``, which is not there yet. Where they lie on two disks, whoever is killed
+    leaves a part of it beside, which `remove_unfinished` removes. Raises OSError."""
+    make_folder(target.parent)
     _sync(fresh)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _rename(fresh, target)
+    try:
+        _rename(fresh, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy_from_another_disk(fresh, target)
+
+
+def remove_unfinished(target: Path) -> None:
+    """Removes what a killed `put_in_place` left beside ``target``."""
+    shutil.rmtree(_unfinished(target), ignore_errors=True)
+
+
+def _copy_from_another_disk(fresh: Path, target: Path) -> None:
+    copy = _unfinished(target)
+    remove_unfinished(target)
+    try:
+        shutil.copytree(fresh, copy, symlinks=True)
+        _sync(copy)
+        _rename(copy, target)
+    finally:
+        remove_unfinished(target)
+    shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _unfinished(target: Path) -> Path:
+    return target.with_name(f".{target.name}.part")
 
 
 def replace(fresh: Path, target: Path) -> None:
@@ -63,6 +92,6 @@ def _sync(folder: Path) -> None:
         for name in names:
             path = Path(parent, name)
             if not path.is_symlink():
-                with path.open("rb") as file:
+                with path.open("rb") as file, naming(path):
                     os.fsync(file.fileno())
         sync_folder(Path(parent))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,6 @@ from builder.storage import atomic_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 WRITERS = [atomic_file.write, atomic_file.write_alone]
 
@@ -49,6 +50,35 @@ def test_a_new_file_is_forced_to_the_disk_and_its_name_after(
     monkeypatch.setattr(os, "fsync", fsync)
     write(path, b"x")
     assert synced == [(False, False), (True, True)]
+
+
+def test_new_folders_are_forced_to_the_disk_from_the_one_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append(os.path.relpath(Path(f"/proc/self/fd/{descriptor}").readlink(), tmp_path))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    atomic_file.make_folder(tmp_path / "a/b")
+    assert (tmp_path / "a/b").is_dir()
+    assert sorted(synced) == [".", "a"]
+    atomic_file.make_folder(tmp_path / "a/b")
+    assert len(synced) == 2
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_a_file_in_its_place_counts_whatever_its_folder_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fsync(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
+            raise OSError(number, "x")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    atomic_file.write(tmp_path / "file", b"x")
+    assert (tmp_path / "file").read_bytes() == b"x"
 
 
 def test_a_mode_is_set_before_the_file_is_seen(tmp_path: Path) -> None:
