@@ -16,6 +16,7 @@ from builder.events import Message
 from builder.plan.bake import TARGET as IMAGE_TARGET
 from builder.sources import environment
 from builder.sources.wheels import local_wheels
+from builder.storage import plain_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ def bake(
     replaced: dict[str, str] = {}
     while True:
         targets = json.dumps(_targets(jobs, replaced), indent=2)
-        (first.path / engine_bake.BAKE_FILE).write_text(targets, encoding="utf-8")
+        plain_file.write(first.path / engine_bake.BAKE_FILE, targets.encode())
         try:
             baked = engine_bake.bake_targets(
                 workspace.engine,

@@ -53,6 +53,7 @@ def baked_images(
     remote_builder.require_reachable_bases(engine, (image.plan for image in planned))
     for image in planned:
         _require_local_base(engine, image.plan)
+        work_folder.require_writable(workspace.project, image.plan.repository)
     with ExitStack() as stack:
         jobs = []
         for image in planned:

@@ -10,6 +10,7 @@ from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.numbered import images_lock
 from builder.pinning import vendored
+from builder.storage import plain_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, *, pr
         name = transaction.next_name(planned.plan.repository)
         # For the day that images.lock is lost.
         own_part = _recorded(Lock(), name, planned, record, promote=promote)
-        (directory / images_lock.RECORD).write_text(text.dump(own_part), encoding="utf-8")
+        plain_file.write(directory / images_lock.RECORD, text.dump(own_part).encode())
         transaction.place(name, candidate)
         lock = _recorded(transaction.lock, name, planned, record, promote=promote)
         transaction.commit(images_lock.with_reserved_slots(workspace.project, lock))

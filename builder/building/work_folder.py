@@ -6,14 +6,17 @@ temporary tag and its containers.
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 import shutil
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
 from builder.numbered import images_lock
+from builder.storage import plain_file
 from builder.storage.file_lock import folder_locked
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
     from builder.plan.model import StagedFile
+    from builder.project import Project
     from builder.workspace import Workspace
 
 LABEL = "builder.work"
@@ -61,19 +65,42 @@ class WorkFolder:
 def create(workspace: Workspace, repository: str, files: Mapping[str, StagedFile]) -> Iterator[WorkFolder]:
     """Creates a work folder with the build directory's ``files`` in it, for the duration of the block. All of it is
     removed at the end, the temporary tag of the image included."""
-    workspace.project.work.mkdir(parents=True, exist_ok=True)
-    name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
-    work = WorkFolder(name, workspace.project.work / name)
-    fresh = workspace.project.state / f"new-{name}"
-    fresh.mkdir()
-    with folder_locked(fresh):
-        # Locked before it is moved to where others see it: one that is not locked counts as stale.
-        fresh.rename(work.path)
+    with ExitStack() as locks:
+        work = _create_locked(workspace.project, repository, locks)
         try:
             write(work.directory, files)
             yield work
         finally:
             _remove(workspace.engine, work)
+
+
+def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkFolder:
+    """Creates a work folder that this process holds until ``locks`` ends. One that is not locked counts as stale, so
+    that another process may remove it before this one has locked it: then it is not there, and another one is made."""
+    project.work.mkdir(parents=True, exist_ok=True)
+    while True:
+        name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
+        work = WorkFolder(name, project.work / name)
+        work.path.mkdir()
+        try:
+            locks.enter_context(folder_locked(work.path))
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        except OSError:
+            with suppress(OSError):
+                work.path.rmdir()
+            raise
+        if work.path.exists():
+            return work
+
+
+def require_writable(project: Project, repository: str) -> None:
+    """Raises PermissionError where this user may not write what the next number of ``repository`` takes; found out only
+    after the build, it would have been for nothing."""
+    for folder in (project.root, project.journal, project.builds / repository):
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(existing))
 
 
 def recover(workspace: Workspace) -> None:
@@ -84,7 +111,12 @@ def recover(workspace: Workspace) -> None:
 
 def remove_stale(workspace: Workspace) -> None:
     """Removes the folders that killed builds left behind. Those of builds that are running are locked, and stay."""
-    for folder in sorted(workspace.project.work.glob("*")):
+    project = workspace.project
+    # Earlier programs made a work folder beside, and left BuildKit's record of a build, proxies and all, with the logs.
+    for record in (project.state / "logs").glob("*.log.metadata.json"):
+        with suppress(OSError):
+            record.unlink()
+    for folder in sorted([*project.work.glob("*"), *project.state.glob("new-*")]):
         try:
             with folder_locked(folder):
                 _remove(workspace.engine, WorkFolder(folder.name, folder))
@@ -97,7 +129,7 @@ def write(directory: Path, files: Mapping[str, StagedFile]) -> None:
     for name, file in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content)
+        plain_file.write(path, file.content)
         path.chmod(0o755 if file.executable else 0o644)
 
 

@@ -89,9 +89,8 @@ def bake_targets(
     from contextlib import suppress
 
     began = time.monotonic()
-    # buildx writes this file at the very end and only on success, so that a killed build leaves none behind.
-    metadata = log_path.absolute().with_name(f"{log_path.name}.metadata.json")
-    # But buildx does not delete an old one.
+    # buildx writes this file at the very end, and does not delete an old one.
+    metadata = directory.absolute() / "metadata.json"
     metadata.unlink(missing_ok=True)
     output = _LOADED if endpoint.builds_elsewhere else _OUTPUT
     outputs = {target: f"{output},name={name}" for target, name in names.items()}

@@ -11,6 +11,7 @@ from builder.engine.buildkit.progress import BuildProgress, Event
 from builder.engine.client import json_lines
 from builder.engine.client.errors import START_HINT
 from builder.errors import EngineError
+from builder.storage.named_errors import naming
 
 if TYPE_CHECKING:
     import subprocess
@@ -58,10 +59,12 @@ def run(
                 for line in process.stderr or ():
                     if (message := json_lines.parse(line)) is None:
                         other_lines.append(line.rstrip("\n"))
-                        log.write_line(line)
+                        with naming(log_path):
+                            log.write_line(line)
                         continue
                     for event in progress.feed(message):
-                        log.write(event)
+                        with naming(log_path):
+                            log.write(event)
                         on_event(event)
                 process.wait()
             finally:

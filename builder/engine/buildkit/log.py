@@ -47,6 +47,7 @@ class BuildLog:
     def write_line(self, line: str) -> None:
         """Appends a line that belongs to no step, such as buildx's own message at the end."""
         self.file.write(line.rstrip("\n") + "\n")
+        self.file.flush()
 
     def tail(self, step: str) -> list[str]:
         """Returns the last lines that a step wrote."""

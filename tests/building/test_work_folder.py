@@ -1,0 +1,124 @@
+"""Folders of builds in progress: nothing of a killed process stays, and nothing of a running one goes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from builder.building import work_folder
+from builder.engine.client.endpoint import Endpoint
+from builder.plan.model import StagedFile
+from builder.project import Project
+from builder.storage import file_lock
+from builder.workspace import Workspace
+from tests.workspaces import workspace
+
+pytestmark = pytest.mark.engine
+
+FILES = {"plan.json": StagedFile(b"{}"), "mods/a/run.sh": StagedFile(b"true", executable=True)}
+STEPS = [(Path, "mkdir"), (fcntl, "flock"), (Path, "exists"), (Path, "write_bytes"), (Path, "chmod")]
+
+
+@pytest.fixture
+def context(tmp_path: Path, endpoint: Endpoint) -> Workspace:
+    (tmp_path / "dockerfiles").mkdir()
+    return workspace(Project(tmp_path), endpoint)
+
+
+@pytest.mark.parametrize(("owner", "call"), STEPS, ids=[call for _, call in STEPS])
+@pytest.mark.parametrize("after", [True, False])
+def test_a_killed_process_leaves_nothing_that_the_next_one_does_not_remove(
+    context: Workspace, owner: object, call: str, after: bool
+) -> None:
+    """Killed before, or right after, each call that making one takes."""
+    real = getattr(owner, call)
+
+    def deadly(*arguments: object, **options: object) -> None:
+        if after:
+            real(*arguments, **options)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def create() -> None:
+        context.project.work.mkdir(parents=True, exist_ok=True)
+        setattr(owner, call, deadly)
+        with work_folder.create(context, "image", FILES):
+            pass
+
+    process = multiprocessing.get_context("fork").Process(target=create)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    work_folder.remove_stale(context)
+    assert [path.relative_to(context.project.state) for path in context.project.state.rglob("*")] == [Path("work")]
+
+
+def test_one_that_another_process_took_for_stale_is_made_again(
+    context: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and its locking anybody may remove it."""
+    real = file_lock.folder_locked
+    taken: list[Path] = []
+
+    def late(path: Path) -> object:
+        if not taken:
+            taken.append(path)
+            path.rmdir()
+        return real(path)
+
+    monkeypatch.setattr("builder.building.work_folder.folder_locked", late)
+    with work_folder.create(context, "image", FILES) as work:
+        assert work.path not in taken
+        assert (work.directory / "mods/a/run.sh").read_bytes() == b"true"
+
+
+def test_that_of_a_running_process_stays(context: Workspace) -> None:
+    with work_folder.create(context, "image", FILES) as work:
+        work_folder.remove_stale(context)
+        assert (work.directory / "plan.json").read_bytes() == b"{}"
+    assert not list(context.project.work.iterdir())
+
+
+def test_what_earlier_programs_left_goes_too(context: Workspace) -> None:
+    state = context.project.state
+    (state / "new-image-1/build").mkdir(parents=True)
+    (state / "logs").mkdir()
+    (state / "logs/1.log").touch()
+    (state / "logs/1.log.metadata.json").write_text("https://ann:password@proxy")
+    work_folder.remove_stale(context)
+    assert [path.relative_to(state).as_posix() for path in sorted(state.rglob("*"))] == ["logs", "logs/1.log"]
+
+
+def test_a_folder_that_cannot_be_locked_does_not_stay(context: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: Path) -> object:
+        raise OSError(errno.EMFILE, "too many")
+
+    monkeypatch.setattr("builder.building.work_folder.folder_locked", refused)
+    with pytest.raises(OSError), work_folder.create(context, "image", FILES):
+        pass
+    assert not list(context.project.work.iterdir())
+
+
+def test_what_a_number_takes_has_to_be_writable(context: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    (context.project.builds / "org").mkdir(parents=True)
+    work_folder.require_writable(context.project, "org/image")
+    refused = {context.project.builds / "org"}
+    monkeypatch.setattr(os, "access", lambda path, _: path not in refused)
+    work_folder.require_writable(context.project, "other")
+    with pytest.raises(PermissionError) as caught:
+        work_folder.require_writable(context.project, "org/image")
+    assert caught.value.filename == str(context.project.builds / "org")
+
+
+def test_it_may_lie_on_another_disk(context: Workspace) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        context.project.state.symlink_to(folder)
+        with work_folder.create(context, "image", FILES) as work:
+            assert (work.directory / "plan.json").exists()
+        assert not list(Path(folder, "work").iterdir())
