@@ -140,6 +140,12 @@ class TransferError(BuilderError):
     exit_code = 1
 
 
+class SystemFailureError(BuilderError):
+    """The system refuses: a disk that is full or fails, a file of another user, no memory or open files left."""
+
+    exit_code = 8
+
+
 class NodeError(BuilderError):
     """A node's machine cannot be reached, or lacks a program that tells about it."""
 

@@ -20,18 +20,27 @@ if TYPE_CHECKING:
 
 
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Writes the report to a temporary file and prints its path; the traceback goes only into the file."""
+    """Writes the report to a temporary file and prints its path; the traceback goes only into the file. Where no file
+    can be written, the report itself is printed."""
     lines = [
         f"builder {version('builder')}, Python {platform.python_version()}, {platform.platform()}",
         f"arguments: {_without_values(sys.argv[1:])}",
         "",
         *traceback.format_exception(kind, error, trace),
     ]
-    folder = Path(tempfile.mkdtemp(prefix="builder-report-"))
-    path = folder / "report.txt"
-    path.write_text("\n".join(lines), encoding="utf-8")
+    text = "\n".join(lines)
     print_note(styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
-    print_note(f"what to do: report it with the file {path}")
+    try:
+        print_note(f"what to do: report it with the file {_write(text)}")
+    except OSError as failure:
+        print_note(text)
+        print_note(f"what to do: report it with the lines above, of which no file can be made: {failure}")
+
+
+def _write(text: str) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def _without_values(arguments: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,12 +60,28 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         output.print_usage_error(error)
         return 2
+    except (OSError, MemoryError, RuntimeError) as error:
+        if (failed := _report_system_failure(error)) is None:
+            raise
+        return failed
     return code if isinstance(code, int) else 0
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     """Makes SIGTERM unwind like ^C, so that what a build has begun is undone."""
     raise KeyboardInterrupt
+
+
+def _report_system_failure(error: BaseException) -> int | None:
+    """Prints an error of the system, if that can be printed, and returns its exit code; None for a bug."""
+    from builder.cli import system_failure
+
+    failure = system_failure.translate(error)
+    if failure is None:
+        return None
+    with suppress(OSError):
+        output.print_error(failure)
+    return failure.exit_code
 
 
 def _report_nothing(_kind: type[BaseException], _error: BaseException, _trace: TracebackType | None) -> None:
@@ -74,6 +91,10 @@ def _report_nothing(_kind: type[BaseException], _error: BaseException, _trace: T
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     from builder.cli import bug_report
 
-    bug_report.report(kind, error, trace)
-    sys.stdout.flush()
-    os._exit(BUG)
+    # What could not be printed, for one, comes from the system.
+    code = _report_system_failure(error)
+    with suppress(OSError):
+        if code is None:
+            bug_report.report(kind, error, trace)
+        sys.stdout.flush()
+    os._exit(code or BUG)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from builder.errors import BuilderError
 
 
+STREAM = "standard output"
+"""What an OSError names that came from printing."""
+
 _HINT_LABEL = terminal_text.styled("what to do:", bold=True)
 
 
@@ -37,13 +40,13 @@ def print_note(text: str) -> None:
 
 def print_line(text: str = "", *, err: bool = False) -> None:
     """Prints a line as it is, such as a row of a table that fits already."""
-    click.echo(terminal_text.for_terminal(text), err=err, color=colour())
+    _echo(terminal_text.for_terminal(text), err=err, color=colour())
 
 
 def print_document(text: str) -> None:
     """Prints a whole document to standard output: as it is where a program reads it, for a file must be what was
     exported; with its control characters made visible on a terminal."""
-    click.echo(terminal_text.visible(text) if sys.stdout.isatty() else text, nl=False)
+    _echo(terminal_text.visible(text) if sys.stdout.isatty() else text, nl=False)
 
 
 def print_log(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -51,7 +54,7 @@ def print_log(text: str, *, err: bool = False, nl: bool = True) -> None:
     stream = sys.stderr if err else sys.stdout
     in_colours = stream.isatty() and colour() is not False
     shown = terminal_text.log_with_colours(text) if in_colours else terminal_text.log_without_colours(text)
-    click.echo(shown, err=err, nl=nl)
+    _echo(shown, err=err, nl=nl)
 
 
 def confirm(question: str, *, default: bool = False) -> bool:
@@ -106,7 +109,7 @@ def _print_error_lines(label: str, message: str) -> None:
 def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
     """Prints a command's result as JSON, on one line if ``indent`` is None."""
     document = json.dumps({"schema_version": 1, **content}, indent=indent, ensure_ascii=False)
-    click.echo(terminal_text.of_json(document))
+    _echo(terminal_text.of_json(document))
 
 
 def _print(text: str, *, err: bool, hanging: int = 2) -> None:
@@ -114,6 +117,14 @@ def _print(text: str, *, err: bool, hanging: int = 2) -> None:
     for line in terminal_text.visible(text).split("\n"):
         for folded in folding.fold(line, columns, hanging):
             print_line(folded, err=err)
+
+
+def _echo(text: str, *, err: bool = False, nl: bool = True, color: bool | None = None) -> None:
+    try:
+        click.echo(text, err=err, nl=nl, color=color)
+    except OSError as error:
+        error.filename = STREAM
+        raise
 
 
 def colour() -> bool | None:

@@ -11,6 +11,7 @@ import pytest
 
 from builder.cli import main
 from builder.cli.command_table import ELSEWHERE, TABLE
+from builder.errors import SystemFailureError
 from tests import projects
 
 pytestmark = pytest.mark.slow
@@ -124,11 +125,12 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ends_by", "code", "expected"),
-    [("KeyboardInterrupt", main.INTERRUPTED, "interrupted\n"), ("SystemExit", main.BUG, "bug")],
+    [
+        ("KeyboardInterrupt", main.INTERRUPTED, "interrupted\n"),
+        ("SystemExit", SystemFailureError.exit_code, "error: /no/such/folder/file: No such file or directory\n"),
+    ],
 )
-def test_what_fails_while_an_interrupted_process_ends_is_no_bug(
-    tmp_path: Path, ends_by: str, code: int, expected: str
-) -> None:
+def test_what_fails_while_a_process_ends_is_no_bug(tmp_path: Path, ends_by: str, code: int, expected: str) -> None:
     script = (
         "import sys, weakref\nfrom builder.cli import main\n"
         "class Command:\n"
@@ -142,4 +144,31 @@ def test_what_fails_while_an_interrupted_process_ends_is_no_bug(
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environ)
     assert done.returncode == code
     assert expected in done.stderr
-    assert ("bug" in done.stderr) is (code == main.BUG)
+    assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize("left", [2, 0])
+def test_a_report_that_cannot_be_written_is_printed(tmp_path: Path, left: int) -> None:
+    """``left`` is the number of outputs that still take something."""
+    projects.make(tmp_path)
+    code = (
+        "import builder.cli.main as main, builder.project as project, tempfile\n"
+        "def broken(start): raise LookupError('unforeseen')\n"
+        "tempfile.tempdir = '/no/such/folder'\n"
+        "project.find = broken\nmain.run(['list'])"
+    )
+    command = ["bash", "-c", '"$@"' if left else '"$@" > /dev/full 2>&1', "-", sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == main.BUG
+    if left:
+        assert "Traceback" in done.stderr
+        assert "arguments: " in done.stderr
+
+
+def test_a_disk_that_takes_no_output_is_told(tmp_path: Path) -> None:
+    projects.make(tmp_path)
+    command = ["bash", "-c", '"$@" > /dev/full', "-", sys.executable, "-m", "builder", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == SystemFailureError.exit_code
+    assert done.stderr.startswith("error: standard output: No space left on device\n")
+    assert "Exception ignored" not in done.stderr
