@@ -46,6 +46,7 @@ daemon_start() {
     network+=("--bridge=$ENGINE_BRIDGE" --iptables=false --ip6tables=false)
   fi
   say "starting dockerd"
+  # --group: the socket is root's alone. A group \`docker\` of this machine is for the machine's own engine.
   (
     # Files that the caller left open (make's job server, a test's pipes, our own lock) must not live on in the daemon.
     for fd in /proc/self/fd/*; do
@@ -67,6 +68,7 @@ daemon_start() {
       --exec-root "$ENGINE_RUN/exec" \
       --pidfile "$ENGINE_RUN/dockerd.pid" \
       --host "unix://$ENGINE_SOCKET" \
+      --group root \
       "${network[@]}" </dev/null >"$log" 2>&1
   ) &
   daemon_wait "$!" "$log"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Fetches the engine's packages and unpacks them into $ENGINE_HOME/root, without installing anything
 # on the machine. Sourced by scripts/engine, which sets ENGINE_HOME and OLDEST_ENGINE. apt checks every package
-# against the distribution's signed index.
+# against the distribution's signed index, and releases.sh the index of a Debian mirror.
 #
 # Debian: from unstable, since Debian 12's own docker.io is 20.10 and has no buildx; unstable's asks only for
 # libc6 >= 2.34. The small rest comes from bookworm, because unstable's asks for a newer libc.
@@ -14,7 +14,8 @@ SUPPORT_SUITE=bookworm
 SUPPORT=(runc iptables libip4tc2 libip6tc2 libxtables12 libmnl0 libnetfilter-conntrack3 libnfnetlink0 libnftnl11)
 DEBIAN_ENGINE=(docker.io containerd docker-cli docker-buildx tini-static)
 UBUNTU_ENGINE=(docker.io containerd docker-buildx libnftables1 libjansson4)
-DEBIAN_KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+# shellcheck source=scripts/lib/releases.sh
+. "$HERE/lib/releases.sh"
 
 # True when a whole tree has been unpacked: it is renamed into place last.
 packages_present() { [ -d "$ENGINE_HOME/root" ]; }
@@ -48,11 +49,10 @@ packages_fetch() {
   apt_private "$work"
   case " $(os_release ID) $(os_release ID_LIKE) " in
     *" ubuntu "*)
-      apt_update "$work" "this machine's package sources"
+      ubuntu_update "$work"
       apt_download "$work" "${UBUNTU_ENGINE[@]}" "${SUPPORT[@]}" ;;
     *)
-      debian_sources "$work"
-      apt_update "$work" "$(debian_mirror)"
+      debian_update "$work" "$ENGINE_SUITE" "$SUPPORT_SUITE"
       apt_download "$work" "${DEBIAN_ENGINE[@]/%//$ENGINE_SUITE}" "${SUPPORT[@]/%//$SUPPORT_SUITE}" ;;
   esac
   packages_unpack "$work"
@@ -68,45 +68,58 @@ Dir::Cache "$1/cache";
 Acquire::Languages "none";
 Acquire::Retries "2";
 Acquire::AllowInsecureRepositories "false";
+Acquire::AllowWeakRepositories "false";
+Acquire::AllowDowngradeToInsecureRepositories "false";
 APT::Get::AllowUnauthenticated "false";
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
 EOF
 }
 
-debian_sources() {
-  local work=$1 suite
-  [ -r "$DEBIAN_KEYRING" ] || die 5 "Debian's package keys are not on this machine ($DEBIAN_KEYRING)" \
-    "apt-get install debian-archive-keyring, then scripts/engine up again"
-  for suite in "$ENGINE_SUITE" "$SUPPORT_SUITE"; do
-    printf 'deb [signed-by=%s] %s %s main\n' "$DEBIAN_KEYRING" "$(debian_mirror)" "$suite"
-  done >"$work/sources.list"
-  : >"$work/status"
-  cat >>"$work/apt.conf" <<EOF
-Dir::Etc::SourceList "$work/sources.list";
+ubuntu_update() {
+  say "reading the package index (this machine's package sources)"
+  apt_update "$1" || apt_failed "$1" "the package index"
+}
+
+# debian_update WORK SUITE...: reads the indexes of these suites alone.
+debian_update() {
+  local work=$1 mirror suite sources=()
+  shift
+  mirror=$(debian_mirror)
+  for suite in "$@"; do sources+=("$mirror $suite"); done
+  apt_of_debian "$work"
+  say "reading the package index ($mirror)"
+  releases_read "$work" "${sources[@]}"
+}
+
+# The private apt knows nothing of the machine's own sources, choices and packages.
+apt_of_debian() {
+  : >"$1/status"
+  cat >>"$1/apt.conf" <<CONF
+Dir::Etc::SourceList "$1/sources.list";
 Dir::Etc::SourceParts "/dev/null";
 Dir::Etc::Preferences "/dev/null";
 Dir::Etc::PreferencesParts "/dev/null";
-Dir::State::status "$work/status";
-EOF
+Dir::State::status "$1/status";
+CONF
 }
 
-apt_update() {
-  say "reading the package index ($2)"
-  # What could not be read is only a warning; what is missing then shows in the download.
-  apt-get -c "$1/apt.conf" -q update >"$1/update.log" 2>&1 || apt_failed "$1" "the package index"
-}
+# Fails where an index is refused. What could not be read is only a warning; what is missing then shows in the download.
+apt_update() { LC_ALL=C.UTF-8 apt-get -c "$1/apt.conf" -q update >"$1/update.log" 2>&1; }
 
 apt_download() {
   local work=$1 mb
   shift
-  mb=$(cd "$work/packages" && apt-get -c "$work/apt.conf" download --print-uris "$@" 2>"$work/download.log" |
+  mb=$(cd "$work/packages" && LC_ALL=C.UTF-8 apt-get -c "$work/apt.conf" download --print-uris "$@" 2>"$work/download.log" |
     awk '{ sum += $3 } END { printf "%d", sum / 1000000 + 0.5 }') || apt_failed "$work" "${*%%/*}"
   say "fetching ${*%%/*} ($mb MB)"
-  (cd "$work/packages" && apt-get -c "$work/apt.conf" -q download "$@") >"$work/download.log" 2>&1 || apt_failed "$work" "${*%%/*}"
+  (cd "$work/packages" && LC_ALL=C.UTF-8 apt-get -c "$work/apt.conf" -q download "$@") >"$work/download.log" 2>&1 || apt_failed "$work" "${*%%/*}"
 }
 
 apt_failed() {
+  local refusal
+  refusal=$(apt_refusal "$1"/*.log)
+  if [ -n "$refusal" ]; then refuse "$refusal"; fi
   say "the last lines from apt:"
   cat "$1"/*.log | grep -E '^(Err|[EW]):' | tail -n 8 | sed 's/^/  /' >&2 || true
   die 5 "could not fetch $2" \

@@ -1,8 +1,14 @@
 #!/bin/sh
 # Run by mmdebstrap at the end, with the new image's folder as $1: what Debian's own slim images have in their
-# configuration, so that a Dockerfile behaves the same on either.
+# configuration, so that a Dockerfile behaves the same on either. BUILDER_INDEXES has the indexes that were checked.
 set -eu
 root=$1
+for index in "$root"/var/lib/apt/lists/*Release; do
+  if ! cmp -s -- "$index" "$BUILDER_INDEXES/${index##*/}"; then
+    echo "E: the mirror served another ${index##*/} than a moment ago: try again" >&2
+    exit 1
+  fi
+done
 # shellcheck source=/dev/null
 suite=$(. "$root/etc/os-release" && printf '%s' "$VERSION_CODENAME")
 
