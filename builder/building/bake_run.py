@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from builder.distribution import remote_builder
 from builder.engine.buildkit import bake as engine_bake
 from builder.errors import BuildFailedError, SourceError, TreeGoneError
 from builder.events import Message
-from builder.plan.bake import TARGET as IMAGE_TARGET
+from builder.plan import bake as plan_bake
 from builder.sources import environment
 from builder.sources.wheels import local_wheels
 from builder.storage import plain_file
@@ -32,11 +31,13 @@ _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class BakeJob:
-    """An image to build: its build directory, the name of its definition, and the work folder whose tag the result
-    gets. With ``push_to``, a repository of a registry, the result goes only there, by its digest."""
+    """An image to build: its build directory, the name of its definition, its targets as a plan has them, and the work
+    folder whose tag the result gets. The bake file in the directory does not count. With ``push_to``, a repository of a
+    registry, the result goes only there, by its digest."""
 
     directory: Path
     definition: str
+    targets: Mapping[str, Any]
     work: WorkFolder
     push_to: str = ""
 
@@ -60,7 +61,7 @@ def bake(
     pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
     while True:
-        targets = json.dumps(_targets(jobs, replaced), indent=2)
+        targets = plan_bake.dump({"target": _targets(jobs, replaced)})
         plain_file.write(first.path / engine_bake.BAKE_FILE, targets.encode())
         try:
             baked = engine_bake.bake_targets(
@@ -107,13 +108,13 @@ def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Re
 
 
 def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, Any]:
-    """The targets of all jobs' own bake files, made distinct by a number. Each is as its build directory has it, except
-    for the contexts that are ``replaced``."""
+    """The targets of all jobs, made distinct by a number; some contexts are ``replaced`` by folders."""
     targets: dict[str, Any] = {}
     for number, job in enumerate(jobs, start=1):
-        own = json.loads((job.directory / engine_bake.BAKE_FILE).read_text(encoding="utf-8"))["target"]
-        renamed = {name: _target(job, number) if name == IMAGE_TARGET else f"{name}-below-{number}" for name in own}
-        for name, target in own.items():
+        renamed = {
+            name: _target(job, number) if name == plan_bake.TARGET else f"{name}-below-{number}" for name in job.targets
+        }
+        for name, target in job.targets.items():
             contexts = {
                 key: f"target:{renamed[source.removeprefix('target:')]}"
                 if source.startswith("target:")
@@ -122,7 +123,7 @@ def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, 
             }
             folder = str((job.directory / target["context"]).resolve())
             targets[renamed[name]] = {**target, "context": folder, **({"contexts": contexts} if contexts else {})}
-    return {"target": targets}
+    return targets
 
 
 def _target(job: BakeJob, number: int) -> str:
@@ -132,12 +133,14 @@ def _target(job: BakeJob, number: int) -> str:
 
 def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
     """The hashes of the packages that come from an index of their own, by the folder in which the template looks for
-    them: local wheels may take its place. The parts of parent definitions lie in folders of their names."""
+    them: local wheels may take its place."""
     hashes = {}
-    for file in sorted(job.directory.glob("**/python/index-*.txt")):
-        folder = file.parent.parent
-        definition = job.definition if folder == job.directory else folder.name
-        hashes[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(file.read_text(encoding="utf-8")))
+    for name, target in job.targets.items():
+        # A name that leads elsewhere is none of ours, and no template looks for it.
+        definition = (job.definition if name == plan_bake.TARGET else name).replace("/", "_")
+        for file in sorted((job.directory / target["context"] / "python").glob("index-*.txt")):
+            text = file.read_text(encoding="utf-8", errors="replace")
+            hashes[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(text))
     return hashes
 
 

@@ -60,7 +60,7 @@ def baked_images(
             plan = image.plan
             work = stack.enter_context(work_folder.create(workspace, plan.repository, plan.files))
             push_to = f"{registry_address}/{plan.repository}" if registry_address and engine.builds_elsewhere else ""
-            jobs.append(bake_run.BakeJob(work.directory, plan.definition.name, work, push_to))
+            jobs.append(bake_run.BakeJob(work.directory, plan.definition.name, plan.targets, work, push_to))
         results, log = bake_run.bake(workspace, jobs)
 
         def baked_one_by_one() -> Iterator[BakedImage]:

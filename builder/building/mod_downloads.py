@@ -15,7 +15,7 @@ from builder.errors import SourceError
 from builder.events import Message
 from builder.sources import environment, web_file
 from builder.sources.git import credentials
-from builder.storage import atomic_file
+from builder.storage import atomic_file, regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ def _from_builds(project: Project, copy: FileCopy) -> bytes | None:
 
 def _if_intact(path: Path, sha256: str) -> bytes | None:
     try:
-        content = path.read_bytes()
+        content = regular_file.read(path, LARGEST_FILE)
     except OSError:
         return None
     return content if hashlib.sha256(content).hexdigest() == sha256 else None

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.building import bake_run, work_folder
 from builder.engine import images
-from builder.errors import ImageStateError
+from builder.errors import ImageStateError, LockError
 from builder.events import Message
-from builder.numbered import adopted
+from builder.lock.file_problems import TAKE_BACK
+from builder.numbered import adopted, bake_targets, build_directory, build_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from builder.lock.model import ImageName, NumberedImage
     from builder.workspace import Workspace
+
+
+# The name stands in options of buildx, and in paths.
+_NO_NAME = re.compile(r'[/\\,"\x00-\x1f\x7f]')
 
 
 @dataclass(frozen=True)
@@ -45,20 +51,27 @@ def rebuilt_image(
     another tag. Steps that BuildKit's cache still has are not repeated; ``attest`` as for `bake_run.bake`. The caller
     checks once that the engine can build (`versions.require_supported`).
 
-    Raises ImageStateError where the build directory is gone, or the image was built elsewhere; BuildFailedError where a
-    step fails.
+    Anybody may have written the directory: the targets are made anew from its plan, and baked from a copy of the files
+    that a build has.
+
+    Raises ImageStateError where the build directory is gone, or the image was built elsewhere; FileProblemsError where
+    its plan or its bake file is damaged or not as this program writes it; BuildFailedError where a step fails.
     """
     require_built_here(name, recorded)
-    directory = workspace.project.build_directory(name.repository, name.number)
-    if not (directory / "bake.json").is_file():
+    if _NO_NAME.search(recorded.definition):
+        raise LockError(f"images.lock: {name} cannot be of a definition called {recorded.definition!r}", hint=TAKE_BACK)
+    path = build_directory.path_of(workspace.project, name)
+    if not path.is_dir():
         raise ImageStateError(
-            f"{workspace.project.relative(directory)} is gone: {name} cannot be built again",
-            hint="it is committed with images.lock: take it back with git",
+            f"{workspace.project.relative(path)} is gone: {name} cannot be built again", hint=build_directory.HINT
         )
+    directory = build_directory.read(workspace.project, name)
+    targets = bake_targets.of(directory, recorded.platform)
+    files = build_files.read(directory)
     work_folder.remove_stale(workspace)
-    with work_folder.create(workspace, name.repository, {}) as work:
-        workspace.report(Message(f"building {name} again from {workspace.project.relative(directory)}"))
-        job = bake_run.BakeJob(directory, recorded.definition, work)
+    with work_folder.create(workspace, name.repository, files) as work:
+        workspace.report(Message(f"building {name} again from {directory.shown}"))
+        job = bake_run.BakeJob(work.directory, recorded.definition, targets, work)
         _, log = bake_run.bake(workspace, [job], attest)
         details = images.inspect(workspace.engine, work.tag)
         if details is None:

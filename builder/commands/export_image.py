@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.building import work_folder
-from builder.distribution import archive, registry
+from builder.distribution import archive, archived_build, foreign_files, registry
 from builder.distribution.archive import RequiredImage
 from builder.engine import image_archive, images
 from builder.engine.client import versions
 from builder.engine.registry import oci_layout, push_receiver, tunnel
-from builder.errors import TransferError, UsageError
+from builder.errors import FileProblemsError, TransferError, UsageError
 from builder.events import Message, Report, delayed_progress
 from builder.lock import reading
-from builder.numbered import build_directory, names
+from builder.numbered import build_directory, build_files, names
+from builder.plan import layout
 from builder.plan.model import StagedFile
-from builder.storage import large_file, tar_stream
+from builder.storage import large_file, regular_file, tar_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from builder.engine.registry.oci_layout import Descriptor, Manifest
     from builder.engine.registry.push_receiver import PushReceiver
     from builder.engine.registry.transfer import LayerProgress
-    from builder.lock.model import ImageName
+    from builder.lock.model import ImageName, NumberedImage
     from builder.project import Project
     from builder.storage.tar_stream import Writer
     from builder.workspace import Workspace
@@ -74,7 +75,7 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
             )
         registry.require_present(workspace.engine, other, before)
         needs = RequiredImage(other, before.fingerprint)
-    build = _build_files(workspace.project, name, workspace.report)
+    build = _build_files(workspace.project, name, recorded, workspace.report)
     work_folder.remove_stale(workspace)
     with large_file.written(path, replace=replace) as file:
         writer = tar_stream.Writer(file)
@@ -90,15 +91,32 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
     return ExportedArchive(name, size, layers, needs.image if needs else None)
 
 
-def _build_files(project: Project, name: ImageName, report: Report) -> dict[str, StagedFile]:
+def _build_files(project: Project, name: ImageName, recorded: NumberedImage, report: Report) -> dict[str, StagedFile]:
+    """The files of the number's build directory that another machine takes; the user is told of those left out."""
     folder = build_directory.path_of(project, name)
-    files = {
-        file.relative_to(folder).as_posix(): StagedFile(file.read_bytes(), bool(file.stat().st_mode & 0o100))
-        for file in build_directory.files(folder)
-    }
-    if not files:
+    if not folder.is_dir():
         report(Message(f"the build directory of {name} is gone: it goes without"))
+        return {}
+    try:
+        files = _recorded_files(project, name, recorded)
+    except (FileProblemsError, OSError) as error:
+        report(Message(f"the build directory of {name} is damaged, and goes without: {error}"))
+        return {}
+    for path in [path for path in files if foreign_files.unwelcome(path)]:
+        report(Message(f"{project.relative(folder / path)} goes without: {foreign_files.unwelcome(path)}"))
+        del files[path]
+    if fault := archived_build.fault(name, recorded, files):
+        report(Message(f"the build directory of {name} goes without: {fault}"))
+        return {}
     return files
+
+
+def _recorded_files(project: Project, name: ImageName, recorded: NumberedImage) -> dict[str, StagedFile]:
+    if recorded.adopted is None:
+        return build_files.read(build_directory.read(project, name))
+    folder = build_directory.path_of(project, name)
+    present = [file for file in (layout.ADOPTED, layout.RECORD) if (folder / file).exists()]
+    return {file: StagedFile(regular_file.read(folder / file, layout.LARGEST_FILE)) for file in present}
 
 
 def _write(

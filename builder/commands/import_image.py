@@ -13,6 +13,8 @@ from builder.events import Report, delayed_progress
 from builder.lock import merging, reading
 from builder.numbered import build_directory, images_lock
 from builder.numbered.images_lock import RECORD, Candidate
+from builder.plan import layout
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +102,13 @@ def _refuse_recorded(lock: Lock, contents: Archive) -> None:
 
 def _same(folder: Path, contents: Archive) -> bool:
     """True if the build directory is that of the file. The part of images.lock in it may differ: it is no input."""
-    existing = {file.relative_to(folder).as_posix(): file.read_bytes() for file in build_directory.files(folder)}
+    try:
+        existing = {
+            file.relative_to(folder).as_posix(): regular_file.read(file, layout.LARGEST_FILE)
+            for file in build_directory.files(folder)
+        }
+    except OSError:
+        return False
     archived = {path: file.content for path, file in contents.build.items()}
     return {**existing, RECORD: b""} == {**archived, RECORD: b""}
 

@@ -34,8 +34,8 @@ def run(workspace: Workspace, text: str) -> Rebuilt:
     """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods.
 
     The number is tagged again only where it is missing and the content is the recorded one; otherwise the new image is
-    removed. Raises ImageStateError where the build directory is gone, or the image was adopted; BuildFailedError where
-    a step fails.
+    removed. Raises ImageStateError where the build directory is gone, or the image was adopted; FileProblemsError where
+    it is damaged, or would do what no build of this program does; BuildFailedError where a step fails.
     """
     started = time.monotonic()
     name, recorded = names.numbered(workspace.project, reading.of(workspace.project), text)

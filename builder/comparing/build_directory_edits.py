@@ -1,7 +1,7 @@
 """Edits in a build directory: files that are no longer what the number was built from.
 
 plan.json has the inputs of each step, and images.lock the hash over them; every file is compared with its step. Of the
-bake file only the keys that decide the content count; others may differ between versions of this program.
+bake file everything counts but the labels: they are of the image, which has a fingerprint.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from builder.numbered import build_directory
-from builder.plan import bake, model, python
+from builder.numbered import bake_targets, build_directory, build_files
+from builder.plan import bake, layout, model, python
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,14 +30,13 @@ def edits(directory: BuildDirectory, image: NumberedImage) -> Iterator[str]:
     """Yields a line for each file that differs, by its path in the directory; none if all is as it was built."""
     if model.input_hash(directory.steps) != image.input_hash:
         yield "plan.json does not have the input hash that images.lock records"
-    base = ""
     for part in directory.parts:
         prefix = f"{part.definition}/" if part.definition else ""
         for edit in (*_texts(part), *_patches(part), *_packages(part), *_mods(part)):
             yield f"{prefix}{edit}"
-        for key in _bake_keys(part, image.platform, base):
-            yield f"bake.json: `{key}` of target {part.definition or bake.TARGET}"
-        base = part.definition
+    deviations = (*bake_targets.deviations(directory, image.platform), *_outdated(directory))
+    yield from (f"bake.json: {deviation}" for deviation in dict.fromkeys(deviations))
+    yield from (f"{path} belongs to no build" for path in build_files.strays(directory))
 
 
 def _texts(part: BuildPart) -> Iterator[str]:
@@ -59,9 +59,12 @@ def _patches(part: BuildPart) -> Iterator[str]:
 def _problem(path: Path, sha256: str) -> str:
     """Describes the problem with a file that should have this hash; empty if there is none."""
     try:
-        return "" if hashlib.sha256(path.read_bytes()).hexdigest() == sha256 else "was edited"
-    except OSError:
+        content = regular_file.read(path, layout.LARGEST_FILE)
+    except FileNotFoundError:
         return "is gone"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "" if hashlib.sha256(content).hexdigest() == sha256 else "was edited"
 
 
 def _packages(part: BuildPart) -> Iterator[str]:
@@ -71,7 +74,7 @@ def _packages(part: BuildPart) -> Iterator[str]:
     listed: dict[str, dict[str, LockedPackage]] = {}
     for path in sorted((part.folder / "python").glob("*.txt")):
         try:
-            packages = python.read(path.read_text(encoding="utf-8"))
+            packages = python.read(regular_file.read(path, layout.LARGEST_FILE).decode())
         except (OSError, ValueError) as error:
             yield f"python/{path.name} was edited: {error}"
             return
@@ -101,39 +104,34 @@ def _differences(takes: Mapping[str, str], packages: Mapping[str, LockedPackage]
 def _mods(part: BuildPart) -> Iterator[str]:
     for name in part.mods:
         folder = part.mod(name)
-        staged = {
-            path.relative_to(folder).as_posix(): model.StagedFile(path.read_bytes(), bool(path.stat().st_mode & 0o100))
-            for path in build_directory.files(folder)
-        }
+        try:
+            staged = {
+                path.relative_to(folder).as_posix(): model.StagedFile(
+                    regular_file.read(path, layout.LARGEST_FILE), bool(path.stat().st_mode & 0o100)
+                )
+                for path in build_directory.files(folder)
+            }
+        except OSError as error:
+            yield f"mods/{name} cannot be read: {error.strerror}"
+            continue
         if model.files_hash(staged) != part.takes[f"mod {name}"].get("files"):
             yield f"mods/{name} was edited" if folder.is_dir() else f"mods/{name} is gone"
 
 
-def _bake_keys(part: BuildPart, platform: str, base: str) -> Iterator[str]:
-    """Yields the keys of the part's target that no longer have the value they were built with."""
-    expected = {
-        "context": part.definition or ".",
-        "dockerfile": "Dockerfile",
-        "platforms": [platform],
-        "args": {"SOURCE_DATE_EPOCH": _epoch(part)},
-    }
-    yield from (key for key, value in expected.items() if part.target.get(key) != value)
-    git = part.contexts
-    expected_contexts = {bake.source_context(name): f"{url}#{_commit(part, name)}" for name, (url, _) in git.items()}
-    if base:
-        expected_contexts[base] = f"target:{base}"
-    if part.target.get("contexts", {}) != expected_contexts or any(name not in git for name in _mounted_sources(part)):
-        yield "contexts"
-
-
-def _commit(part: BuildPart, source: str) -> str:
-    return part.takes.get(source, {}).get("commit", "")
+def _outdated(directory: BuildDirectory) -> Iterator[str]:
+    """Yields what is in the bake file as this program writes it, but not as it wrote it for this image."""
+    for part in directory.parts:
+        name = part.definition or bake.TARGET
+        if part.target.get("args") != {"SOURCE_DATE_EPOCH": _epoch(part)}:
+            yield f"`args` of target {name}"
+        if any(source not in part.contexts for source in _mounted_sources(part)):
+            yield f"`contexts` of target {name}"
 
 
 def _mounted_sources(part: BuildPart) -> Iterator[str]:
     """Yields the sources whose trees the Dockerfile mounts."""
     try:
-        text = (part.folder / "Dockerfile").read_text(encoding="utf-8")
+        text = regular_file.read(part.folder / "Dockerfile", layout.LARGEST_FILE).decode()
     except (OSError, UnicodeDecodeError):
         return
     mounted = set(re.findall(r"from=([^\s,]+)", text))

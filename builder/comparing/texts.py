@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from builder.comparing.changes import Kind, kind_of
 from builder.numbered import build_directory
+from builder.plan import layout
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +68,7 @@ def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
 
 def _content(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return regular_file.read(path, layout.LARGEST_FILE)
     except OSError:
         return None
 

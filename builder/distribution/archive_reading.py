@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Any
 
-from builder.distribution import archive
+from builder.distribution import archive, archived_build
 from builder.distribution.archive import Archive, RequiredImage
 from builder.engine.registry import oci_layout
 from builder.errors import LockError, TransferError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName
+from builder.plan import layout
 from builder.plan.model import StagedFile
 from builder.storage import tar_stream
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from builder.storage.tar_stream import Member
 
 _OUTSIDE = (oci_layout.LAYOUT, oci_layout.INDEX, oci_layout.DOCKER_INDEX)
-# Text that users review; a vendored pull request is the largest of it.
-_LARGEST = 256 << 20
 _LARGEST_MANIFEST = 16 << 20
 
 
@@ -53,7 +52,7 @@ def _read(path: Path, file: IO[bytes]) -> Archive:
         members = tar_stream.members(file)
         if archive.SEAL not in members or archive.ABOUT not in members:
             raise _foreign(path, members)
-        return _parse(file, members)
+        return _parse(path, file, members)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LockError) as error:
         raise archive.damaged(path, _reason(error)) from None
 
@@ -74,14 +73,14 @@ def _foreign(path: Path, members: Mapping[str, Member]) -> TransferError:
     )
 
 
-def _parse(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
+def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archive:
     about = _about(file, members)
     blobs: dict[str, Member] = {}
-    for path, member in members.items():
-        if digest := oci_layout.digest_of(path):
+    for inside, member in members.items():
+        if digest := oci_layout.digest_of(inside):
             blobs[digest] = member
-        elif path not in (*_OUTSIDE, archive.ABOUT, archive.SEAL, *about["files"]):
-            raise ValueError(f"it holds `{tar_stream.printable(path)}`, which does not belong there")
+        elif inside not in (*_OUTSIDE, archive.ABOUT, archive.SEAL, *about["files"]):
+            raise ValueError(f"it holds `{tar_stream.printable(inside)}`, which does not belong there")
     files = _files(file, members, about["files"])
     part = reading.parse_bytes(files.pop(archive.LOCK).content, archive.LOCK)
     name: ImageName = _name(about["image"])
@@ -103,13 +102,15 @@ def _parse(file: IO[bytes], members: Mapping[str, Member]) -> Archive:
 
     image = oci_layout.only_image(top, get)
     _require_whole(blobs, oci_layout.blob_sizes(top, get), {layer.digest for layer in image.layers} if needs else set())
-    build = {path.removeprefix(archive.BUILD): content for path, content in files.items()}
+    build = {inside.removeprefix(archive.BUILD): content for inside, content in files.items()}
+    if fault := archived_build.fault(name, part.images[name.repository].numbers[name.number], build):
+        raise archive.refused(path, fault)
     return Archive(name, part, build, needs, top, image, blobs)
 
 
 def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
-    content = _content(file, members[archive.ABOUT], _LARGEST)
-    if _content(file, members[archive.SEAL], _LARGEST) != archive.seal(content):
+    content = _content(file, members[archive.ABOUT], layout.LARGEST_FILE)
+    if _content(file, members[archive.SEAL], layout.LARGEST_FILE) != archive.seal(content):
         raise ValueError(f"the content of {archive.ABOUT} does not match its checksum")
     about: dict[str, Any] = json.loads(content)
     if about["version"] != archive.VERSION:
@@ -135,10 +136,14 @@ def _name(text: Any) -> ImageName:
 def _files(file: IO[bytes], members: Mapping[str, Member], checksums: Mapping[str, str]) -> dict[str, StagedFile]:
     """The files of the folder ``builder/``, verified against ``checksums``."""
     files = {}
+    if len(checksums) > layout.MOST_FILES:
+        raise ValueError(f"it has more than {layout.MOST_FILES:,} files")
+    if sum(members[name].size for name in checksums) > layout.LARGEST_BUILD:
+        raise ValueError(f"its files are more than {layout.LARGEST_BUILD:,} bytes")
     for name, digest in checksums.items():
         if name != archive.LOCK and not name.startswith(archive.BUILD):
             raise ValueError(f"`{tar_stream.printable(name)}` does not belong there")
-        content = _content(file, members[name], _LARGEST)
+        content = _content(file, members[name], layout.LARGEST_FILE)
         if sha256(content).hexdigest() != digest:
             raise ValueError(f"the content of {tar_stream.printable(name)} does not match its checksum")
         files[name] = StagedFile(content, members[name].executable)

@@ -9,13 +9,17 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from builder.plan import layout
+from builder.storage import regular_file
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from builder.lock.model import ImageName, NumberedImage
 
-FILE = "adopted.json"
+FILE = layout.ADOPTED
+_LARGEST = 64 << 20
 _VERSION = 1
 
 
@@ -40,7 +44,7 @@ def dump(contents: AdoptedContents) -> bytes:
 def read(directory: Path) -> AdoptedContents | None:
     """Reads the file in a build directory; None where it is gone or damaged."""
     try:
-        data = json.loads((directory / FILE).read_text(encoding="utf-8"))
+        data = json.loads(regular_file.read(directory / FILE, _LARGEST))
         if data.pop("version") != _VERSION:
             return None
         contents = AdoptedContents(**data)

@@ -13,19 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from builder.errors import FileProblemsError, Location, Problem
 from builder.numbered import plan_file
-from builder.plan import bake
+from builder.plan import bake, explain
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from builder.lock.model import ImageName
     from builder.plan.model import Step
     from builder.project import Project
 
-_HINT = "it is committed with images.lock: take it back with git"
+HINT = "it is committed with images.lock: take it back with git"
 _MOD = "mod "
-_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+# The addresses that image.yaml may have, and a commit.
+_TREE = re.compile(r"(?P<url>(?:https?|ssh|git|file)://[^\s'\"\\$`#]+)#(?P<commit>[0-9a-f]{40})")
+_LARGEST_METADATA = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -50,21 +54,24 @@ class BuildPart:
     @property
     def contexts(self) -> dict[str, tuple[str, str]]:
         """The sources that are taken from git: address and commit by name."""
-        sources = {}
-        for name, context in self.target.get("contexts", {}).items():
-            url, sign, commit = str(context).rpartition("#")
-            if sign:
-                sources[name.removesuffix(bake.source_context(""))] = (url, commit)
-        return sources
+        suffix = bake.source_context("")
+        return {
+            name.removesuffix(suffix): (tree["url"], tree["commit"])
+            for name, context in self.target.get("contexts", {}).items()
+            if name.endswith(suffix) and (tree := _TREE.fullmatch(context))
+        }
 
 
 @dataclass(frozen=True)
 class BuildDirectory:
-    """The build of one number. ``parts`` are those of the chain, each parent before its child."""
+    """The build of one number. ``parts`` are those of the chain, each parent before its child; ``bake_file`` is the
+    whole bake file, which anyone may have written, and ``shown`` what errors call the directory."""
 
     path: Path
+    shown: str
     steps: tuple[Step, ...]
     parts: tuple[BuildPart, ...]
+    bake_file: Mapping[str, Any]
 
     @property
     def mods(self) -> dict[str, Path]:
@@ -80,23 +87,30 @@ def path_of(project: Project, name: ImageName) -> Path:
 def read(project: Project, name: ImageName) -> BuildDirectory:
     """Reads the build directory of a number. Raises FileProblemsError where it is gone or damaged."""
     path = path_of(project, name)
+    shown = project.relative(path)
     if not path.is_dir():
-        raise _problem(project, path, f"the build directory of {name} is gone")
+        raise _problem(shown, f"the build directory of {name} is gone")
+    return parse(path, shown, lambda file: regular_file.read(path / file, plan_file.LARGEST))
+
+
+def parse(path: Path, shown: str, content: Callable[[str], bytes]) -> BuildDirectory:
+    """Makes the build directory ``path`` of its plan and its bake file. ``content`` gives the bytes of a file, by name,
+    and raises OSError. Raises FileProblemsError where one of them is gone or damaged."""
     try:
-        steps = plan_file.read(path)
+        steps = explain.read_steps(content(plan_file.FILE).decode())
         by_part = _by_part(steps)
     except plan_file.UNREADABLE as error:
-        raise _problem(project, path / plan_file.FILE, f"cannot be read: {_reason(error)}") from None
-    bake_file = path / "bake.json"
+        raise _problem(f"{shown}/{plan_file.FILE}", f"cannot be read: {_reason(error)}") from None
     try:
-        targets = _targets(bake_file.read_text(encoding="utf-8"))
+        bake_file = bake.load(content(bake.FILE).decode())
+        targets = _targets(bake_file)
     except plan_file.UNREADABLE as error:
-        raise _problem(project, bake_file, f"cannot be read: {_reason(error)}") from None
+        raise _problem(f"{shown}/{bake.FILE}", f"cannot be read: {_reason(error)}") from None
     parts = (
         BuildPart(definition, path / definition, takes, targets.get(definition or bake.TARGET, {}))
         for definition, takes in by_part.items()
     )
-    return BuildDirectory(path, steps, tuple(parts))
+    return BuildDirectory(path, shown, steps, tuple(parts), bake_file)
 
 
 def _by_part(steps: tuple[Step, ...]) -> dict[str, dict[str, dict[str, str]]]:
@@ -115,10 +129,14 @@ def _by_part(steps: tuple[Step, ...]) -> dict[str, dict[str, dict[str, str]]]:
     return by_part
 
 
-def _targets(text: str) -> dict[str, dict[str, Any]]:
-    targets = {str(name): dict(target) for name, target in json.loads(text)["target"].items()}
-    for target in targets.values():
-        dict(target.get("contexts", {}))  # raises where it is anything else
+def _targets(bake_file: Any) -> dict[str, dict[str, Any]]:
+    targets: dict[str, dict[str, Any]] = bake_file["target"]
+    mappings = [bake_file, targets, *targets.values()]
+    mappings += [target[key] for target in targets.values() for key in ("contexts", "args", "labels") if key in target]
+    if not all(isinstance(mapping, dict) for mapping in mappings):
+        raise TypeError("a target is a mapping")
+    if not all(isinstance(tree, str) for target in targets.values() for tree in target.get("contexts", {}).values()):
+        raise TypeError("a context is text")
     return targets
 
 
@@ -130,18 +148,21 @@ def files(folder: Path) -> Iterator[Path]:
 def metadata(part: BuildPart) -> dict[str, Any]:
     """Reads build-metadata.yaml; empty where it is gone or was written by something else."""
     try:
-        lines = (part.folder / "build-metadata.yaml").read_text(encoding="utf-8").splitlines()
+        content = regular_file.read(part.folder / "build-metadata.yaml", _LARGEST_METADATA)
+        lines = content.decode().splitlines()
         pairs = (line.partition(": ") for line in lines)
         return {key: json.loads(value) for key, _, value in pairs}
     except (OSError, ValueError, RecursionError):
         return {}
 
 
-def _problem(project: Project, path: Path, message: str) -> FileProblemsError:
-    return FileProblemsError((Problem(Location(project.relative(path)), message),), hint=_HINT)
+def _problem(shown: str, message: str) -> FileProblemsError:
+    return FileProblemsError((Problem(Location(shown), message),), hint=HINT)
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
     return f"{error}" if isinstance(error, ValueError) else "it is not what this program wrote"

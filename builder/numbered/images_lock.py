@@ -17,6 +17,7 @@ from builder.errors import BuilderError, ConflictError
 from builder.events import Message
 from builder.lock import journal, writing
 from builder.lock.model import ImageName, Lock, Repository
+from builder.plan import layout
 from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.workspace import Workspace
 
-RECORD = "images.lock"  # in a build directory: the part of the project's images.lock that the build wrote
+RECORD = layout.RECORD  # in a build directory: the part of the project's images.lock that the build wrote
 
 
 @dataclass(frozen=True)

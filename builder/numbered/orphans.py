@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from builder.engine import disk_usage, images
 from builder.engine.reference import repository
 from builder.lock.model import ImageName
-from builder.numbered import plan_file
-from builder.plan import labels
+from builder.numbered import build_directory, plan_file
+from builder.plan import labels, layout
 from builder.plan.make import BASE_PACKAGES
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from builder.engine.buildkit import build_cache
     from builder.engine.client.endpoint import Endpoint
@@ -70,8 +72,15 @@ def superseded_bases(
 def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:
     """The text of all Dockerfiles of these numbers, in which a record of BuildKit's cache is looked up."""
     folders = (project.build_directory(name.repository, name.number) for name in names)
-    files = (file for folder in folders for file in sorted(folder.rglob("Dockerfile")))
-    return "\n".join(file.read_text(encoding="utf-8", errors="replace") for file in files)
+    files = (file for folder in folders for file in build_directory.files(folder) if file.name == "Dockerfile")
+    return "\n".join(_text(file) for file in files)
+
+
+def _text(file: Path) -> str:
+    try:
+        return regular_file.read(file, layout.LARGEST_FILE).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def removable_records(

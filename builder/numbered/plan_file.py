@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.plan import explain
+from builder.plan import explain, layout
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.plan.model import Step
 
-FILE = "plan.json"
+FILE = layout.PLAN
+LARGEST = 64 << 20
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def read(directory: Path) -> tuple[Step, ...]:
     """Returns the steps of the build in ``directory``. Raises one of UNREADABLE where the file is gone or damaged."""
-    return explain.read_steps((directory / FILE).read_text(encoding="utf-8"))
+    return explain.read_steps(regular_file.read(directory / FILE, LARGEST).decode())
 
 
 def read_if_possible(directory: Path) -> tuple[Step, ...] | None:

@@ -18,16 +18,19 @@ from builder.errors import LockError
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbered.images_lock import RECORD
-from builder.plan import labels
+from builder.plan import bake, labels, layout
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.images import ImageDetails
     from builder.project import Project
     from builder.workspace import Workspace
 
+_LARGEST_RECORD = 256 << 20
 NUMBER = re.compile("[1-9][0-9]{0,17}")
 
 
@@ -119,15 +122,23 @@ def _in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
     """The parts of images.lock that the build directories keep; one that is damaged counts as gone."""
     for file in sorted(project.builds.glob(f"**/{RECORD}")):
         number = file.parent.name
-        if not NUMBER.fullmatch(number):
+        if not NUMBER.fullmatch(number) or _is_of_a_mod(project, file):
             continue
         name = ImageName(file.parent.parent.relative_to(project.builds).as_posix(), int(number))
         try:
-            part = reading.read(file)
-        except LockError:
+            part = reading.parse_bytes(regular_file.read(file, _LARGEST_RECORD), RECORD)
+        except (LockError, OSError):
             continue
         if part.image(name):
-            yield name, part
+            # Anybody may have written the directory: it tells of its own number alone.
+            yield name, replace(part, models={m: kept for m, kept in part.models.items() if kept.pairing.image == name})
+
+
+def _is_of_a_mod(project: Project, file: Path) -> bool:
+    """True for a file inside a build directory, of which each number has one: a mod may hold anything."""
+    above = file.parent.parent.relative_to(project.builds).parts
+    folders = (project.builds.joinpath(*above[:depth]) for depth in range(1, len(above) + 1))
+    return any((folder / marker).exists() for folder in folders for marker in (bake.FILE, layout.ADOPTED))
 
 
 def _from_build(

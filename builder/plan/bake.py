@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from builder.plan.model import StagedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from builder.lock.pins import GitPin
+    from collections.abc import Callable, Mapping
 
 TARGET = "image"
+FILE = "bake.json"
 
 
-def target(platform: str, epoch: int, sources: Mapping[str, GitPin], parent: str | None) -> dict[str, Any]:
-    """A target that builds the build directory; the parent image is another target of the same file.
+def target(platform: str, epoch: int, trees: Mapping[str, str], parent: str | None) -> dict[str, Any]:
+    """A target that builds the build directory; the parent image is another target of the same file. ``trees`` are the
+    sources taken from git, each with its address and commit as ``URL#COMMIT``.
 
     Attestations are off: they would change the digest of every build.
     """
-    contexts = {source_context(name): f"{pin.git}#{pin.commit}" for name, pin in sorted(sources.items())}
+    contexts = {source_context(name): tree for name, tree in sorted(trees.items())}
     if parent:
         contexts[parent] = f"target:{parent}"
     return {
@@ -38,7 +39,46 @@ def source_context(source: str) -> str:
     return f"{source}-source"
 
 
+def groups() -> dict[str, Any]:
+    """The groups of a bake file: what is built where nothing is named is the last image of the chain."""
+    return {"default": {"targets": [TARGET]}}
+
+
 def bake_file(targets: Mapping[str, Any]) -> StagedFile:
     """The bake file, which builds the last image of the chain."""
-    text = json.dumps({"group": {"default": {"targets": [TARGET]}}, "target": targets}, indent=2)
-    return StagedFile(f"{text}\n".encode())
+    return StagedFile(f"{dump({'group': groups(), 'target': targets})}\n".encode())
+
+
+def dump(document: Mapping[str, Any]) -> str:
+    """Returns the text of a bake file that means ``document`` word for word: to bake, ``${`` and ``%{`` begin an
+    expression, which may read the environment, wherever a string or a key stands."""
+    return json.dumps(_with_strings(document, lambda text: re.sub(r"([$%])(?=\{)", r"\1\1", text)), indent=2)
+
+
+def load(text: str) -> Any:
+    """Returns what a text of `dump` means.
+
+    Raises ValueError where it is not JSON, holds an expression, or a key twice, of which bake would take both.
+    """
+    return _with_strings(json.loads(text, object_pairs_hook=_once), _literal)
+
+
+def _literal(text: str) -> str:
+    if re.search(r"(?<!\$)\$\{|(?<!%)%\{", text):
+        raise ValueError("it holds an expression")
+    return re.sub(r"([$%])\1(?=\{)", r"\1", text)
+
+
+def _with_strings(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): _with_strings(item, change) for key, item in value.items()}
+    return [_with_strings(item, change) for item in value] if isinstance(value, list) else value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = dict(pairs)
+    if len(keys) != len(pairs):
+        raise ValueError("a key stands twice")
+    return keys

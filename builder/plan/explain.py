@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 def read_steps(text: str) -> tuple[Step, ...]:
     """The steps in a build directory's plan.json. Raises ValueError, KeyError or TypeError where it is not one."""
-    return tuple(Step(str(step["name"]), dict(step["takes"])) for step in json.loads(text)["steps"])
+    steps = tuple(Step(step["name"], step["takes"]) for step in json.loads(text)["steps"])
+    for step in steps:
+        if not isinstance(step.takes, dict) or not all(
+            isinstance(item, str) for item in (step.name, *step.takes.values())
+        ):
+            raise TypeError("a step has a name, and takes text")
+    return steps
 
 
 def common_steps(before: Sequence[Step], after: Sequence[Step]) -> int:

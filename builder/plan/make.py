@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.lock.model import Version
 from builder.lock.pins import GitPin, IncludedPin
-from builder.plan import bake, dockerfile, labels, python, warnings
+from builder.plan import bake, dockerfile, labels, layout, python, warnings
 from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def make(
     content = _content(inputs, base, versions, _metadata(base_reference(all_pins[0]), args, versions, created))
     steps = (*_parent_steps(parent), *_steps(inputs, base, content))
     files = {**content, **(_parent_files(parent) if parent else {})}
-    git = {name: pin for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
-    own = bake.target(definition.platform, epoch, git, parent.definition.name if parent else None)
+    trees = {name: f"{pin.git}#{pin.commit}" for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
+    own = bake.target(definition.platform, epoch, trees, parent.definition.name if parent else None)
     all_mods = (*(parent.mods if parent else ()), *mods)
     pins_by_name = {definition.name: own_pins for definition, own_pins in zip(definitions, all_pins, strict=True)}
     image_labels = labels.write(
@@ -68,7 +68,7 @@ def make(
         parent=parent,
         mods=all_mods,
         steps=steps,
-        files={**files, "bake.json": bake.bake_file(targets), "plan.json": steps_file(steps)},
+        files={**files, bake.FILE: bake.bake_file(targets), layout.PLAN: steps_file(steps)},
         targets=targets,
         versions=versions,
         checks=(*(parent.checks if parent else ()), *_checks(mods)),
@@ -149,7 +149,7 @@ def _parent_files(parent: Plan) -> dict[str, StagedFile]:
     return {
         path if path.partition("/")[0] in parents else own_folder + path: file
         for path, file in parent.files.items()
-        if path not in {"bake.json", "plan.json"}
+        if path not in {bake.FILE, layout.PLAN}
     }
 
 

@@ -1,17 +1,29 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.commands import rebuild
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint, environment
+from builder.errors import FileProblemsError
 from builder.lock import reading
+from builder.lock.model import ImageName, Lock
 from builder.project import Project
 from tests import projects
+from tests.commands import kept
 from tests.conftest import Command
+from tests.plan.test_make import small_plan
+from tests.registries import Registry
+from tests.workspaces import workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.engine
 
@@ -61,3 +73,91 @@ def test_a_build_directory_that_is_gone_is_said(small: Project, builder: Command
     builder("build", "chat")
     shutil.rmtree(small.builds)
     assert f"builds/{repository}/1 is gone" in builder("rebuild", "small", code=7).stderr
+
+
+READS_HOST = """
+RUN --mount=type=secret,id=file --mount=type=secret,id=token --mount=type=bind,from=host,target=/host \\
+    cp -R /host /run/secrets /taken
+"""
+
+
+def of_a_stranger(project: Project, key: str) -> tuple[ImageName, Path]:
+    """A number whose bake file asks for a file, a variable or a folder of the machine, or writes into that folder."""
+    numbers = kept.Kept(project, Lock())
+    name = numbers.add(small_plan(project.root / "planned"))
+    private, planted = project.root / "private/key", project.root / "planted"
+    projects.write(private, "the key")
+    obeyed = {
+        "contexts": {"host": str(private.parent)},
+        "secret": [f"id=file,src={private}", "id=token,env=HF_TOKEN"],
+        "cache-to": [f"type=local,dest={planted}"],
+        "output": [f"type=local,dest={planted}"],
+    }
+    folder = numbers.folder(name)
+    document = json.loads((folder / "bake.json").read_text())
+    document["target"]["image"][key] = obeyed[key]
+    (folder / "bake.json").write_text(json.dumps(document))
+    (folder / "Dockerfile").write_text((folder / "Dockerfile").read_text() + READS_HOST)
+    return name, planted
+
+
+@pytest.mark.parametrize("key", ["contexts", "secret", "cache-to", "output"])
+def test_a_bake_file_of_others_is_never_obeyed(small: Project, builder: Command, key: str) -> None:
+    name, planted = of_a_stranger(small, key)
+    error = builder("rebuild", str(name), code=2).stderr
+    assert (
+        f"builds/{name.repository}/1/bake.json:1:1: `{key}` of target image is not as this program writes it" in error
+    )
+    assert "nothing of it was run" in error
+    assert not planted.exists()
+
+
+def test_nor_is_it_where_an_image_is_attested(small: Project, builder: Command, registry: Registry) -> None:
+    name, _ = of_a_stranger(small, "secret")
+    projects.write(small.root / "builder.yaml", f"registry: {registry.address}\n")
+    assert "nothing of it was run" in builder("push", str(name), "--provenance", code=2).stderr
+
+
+def test_a_definition_of_others_is_no_option_of_buildx(small: Project, builder: Command) -> None:
+    name = kept.Kept(small, Lock()).add(small_plan(small.root / "planned"), definition="x,dest=../../../planted")
+    assert f"{name} cannot be of a definition called" in builder("rebuild", str(name), code=4).stderr
+
+
+DAMAGES = ["empty", "not JSON", "a list", "wrong types", "missing keys", "binary", "huge", "a folder", "gone", "a pipe"]
+
+
+def damage(path: Path, kind: str) -> None:
+    """Puts something else in the place of a file."""
+    whole = path.read_bytes()
+    path.unlink()
+    if kind == "a folder":
+        path.mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    elif kind == "huge":
+        path.touch()
+        os.truncate(path, 1 << 40)
+    elif kind != "gone":
+        contents = {
+            "empty": b"",
+            "not JSON": b"{",
+            "a list": b"[]",
+            "wrong types": b'{"target": {"image": "x"}, "steps": [{"name": "base", "takes": {"image": 1}}]}',
+            "missing keys": b'{"target": {"image": {}}, "steps": [{}]}',
+            "binary": whole.replace(b"a", b"\xff\x00"),
+        }
+        path.write_bytes(contents[kind])
+
+
+@pytest.mark.parametrize("file", ["bake.json", "plan.json"])
+def test_each_damage_of_a_build_directory_is_named(
+    small: Project, builder: Command, endpoint: Endpoint, file: str
+) -> None:
+    numbers, plan = kept.Kept(small, Lock()), small_plan(small.root / "planned")
+    for kind in DAMAGES:
+        name = numbers.add(plan)
+        damage(numbers.folder(name) / file, kind)
+        with pytest.raises(FileProblemsError) as raised:
+            rebuild.run(workspace(small, endpoint), str(name))
+        assert f"builds/{name.repository}/{name.number}/{file}:1:1: " in raised.value.message, kind
+    assert f"/{file}:1:1: " in builder("rebuild", f"{plan.repository}:1", code=2).stderr

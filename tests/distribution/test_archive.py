@@ -6,7 +6,7 @@ import io
 import json
 import random
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -19,20 +19,17 @@ from builder.engine.registry import oci_layout
 from builder.engine.registry.oci_layout import Descriptor
 from builder.errors import TransferError, UsageError
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
+from builder.plan import layout
 from builder.plan.model import StagedFile
 from builder.storage import tar_stream
 from tests import locks
+from tests.distribution import plain_build
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = ImageName("small", 2)
 BEFORE = RequiredImage(ImageName("small", 1), f"sha256:{'5' * 64}")
-BUILD = {
-    "Dockerfile": StagedFile(b"FROM scratch\n"),
-    "mods/a/run.sh": StagedFile(b"true\n", executable=True),
-    "images.lock": StagedFile(b"version: 1\n...\n"),
-}
 LOCK = Lock(
     images={"small": Repository(4, 3, (2,), {n: replace(locks.numbered(), note=str(n)) for n in (1, 2, 3)})},
     models={"Org/M": Model(Pairing(NAME, "recipes/m.yaml"), (Pairing(ImageName("small", 1)),))},
@@ -74,7 +71,12 @@ def image(attested: bool = False) -> Written:
     return Written(top, {digest(blob): blob for blob in blobs})
 
 
-def write(path: Path, needs: RequiredImage | None = None, attested: bool = False) -> Written:
+def write(
+    path: Path,
+    needs: RequiredImage | None = None,
+    attested: bool = False,
+    build: Mapping[str, StagedFile] = plain_build.FILES,
+) -> Written:
     """Writes an archive; one that requires another image omits its first two layers."""
     written = image(attested)
     left_out = {digest(layer) for layer in LAYERS[:2]} if needs else set()
@@ -83,7 +85,7 @@ def write(path: Path, needs: RequiredImage | None = None, attested: bool = False
         for blob, content in written.blobs.items():
             if blob not in left_out:
                 writer.add(oci_layout.blob_name(blob), content)
-        archive.write_metadata(writer, NAME, archive.lock_excerpt(LOCK, NAME), BUILD, needs, written.top)
+        archive.write_metadata(writer, NAME, archive.lock_excerpt(LOCK, NAME), build, needs, written.top)
         writer.finish()
     return written
 
@@ -120,7 +122,7 @@ def test_what_is_written_is_read(tmp_path: Path, needs: RequiredImage | None, at
     written = write(path, needs, attested)
     contents, loaded = read(path)
     assert (contents.name, contents.needs, contents.top) == (NAME, needs, written.top)
-    assert contents.build == BUILD
+    assert contents.build == plain_build.FILES
     assert contents.fingerprint == LOCK.images["small"].numbers[2].fingerprint
     assert [layer.digest for layer in contents.layers] == [digest(layer) for layer in LAYERS[2 if needs else 0 :]]
     # The models that it serves come along, the ones before and the other numbers do not.
@@ -214,6 +216,32 @@ def test_what_this_program_does_not_write_is_refused(tmp_path: Path, change: Cha
     rewritten(path, change)
     with pytest.raises(TransferError, match=message):
         read(path)
+
+
+def test_what_another_program_would_obey_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    write(path, build={**plain_build.FILES, ".git/config": StagedFile(b"[core]\n\tfsmonitor = touch /tmp/planted\n")})
+    with pytest.raises(
+        TransferError, match=r"a.tar is not taken: `.git/config`: it lies in a folder whose name begins"
+    ):
+        read(path)
+
+
+def test_an_instruction_in_the_bake_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    write(path, build=plain_build.with_bake_file(secret=["id=x,src=/etc/shadow"]))
+    with pytest.raises(TransferError, match="is not taken: `bake.json`: `secret` of target image"):
+        read(path)
+
+
+def test_more_than_any_build_has_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.tar"
+    write(path)
+    for limit, message in (("MOST_FILES", "it has more than 3 files"), ("LARGEST_BUILD", "are more than 3 bytes")):
+        with monkeypatch.context() as patched:
+            patched.setattr(layout, limit, 3)
+            with pytest.raises(TransferError, match=message):
+                read(path)
 
 
 def test_a_file_without_its_end_is_cut_off(tmp_path: Path) -> None:

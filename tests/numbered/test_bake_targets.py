@@ -1,0 +1,85 @@
+"""The targets that a recorded build is baked from are those of its plan, whatever its bake file says."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.errors import FileProblemsError
+from builder.numbered import bake_targets, build_directory
+from tests.commands import kept
+from tests.commands.kept import Kept
+from tests.plan import shipped
+from tests.plan.test_make import cpu_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PLATFORM = "linux/arm64"
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Kept:
+    return kept.start(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "mode"), shipped.MODES)
+def test_they_are_those_of_the_plan(numbers: Kept, name: str, mode: str) -> None:
+    plan = shipped.plan(name, mode, PLATFORM)
+    directory = build_directory.read(numbers.project, numbers.add(plan))
+    assert bake_targets.of(directory, PLATFORM) == plan.targets
+
+
+def refused(numbers: Kept, change: Callable[[Any], object]) -> str:
+    name = numbers.add(shipped.plan("flashqla", "git", PLATFORM))
+    file = numbers.folder(name) / "bake.json"
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+    with pytest.raises(FileProblemsError) as raised:
+        bake_targets.of(build_directory.read(numbers.project, name), PLATFORM)
+    assert raised.value.message.startswith(f"builds/{name}/bake.json:1:1: ".replace(":1/", "/1/"))
+    return raised.value.message
+
+
+CHANGES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda d: d["target"]["image"].update(secret=["id=x,src=/etc/shadow"]), "`secret` of target image"),
+    (lambda d: d["target"]["dflash"].update(secret=["id=x,env=HF_TOKEN"]), "`secret` of target dflash"),
+    (lambda d: d["target"]["dflash"].update(context="/etc"), "`context` of target dflash"),
+    (lambda d: d["target"]["dflash"].update(context=".."), "`context` of target dflash"),
+    (lambda d: d["target"]["dflash"]["contexts"].update(etc="/etc"), "`contexts` of target dflash"),
+    (lambda d: d["target"]["image"]["contexts"].update(dflash="/etc"), "`contexts` of target image"),
+    (lambda d: d["target"]["image"]["contexts"].update(dflash="target:other"), "`contexts` of target image"),
+    (
+        lambda d: d["target"]["dflash"]["contexts"].update({"vllm-source": "/x#" + "a" * 40}),
+        "`contexts` of target dflash",
+    ),
+    (
+        lambda d: d["target"]["dflash"]["contexts"].update({"vllm-source": "https://x.org/v#" + "b" * 40}),
+        "`contexts` of target dflash",
+    ),
+    (lambda d: d["target"]["image"].update({"cache-to": ["type=local,dest=/tmp/x"]}), "`cache-to` of target image"),
+    (lambda d: d["target"]["image"].update(output=["type=local,dest=/tmp/x"]), "`output` of target image"),
+    (lambda d: d["target"]["image"].update(labels={"x": "y"}), "`labels` of target image"),
+    (lambda d: d["target"].update(other={"context": "/etc"}), "target other"),
+    (lambda d: d["target"].pop("dflash"), "of target dflash"),
+    (lambda d: d.update(function={"x": {}}), "`function`"),
+    (lambda d: d.update(group={"default": {"targets": ["dflash"]}}), "`group`"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CHANGES)
+def test_what_no_plan_has_is_refused(numbers: Kept, change: Callable[[Any], object], message: str) -> None:
+    assert message in refused(numbers, change)
+
+
+def test_a_plan_without_the_image_itself_is_refused(numbers: Kept) -> None:
+    name = numbers.add(cpu_plan())
+    file = numbers.folder(name) / "plan.json"
+    steps = json.loads(file.read_text())["steps"]
+    file.write_text(json.dumps({"steps": [{**step, "name": f"x: {step['name']}"} for step in steps]}))
+    with pytest.raises(FileProblemsError, match="target image, of which the plan knows nothing"):
+        bake_targets.of(build_directory.read(numbers.project, name), PLATFORM)

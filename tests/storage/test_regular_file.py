@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from builder.storage import regular_file
+
+
+def test_a_plain_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"1234")
+    assert regular_file.read(file, 4) == b"1234"
+    with pytest.raises(OSError, match="larger than 3 bytes"):
+        regular_file.read(file, 3)
+    with pytest.raises(FileNotFoundError):
+        regular_file.read(tmp_path / "b", 3)
+
+
+def test_anything_else_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "target").write_text("of the link")
+    (tmp_path / "link").symlink_to("target")
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        for name in ("folder", "link", "pipe", "socket"):
+            with pytest.raises(OSError, match="plain file|Is a directory"):
+                regular_file.read(tmp_path / name, 100)
+
+
+def test_a_device_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for path in (tmp_path / "zero", Path("/dev/zero")):
+        with pytest.raises(OSError, match="plain file"):
+            regular_file.read(path, 100)
+
+
+def test_a_file_that_grows_is_not_read_for_ever() -> None:
+    # Files of /proc are of no size.
+    with pytest.raises(OSError, match="larger than 1 bytes"):
+        regular_file.read(Path("/proc/self/status"), 1)
