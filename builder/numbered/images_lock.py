@@ -16,7 +16,7 @@ from builder.engine import images
 from builder.errors import BuilderError, ConflictError
 from builder.events import Message
 from builder.lock import journal, writing
-from builder.lock.model import ImageName, Lock, Repository
+from builder.lock.model import ImageName, Lock, NumberedImage, Repository
 from builder.plan import layout
 from builder.storage import atomic_folder
 
@@ -93,11 +93,11 @@ def transaction(workspace: Workspace) -> Iterator[Transaction]:
     """
     project = workspace.project
     with writing.writing(project.lock, on_wait=workspace.report_waiting) as writer:
-        _replay_journal(workspace, writer.lock)
+        _replay_journal(workspace, writer)
         try:
             yield Transaction(workspace, writer)
         finally:
-            _replay_journal(workspace, writer.lock)
+            _replay_journal(workspace, writer)
 
 
 @contextmanager
@@ -119,6 +119,7 @@ def restore(workspace: Workspace, name: ImageName, source: str) -> None:
     """Gives a number that is missing from the engine its tag again, and records that it is no longer pruned;
     ``source`` (a tag, digest or id) holds its content."""
     with transaction(workspace) as change:
+        change.announce(name)
         images.tag(workspace.engine, source, str(name))
         record = change.lock.image(name)
         if record and record.pruned:
@@ -172,19 +173,23 @@ def with_reserved_slots(project: Project, lock: Lock) -> Lock:
     return lock
 
 
-def _replay_journal(workspace: Workspace, lock: Lock) -> None:
-    """Brings tags and build directories in line with ``lock`` where a change was announced. Only the holder of
-    images.lock may call it."""
+def _replay_journal(workspace: Workspace, writer: writing.LockWriter) -> None:
+    """Brings tags and build directories in line with images.lock where a change was announced, and records a number
+    that is back. Only the holder of images.lock may call it."""
     project, engine = workspace.project, workspace.engine
     journal.remove_unwritten(project)
     for entry in journal.entries(project):
-        name, record = entry.name, lock.image(entry.name)
+        name, lock = entry.name, writer.lock
+        record = lock.image(name)
         if entry.engine_id and (record is None or record.pruned):
             _untag(engine, name, entry.engine_id)
         directory = project.build_directory(name.repository, name.number)
         atomic_folder.remove_unfinished(directory)
         if entry.engine_id and record is None:
             shutil.rmtree(directory, ignore_errors=True)
+        if not entry.engine_id and record and record.pruned and _has(engine, name, record):
+            # A process was killed that had built or pulled it again (`restore`).
+            writer.commit(lock.with_image(name, replace(record, pruned=None)))
         point_latest(workspace, name.repository, _repository(lock, name.repository).current)
         entry.path.unlink()
 
@@ -194,6 +199,11 @@ def _untag(engine: Endpoint, name: ImageName, engine_id: str) -> None:
     if details is not None and details.id == engine_id:
         with suppress(ConflictError):  # a container uses it by now: it may stay
             images.remove(engine, str(name))
+
+
+def _has(engine: Endpoint, name: ImageName, record: NumberedImage) -> bool:
+    details = images.inspect(engine, str(name))
+    return details is not None and images.fingerprint(details) == record.fingerprint
 
 
 def _repository(lock: Lock, name: str) -> Repository:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,14 +13,16 @@ from builder.commands import rebuild
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import FileProblemsError
-from builder.lock import reading
+from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock
+from builder.numbered import images_lock
 from builder.project import Project
 from tests import projects
 from tests.commands import kept
 from tests.conftest import Command
 from tests.plan.test_make import small_plan
 from tests.registries import Registry
+from tests.stock import stock
 from tests.workspaces import workspace
 
 if TYPE_CHECKING:
@@ -161,3 +164,27 @@ def test_each_damage_of_a_build_directory_is_named(
             rebuild.run(workspace(small, endpoint), str(name))
         assert f"builds/{name.repository}/{name.number}/{file}:1:1: " in raised.value.message, kind
     assert f"/{file}:1:1: " in builder("rebuild", f"{plan.repository}:1", code=2).stderr
+
+
+def test_a_rebuild_that_ends_before_it_is_recorded_is_recorded_next(
+    small: Project, endpoint: Endpoint, repository: str
+) -> None:
+    stock(small, endpoint, repository, (1, 2), ())
+    lock = reading.read(small.lock)
+    image = lock.image(ImageName(repository, 1))
+    assert image
+    ours = workspace(small, endpoint)
+    images.tag(endpoint, f"{repository}:1", f"{repository}:kept")
+    images.remove(endpoint, f"{repository}:1")
+    pruned = lock.with_image(ImageName(repository, 1), replace(image, pruned="2026-11-21T00:00:00Z"))
+    small.lock.write_text(text.dump(pruned))
+    child = os.fork()
+    if not child:
+        images_lock.Transaction.commit = lambda *_: os._exit(0)  # type: ignore[method-assign]
+        images_lock.restore(ours, ImageName(repository, 1), f"{repository}:kept")
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert reading.read(small.lock) == pruned
+    with images_lock.transaction(ours) as transaction:
+        assert transaction.lock == lock
+    assert reading.read(small.lock) == lock
