@@ -11,7 +11,7 @@ BUILDER := .venv/bin/builder
 help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make test-fast    within a minute: the tests that need no engine and few processes, those of what changed first"
-	@echo "make test-full    also what takes long: 200 kills of each kind, arm64, the CUDA wheels (40 GB of disk)"
+	@echo "make test-full    also what takes long: each command ended at every place, arm64, the CUDA wheels (40 GB of disk)"
 	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
 	@echo "make coverage     every test, and which lines and branches they reach"
 	@echo "make check        linters, types and the import rules"

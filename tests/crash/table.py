@@ -1,0 +1,91 @@
+"""The table of docs/reliability.md: what became of each command, wherever it was ended.
+
+``python -m tests.crash.table`` does what `test_every_place` does, and writes it down: for all commands or those named,
+whose rows it replaces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.engine.client import endpoint as endpoints
+from tests import projects, shared
+from tests.crash.judging import Outcome
+from tests.crash.scenarios import SCENARIOS, Scenario
+from tests.crash.trial import outcomes
+
+PAGE = projects.REPOSITORY_ROOT / "docs/reliability.md"
+HEAD = """\
+| command | places | killed | as before | as to be | in part | failed | an error | went on | broken |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A command in the table: how many places it has, and the outcomes at them."""
+
+    name: str
+    places: int
+    outcomes: tuple[Outcome, ...]
+
+    def __str__(self) -> str:
+        killed = [outcome for outcome in self.outcomes if outcome.fate.startswith("killed")]
+        failed = [outcome for outcome in self.outcomes if not outcome.fate.startswith("killed")]
+        records = [sum(outcome.record == record for outcome in killed) for record in ("old", "new", "between")]
+        ends = [sum(outcome.code != 0 for outcome in failed), sum(outcome.code == 0 for outcome in failed)]
+        broken = sum(bool(outcome.broken) for outcome in self.outcomes)
+        cells = [f"`{self.name}`", self.places, len(killed), *records, len(failed), *ends, broken]
+        return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def rows(text: str) -> dict[str, str]:
+    """The rows of a page, by their commands."""
+    lines = text.partition(HEAD)[2].partition("\n\n")[0].splitlines()
+    return {line.split("`")[1]: line for line in lines if line.startswith("| `")}
+
+
+def with_rows(text: str, new: Iterable[Row]) -> str:
+    """A page with these rows in place of those that it has for the same commands, in the order of `SCENARIOS`."""
+    before, _, after = text.partition(HEAD)
+    rest = re.sub(r"\A(\|.*\n)*\n*", "", after)
+    all_rows = rows(text) | {row.name: str(row) for row in new}
+    table = [all_rows[scenario.name] for scenario in SCENARIOS if scenario.name in all_rows]
+    return before + HEAD + "\n".join([*table, "", rest])
+
+
+def run(scenario: Scenario, *, every_error: bool) -> Row:
+    """Ends a command at each of its places, on the engine that answers."""
+    shared.folder()
+    endpoint = endpoints.find(os.environ) if scenario.engine else None
+    with tempfile.TemporaryDirectory() as folder, scenario.trial(Path(folder), endpoint) as trial:
+        whole = trial.whole()
+        return Row(scenario.name, len(whole.places), tuple(outcomes(trial, whole, every_error=every_error)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("commands", nargs="*")
+    parser.add_argument(
+        "--one-error", action="store_true", help="one error of the system a place, in turn, and not each"
+    )
+    arguments = parser.parse_args()
+    for scenario in SCENARIOS:
+        if arguments.commands and scenario.name not in arguments.commands:
+            continue
+        row = run(scenario, every_error=not arguments.one_error)
+        print(row, flush=True)  # noqa: T201
+        for outcome in row.outcomes:
+            if outcome.broken:
+                print(outcome, flush=True)  # noqa: T201
+        PAGE.write_text(with_rows(PAGE.read_text(encoding="utf-8"), [row]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
