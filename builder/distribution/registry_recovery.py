@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from builder.engine.registry import manifests, tag_list
 from builder.errors import SourceError, TransferError
 from builder.lock.model import ImageName
-from builder.numbered.recovery_sources import NUMBER, RegistryImage
-from builder.plan import labels
+from builder.numbered.recovery_sources import NUMBER, RegistryImage, labels_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,10 +49,10 @@ def query(endpoint: Endpoint, registry: Registry, repositories: Iterable[str]) -
             faults += [answer for answer in answers if isinstance(answer, str)]
             foreign += [
                 f"{remote.reference} was not built by this program: left alone"
-                for remote in remotes.values()
-                if not _is_ours(repository, remote)
+                for name, remote in remotes.items()
+                if labels_of(name, remote.details) is None
             ]
-            numbers |= {name: remote for name, remote in remotes.items() if _is_ours(repository, remote)}
+            numbers |= {name: remote for name, remote in remotes.items() if labels_of(name, remote.details)}
             latest |= _latest(endpoint, registry, repository, numbers) if "latest" in tags else {}
         except (TransferError, SourceError) as error:
             # It would not answer for the next repository either, after as long a wait.
@@ -79,11 +78,6 @@ def _remote(endpoint: Endpoint, registry: Registry, name: ImageName) -> Registry
         return RegistryImage(reference, digest, platform_images[0], manifests.compressed_size(endpoint, pinned))
     except (TransferError, SourceError) as error:
         return f"{reference} could not be read: {error.message}"
-
-
-def _is_ours(repository: str, remote: RegistryImage) -> bool:
-    image_labels = labels.read(remote.details.labels)
-    return image_labels is not None and image_labels.repository == repository
 
 
 def _latest(

@@ -15,7 +15,7 @@ from builder import timestamp
 from builder.engine import disk_usage, images
 from builder.engine.reference import split_tag
 from builder.errors import LockError
-from builder.lock import reading
+from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbered.images_lock import RECORD
 from builder.plan import bake, labels, layout
@@ -82,9 +82,9 @@ def find(workspace: Workspace, remote: Mapping[ImageName, RegistryImage]) -> lis
         local, pushed = tagged.get(name), remote.get(name)
         if name in built:
             recoverable.append(_from_build(name, built[name], local, pushed))
-        elif local and (own := _labels(name, local)):
+        elif local and (own := labels_of(name, local)):
             recoverable.append(_from_engine(workspace.engine, name, local, own, pushed))
-        elif pushed and (own := _labels(name, pushed.details)):
+        elif pushed and (own := labels_of(name, pushed.details)):
             recoverable.append(_from_registry(name, pushed, own, local))
     return recoverable
 
@@ -104,9 +104,18 @@ def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str
     return latest
 
 
-def _labels(name: ImageName, details: ImageDetails) -> labels.ImageLabels | None:
+def labels_of(name: ImageName, details: ImageDetails) -> labels.ImageLabels | None:
+    """The labels of an image as its build wrote them; None for those of another repository or another program. Anybody
+    can write labels: those that images.lock could not hold are no build's."""
     image_labels = labels.read(details.labels)
-    return image_labels if image_labels and image_labels.repository == name.repository else None
+    if image_labels is None or image_labels.repository != name.repository:
+        return None
+    try:
+        part = _part(name, details, image_labels, timestamp.now(), 0)
+        sound = reading.parse(text.dump(part)) == part
+    except (LockError, TypeError, ValueError, AttributeError, KeyError):
+        return None
+    return image_labels if sound else None
 
 
 def _in_engine(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:

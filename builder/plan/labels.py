@@ -86,7 +86,7 @@ def read(labels: Mapping[str, str]) -> ImageLabels | None:
             models=tuple(json.loads(labels["builder.models"])),
             pins={name: _pins(data) for name, data in json.loads(labels.get("builder.pins", "{}")).items()},
         )
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
