@@ -126,6 +126,25 @@ def test_a_definition_of_others_is_no_option_of_buildx(small: Project, builder: 
     assert f"{name} cannot be of a definition called" in builder("rebuild", str(name), code=4).stderr
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--network=host", "network.host is not allowed"),
+        ("--mount=type=secret,id=HF_TOKEN,env=HF_TOKEN,required", "secret HF_TOKEN: not found"),
+        ("--mount=type=secret,id=GIT_AUTH_TOKEN,required", "secret GIT_AUTH_TOKEN: not found"),
+    ],
+)
+def test_a_recorded_dockerfile_gets_nothing_of_the_machine(
+    small: Project, builder: Command, repository: str, monkeypatch: pytest.MonkeyPatch, option: str, message: str
+) -> None:
+    builder("build", "chat")
+    dockerfile = small.builds / repository / "1/Dockerfile"
+    dockerfile.write_text(f"{dockerfile.read_text()}RUN {option} id\n")
+    monkeypatch.setenv("HF_TOKEN", "hf_planted")
+    monkeypatch.setenv("GIT_AUTH_TOKEN", "planted")
+    assert message in builder("rebuild", "small", code=6).stderr
+
+
 DAMAGES = ["empty", "not JSON", "a list", "wrong types", "missing keys", "binary", "huge", "a folder", "gone", "a pipe"]
 
 
