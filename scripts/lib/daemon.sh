@@ -74,6 +74,11 @@ daemon_start() {
   daemon_wait "$!" "$log"
 }
 
+# Of this script's further engines, which leave docker0 alone.
+has_bridge_of_its_own() {
+  tr '\0' '\n' <"/proc/$1/cmdline" | grep '^--bridge=' | grep -qv '^--bridge=docker0$'
+}
+
 # Two engines on docker0 would overwrite each other's addresses and firewall rules, and neither would notice.
 other_engine() {
   local comm pid
@@ -82,7 +87,7 @@ other_engine() {
     pid=${comm#/proc/}
     pid=${pid%/comm}
     if [ "$(cat "$comm" 2>/dev/null)" = dockerd ] && is_alive "$pid" &&
-      [ "$(readlink "/proc/$pid/ns/net")" = "$(readlink /proc/self/ns/net)" ]; then
+      [ "$(readlink "/proc/$pid/ns/net")" = "$(readlink /proc/self/ns/net)" ] && ! has_bridge_of_its_own "$pid"; then
       die 5 "another Docker engine runs here (process $pid) and has the bridge docker0" \
         "Stop it, or use it: is DOCKER_HOST right, is there a docker client?" \
         "For a second engine beside it set BUILDER_ENGINE_BRIDGE, BUILDER_ENGINE_HOME and BUILDER_ENGINE_RUN."
