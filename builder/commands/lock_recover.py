@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions import configuration
+from builder.definitions import configuration, image
 from builder.distribution import registry, registry_recovery
 from builder.engine import images
 from builder.errors import LockError, NothingToDoError
@@ -36,7 +36,7 @@ _ANEW = "nothing tells any more what builds/ was built from: move its folders aw
 @dataclass(frozen=True)
 class Recovered:
     """The numbers that are recorded again; what could not be recovered; what the user should look at, because two
-    sources disagree or the registry could not be asked; and the file that holds the damaged lock (empty where it was
+    sources disagree, the registry could not be asked or a definition not be read; and the file that holds the damaged lock (empty where it was
     missing or good)."""
 
     images: tuple[ImageName, ...]
@@ -71,6 +71,7 @@ def run(workspace: Workspace) -> Recovered:
         findings = (
             *pushed.faults,
             *_disagreements(writer.lock, pushed),
+            *_unreadable_definitions(workspace.project),
             *(finding for number in missing for finding in number.findings),
         )
         if not missing:
@@ -143,6 +144,11 @@ def _disagreements(lock: Lock, pushed: registry_recovery.RegistryContents) -> It
         recorded = lock.image(name)
         if recorded and recorded.fingerprint != images.fingerprint(remote.details):
             yield f"{remote.reference} holds other content than is recorded for {name}: images.lock counts"
+
+
+def _unreadable_definitions(project: Project) -> Iterator[str]:
+    for name, error in image.unreadable(project).items():
+        yield f"images of {name} without a build directory were not looked for: {error.message}"
 
 
 def _differing_latest(

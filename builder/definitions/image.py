@@ -191,6 +191,17 @@ def repositories(project: Project) -> tuple[str, ...]:
     return tuple(collected)
 
 
+def unreadable(project: Project) -> dict[str, FileProblemsError]:
+    """The definitions that `repositories` leaves out, each with its error."""
+    errors = {}
+    for name in names(project):
+        try:
+            repository_of(project, name)
+        except FileProblemsError as error:
+            errors[name] = error
+    return errors
+
+
 def location(project: Project, name: str, *path: str | int) -> Location:
     """The location of a value in the image.yaml of the definition ``name``."""
     yaml = project.dockerfiles / name / "image.yaml"

@@ -61,15 +61,15 @@ class RecoverableImage:
 
 
 def repositories(project: Project) -> frozenset[str]:
-    """The repositories of this project: an engine and a registry may hold images of others."""
+    """The repositories of this project: an engine and a registry may hold images of others. A definition that cannot be
+    read counts only by its build directories."""
     return _repositories(project, (name for name, _ in _in_builds(project)))
 
 
 def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str]:
     from builder.definitions import image
 
-    defined = {image.repository_of(project, name) for name in image.names(project)}
-    return frozenset(defined | {name.repository for name in built})
+    return frozenset({*image.repositories(project), *(name.repository for name in built)})
 
 
 def find(workspace: Workspace, remote: Mapping[ImageName, RegistryImage]) -> list[RecoverableImage]:

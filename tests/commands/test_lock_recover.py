@@ -105,6 +105,20 @@ def _seconds(stamp: str) -> float:
     return datetime.fromisoformat(stamp).timestamp()
 
 
+def test_a_definition_that_cannot_be_read_keeps_nothing_from_being_recovered(
+    lived: Project, builder: Command, repository: str
+) -> None:
+    before = lived.lock.read_bytes()
+    lived.lock.unlink()
+    projects.write(lived.root / "dockerfiles/broken/image.yaml", "repository: [\n")
+    done = builder("lock", "--recover", code=1)
+    assert f"records 3 images again: {repository}:1, {repository}:2, {repository}:3" in done.stdout
+    assert "images of broken without a build directory were not looked for: dockerfiles/broken/image.yaml:" in " ".join(
+        (done.stdout + done.stderr).split()
+    )
+    assert lived.lock.read_bytes() == before
+
+
 def test_what_the_engine_no_longer_has_is_recorded_as_pruned(
     lived: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
