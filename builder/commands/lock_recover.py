@@ -36,8 +36,8 @@ _ANEW = "nothing tells any more what builds/ was built from: move its folders aw
 @dataclass(frozen=True)
 class Recovered:
     """The numbers that are recorded again; what could not be recovered; what the user should look at, because two
-    sources disagree, the registry could not be asked or a definition not be read; and the file that holds the damaged lock (empty where it was
-    missing or good)."""
+    sources disagree, the registry could not be asked or a definition not be read; and the file that holds the damaged
+    lock (empty where it was missing or good)."""
 
     images: tuple[ImageName, ...]
     unknown: tuple[str, ...]

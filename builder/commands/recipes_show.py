@@ -9,10 +9,9 @@ from builder.commands import recipes_check, recipes_list
 from builder.commands.recipes_check import CheckedRecipe
 from builder.definitions import configuration, image, serving, target
 from builder.definitions.configuration import Node
-from builder.definitions.recipes import cluster, cluster_network, command, container, finding
+from builder.definitions.recipes import cluster, cluster_network, command, container
 from builder.definitions.recipes import recipe as recipes
 from builder.definitions.serving import ServeSettings
-from builder.errors import UsageError
 from builder.lock import reading
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def run(workspace: Workspace, request: ShowRequest) -> tuple[ShownRecipe, str]:
 
     Raises UsageError where there is no such recipe, FileProblemsError for an error in its file or the overrides.
     """
-    recipe = _recipe(workspace.project, request.text)
+    recipe = target.find_recipe(workspace.project, request.text)
     rendered = command.render(recipe, request.overrides, request.extra)
     nodes, note = _nodes(workspace.project, recipe, rendered, request)
     parsed = recipes.read(workspace.project, workspace.project.root / recipe.file)
@@ -76,19 +75,6 @@ def run(workspace: Workspace, request: ShowRequest) -> tuple[ShownRecipe, str]:
     checked = CheckedRecipe(recipe.file, recipe, (), recipes_check.notes(workspace.project, lock, parsed))
     overview = recipes_list.overview(workspace, lock, [checked])
     return ShownRecipe(overview.rows[0], rendered, nodes, note), overview.engine_error
-
-
-def _recipe(project: Project, text: str) -> Recipe:
-    """Reads the recipe called ``text``, whatever its container is."""
-    path = finding.find(project, text)
-    if path:
-        return recipes.load(project, path)
-    recipe = target.find(project, text).recipe
-    if recipe is None:
-        raise UsageError(
-            f"`{text}` is an image definition, not a recipe", hint="`builder recipes list` shows the recipes"
-        )
-    return recipe
 
 
 def _nodes(

@@ -33,9 +33,7 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
     """
     if text in image.names(project):
         return Target(text)
-    path = finding.find(project, text)
-    if path:
-        loaded = recipe.load(project, path)
+    if (loaded := _load(project, text)) is not None:
         return Target(image.of_repository(project, loaded.repository), loaded)
     definition = image.of_repository(project, text)
     if definition:
@@ -46,6 +44,22 @@ def find(project: Project, text: str, models: Collection[str] | None = None) -> 
         f"`{text}` is no {'' if models is None else 'model, '}image definition, repository or recipe",
         hint=suggestion or f"definitions and recipes here: {', '.join(names) or 'none'}",
     )
+
+
+def find_recipe(project: Project, text: str) -> recipe.Recipe:
+    """Reads the recipe that ``text`` names, whatever its container is, and though a definition has the same name.
+
+    Raises UsageError where it names none, FileProblemsError with all problems of an invalid one.
+    """
+    if (loaded := _load(project, text)) is not None:
+        return loaded
+    find(project, text)
+    raise UsageError(f"`{text}` is an image definition, not a recipe", hint="`builder recipes list` shows the recipes")
+
+
+def _load(project: Project, text: str) -> recipe.Recipe | None:
+    path = finding.find(project, text)
+    return recipe.load(project, path) if path else None
 
 
 def definition_of(project: Project, named: Target) -> str:

@@ -30,6 +30,13 @@ def test_an_unknown_target_is_named_with_the_nearest(tmp_path: Path) -> None:
     assert caught.value.hint == "did you mean chat?"
 
 
+def test_a_recipe_is_found_beside_a_definition_of_its_name(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.write(project.recipes / "small.yaml", (project.recipes / "chat.yaml").read_text())
+    assert target.find(project, "small").recipe is None
+    assert target.find_recipe(project, "small").file == "recipes/small.yaml"
+
+
 def test_a_recipe_for_an_image_of_others_has_no_definition_and_is_told_the_other_ways(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.add_recipe(tmp_path, "other", "host/vllm:v1", "Org/M", [])
