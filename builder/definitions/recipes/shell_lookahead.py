@@ -1,4 +1,4 @@
-"""Constructs of the shell that are told by what follows them: brace expansions and here-documents."""
+"""Constructs of the shell that are told by what follows them: brace expansions, here-documents, commented options."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\\$`\n]+)\"|\\?([A-Za-z0-9_.:@%+-]+))(?=[\s;|&)<>]|\Z)")
+_COMMENT_LINE = re.compile(r"[ \t]*#[^\n]*(\n|\Z)")
+OPTION_LINE = re.compile(r"[ \t]*-")
 _END_OF_WORD = " \t\n|&;<>()"
 
 
@@ -47,3 +49,14 @@ def is_brace_expansion(text: str, at: int) -> bool:
             return False
         at += 1
     return False
+
+
+def behind_commented_options(text: str, at: int) -> int:
+    """The offset behind options that are commented out between continued lines, as their authors intend; bash would end
+    the command there."""
+    end = at
+    while match := _COMMENT_LINE.match(text, end):
+        end = match.end()
+        if match[1] == "":
+            break
+    return end if end > at and OPTION_LINE.match(text, end) else at
