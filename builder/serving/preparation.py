@@ -16,7 +16,7 @@ from builder.engine import images
 from builder.errors import ImageStateError
 from builder.lock import reading
 from builder.numbered import adopted
-from builder.serving import image_selection, lookup, server_options
+from builder.serving import image_selection, lookup, node_models, server_options
 from builder.serving.image_selection import SelectedImage, UnnumberedImage
 from builder.serving.machine_memory import MemoryRule
 from builder.serving.running import DIGEST, NODES, PROJECT, REQUEST, ServingEngine
@@ -133,7 +133,7 @@ def settings(
     rendered = together.command if together else command.render(recipe, request.overrides, request.extra)
     of_image = image_selection.serve_settings(project, selection)
     alike = container.settings(recipe, rendered, of_image, selection.run_from, environ, options)
-    containers = [_with_models(alike, node) for node in nodes] or [alike]
+    containers = [_with_models(alike, node, environ) for node in nodes] or [alike]
     if together:
         members = list(zip(containers, together.members, strict=True))
         containers = [cluster.member_settings(each, member, together.backend) for each, member in members]
@@ -163,13 +163,14 @@ def _cluster(recipe: Recipe, nodes: Sequence[Node], request: ServeRequest) -> Cl
     return cluster.of(recipe, request.overrides, request.extra, nodes, backend)
 
 
-def _with_models(alike: ContainerSettings, node: Node) -> ContainerSettings:
+def _with_models(alike: ContainerSettings, node: Node, environ: Mapping[str, str]) -> ContainerSettings:
     """Replaces the mount of the models for a node that keeps them elsewhere; its folder holds the hub's folder, too."""
     inside = f"{container.HOME}/.cache/huggingface"
-    if node.models is None or any(mount.target == inside and not mount.ours for mount in alike.mounts):
+    models = node_models.folder(environ, node)
+    if models is None or any(mount.target == inside and not mount.ours for mount in alike.mounts):
         return alike
     others = tuple(mount for mount in alike.mounts if not (mount.ours and mount.target.startswith(inside)))
-    return replace(alike, mounts=(Mount(node.models, inside), *others))
+    return replace(alike, mounts=(Mount(models, inside), *others))
 
 
 def _with_digest(planned: ContainerSettings, fingerprint: str) -> ContainerSettings:

@@ -22,7 +22,7 @@ NODES = """\
 env: {A: builder.yaml, B: builder.yaml}
 publish: [9000]
 nodes:
-  one: {engine: default, address: 10.0.0.1, models: /data/hf, env: {B: node, C: node}}
+  one: {engine: default, address: 10.0.0.1, models: ~/hf, env: {B: node, C: node}}
   two: {engine: default, address: 10.0.0.2}
 """
 RECIPE = "name: chat\nmodel: Org/Model\ncontainer: others/image:tag\ncommand: vllm serve Org/Model\n"
@@ -69,9 +69,9 @@ def test_a_volume_takes_the_place_of_a_node_s_models(tmp_path: Path) -> None:
         (settings,) = plan(tmp_path / folder, typed, ("one",)).containers
         return [mount.source for mount in settings.mounts if mount.target.startswith(inside)]
 
-    assert sources(RequestedOptions(), "a") == ["/data/hf"]
+    assert sources(RequestedOptions(), "a") == ["/home/ann/hf"]
     assert sources(RequestedOptions(volumes=(f"/typed:{inside}",)), "b") == ["/typed"]
-    assert sources(RequestedOptions(volumes=(f"/typed:{inside}/modules",)), "c") == ["/data/hf", "/typed"]
+    assert sources(RequestedOptions(volumes=(f"/typed:{inside}/modules",)), "c") == ["/home/ann/hf", "/typed"]
 
 
 def test_one_node_publishes_as_this_machine_does(tmp_path: Path) -> None:
