@@ -232,10 +232,29 @@ def _pin(lock: dict[str, Any], requested: tuple[str, ...]) -> PythonPin:
     packages: list[LockedPackage] = []
     newest = datetime(1980, 1, 1, tzinfo=UTC)
     for package in lock["packages"]:
-        files = package.get("wheels") or [package["sdist"]]
-        packages.append(
-            LockedPackage(package["name"], package["version"], tuple(sorted(f["hashes"]["sha256"] for f in files)))
-        )
+        files = _files(package)
+        hashes = (sha256_of(package["name"], file) for file in files)
+        packages.append(LockedPackage(package["name"], package["version"], tuple(sorted(hashes))))
         newest = max([newest, *(f["upload-time"] for f in files if "upload-time" in f)])
     stamp = timestamp.of(newest)
     return PythonPin(requested, stamp, tuple(sorted(packages, key=lambda package: package.name)))
+
+
+def _files(package: dict[str, Any]) -> list[dict[str, Any]]:
+    """The files of a package of the lock. Raises SourceError for one that no index has: ``NAME @ ADDRESS``, PEP 508."""
+    files: list[dict[str, Any]] = package.get("wheels") or [package[key] for key in ("sdist",) if key in package]
+    if not files:
+        name = package["name"]
+        raise SourceError(
+            f"the Python package {name} comes from an address of its own: packages are pinned by the version and the"
+            " hashes that an index has",
+            hint=f"request `{name}==VERSION`; a wheel that no index has is found in a folder of PIP_FIND_LINKS",
+        )
+    return files
+
+
+def sha256_of(name: str, file: dict[str, Any]) -> str:
+    """The SHA-256 of a file of the package ``name`` in a lock. Raises SourceError where its index has other hashes."""
+    if (digest := file["hashes"].get("sha256")) is None:
+        raise SourceError(f"the index has no sha256 of {name}, only {', '.join(file['hashes'])}")
+    return str(digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,26 @@ def test_what_cannot_be_had_is_said_in_uvs_words(tmp_path: Path) -> None:
         resolve(WANTS, "linux/arm64", settings)
     assert "cannot be resolved for linux/arm64, Python 3.12" in caught.value.message
     assert "serve" in caught.value.message
+
+
+def test_a_package_that_no_index_has_cannot_be_pinned(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "files", "serve", "1.2", requires=("kernel",))
+    kernel = make_wheel(tmp_path / "files", "kernel", "3.0")
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", [wheel]))
+    wants = replace(WANTS, packages=("serve", f"kernel @ {kernel.as_uri()}"))
+    with pytest.raises(SourceError, match="kernel comes from an address of its own") as caught:
+        resolve(wants, "linux/arm64", settings)
+    assert "`kernel==VERSION`" in caught.value.hint
+
+
+def test_an_index_without_sha256_is_named(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "files", "serve", "1.2")
+    digest = hashlib.sha512(wheel.read_bytes()).hexdigest()
+    index = UserSettings(index_url=make_index(tmp_path / "simple", [wheel]))
+    page = tmp_path / "simple/serve/index.html"
+    page.write_text(page.read_text().replace(f"sha256={sha256(wheel)}", f"sha512={digest}"))
+    with pytest.raises(SourceError, match="the index has no sha256 of serve, only sha512"):
+        resolve(WANTS, "linux/arm64", index)
 
 
 def test_every_wish_counts(tmp_path: Path) -> None:

@@ -76,7 +76,12 @@ class _RemoteFile(io.RawIOBase):
         self._client = client
         self._at = 0
         response, _ = self._request("HEAD", {})
-        self._size = int(response.headers["Content-Length"])
+        length = response.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            raise _unreadable(
+                address, "the server does not tell its size (Content-Length), so parts cannot be asked for"
+            )
+        self._size = int(length)
 
     def seekable(self) -> bool:
         return True

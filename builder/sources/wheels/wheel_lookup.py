@@ -74,7 +74,7 @@ def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, 
     if not files:
         error = error or "it is there as source code only"
         raise SourceError(f"no wheel of {request.requirement} is found:\n{error}", hint="is the version right?")
-    return tuple(Wheel(file["url"], file["hashes"]["sha256"]) for file in files)
+    return tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in files)
 
 
 def _remembered(cache: Path, request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:

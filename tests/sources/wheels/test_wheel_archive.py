@@ -43,6 +43,26 @@ def test_a_server_that_knows_no_ranges_is_not_asked_for_the_whole_wheel(tmp_path
         server.server_close()
 
 
+@pytest.mark.parametrize("length", [None, "many"])
+def test_a_server_that_does_not_tell_the_size(tmp_path: Path, length: str | None) -> None:
+    class Chunked(SimpleHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            if length:
+                self.send_header("Content-Length", length)
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Chunked)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/toy.whl"
+        with pytest.raises(SourceError, match="toy.whl cannot be read: "), wheel_archive.open_wheel(address, None):
+            pass
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         gone = f"{served.url}/toy.whl"
