@@ -12,11 +12,12 @@ from pathlib import Path, PurePath
 import pytest
 from hypothesis import settings
 
-from builder.engine import images
+from builder.engine import images, volumes
 from builder.engine.client import api, versions
 from builder.engine.client import endpoint as endpoints
 from builder.engine.client.endpoint import Endpoint
 from builder.errors import EngineError
+from builder.numbered import claims
 from builder.project import Project
 from tests import interrupts, leftovers, ordering, projects, shared, workers
 
@@ -133,9 +134,13 @@ def small(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
 
 
 def remove_all(endpoint: Endpoint, repository: str) -> None:
-    """Removes every image of ``repository``, those too whose tag was taken from them."""
+    """Removes every image of ``repository``, those too whose tag was taken from them, and what projects claimed of it
+    and of repositories whose names begin with its name."""
     for tag in images.tags(endpoint, [repository]):
         images.remove(endpoint, tag)
+    for volume, labels in volumes.labelled(endpoint, [claims.KIND]).items():
+        if labels.get(claims.REPOSITORY, "").startswith(repository):
+            volumes.remove(endpoint, volume)
     filters = {"dangling": ["true"], "label": [f"org.opencontainers.image.title={repository}"]}
     for image in api.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
         api.request(endpoint, "DELETE", f"/images/{image['Id']}")

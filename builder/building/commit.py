@@ -25,9 +25,9 @@ def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, *, pr
     current one, as the first of all is in any case. A failure leaves lock, tags and numbers as they were."""
     planned, directory = baked.planned, baked.work.directory
     _keep_patches(workspace, planned)
-    candidate = images_lock.Candidate(baked.work.tag, directory, baked.details.id)
+    candidate = images_lock.Candidate(baked.work.tag, directory, baked.details.id, record.fingerprint)
     with images_lock.transaction(workspace) as transaction:
-        name = transaction.next_name(planned.plan.repository)
+        name = transaction.next_name(planned.plan.repository, record.fingerprint)
         # For the day that images.lock is lost.
         own_part = _recorded(Lock(), name, planned, record, promote=promote)
         plain_file.write(directory / images_lock.RECORD, text.dump(own_part).encode())

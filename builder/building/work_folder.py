@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
-from builder.numbered import images_lock
+from builder.numbered import identity, images_lock
 from builder.storage import plain_file
 from builder.storage.file_lock import folder_locked
 
@@ -38,6 +38,7 @@ class WorkFolder:
 
     name: str
     path: Path
+    project_id: str
 
     @property
     def directory(self) -> Path:
@@ -58,7 +59,8 @@ class WorkFolder:
 
     @property
     def labels(self) -> dict[str, str]:
-        return {LABEL: self.name}
+        """The labels of its containers."""
+        return {LABEL: self.name, identity.PROJECT: self.project_id}
 
 
 @contextmanager
@@ -77,10 +79,11 @@ def create(workspace: Workspace, repository: str, files: Mapping[str, StagedFile
 def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkFolder:
     """Creates a work folder that this process holds until ``locks`` ends. One that is not locked counts as stale, so
     that another process may remove it before this one has locked it: then it is not there, and another one is made."""
+    own_id = identity.of(project).id
     project.work.mkdir(parents=True, exist_ok=True)
     while True:
         name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
-        work = WorkFolder(name, project.work / name)
+        work = WorkFolder(name, project.work / name, own_id)
         work.path.mkdir()
         try:
             locks.enter_context(folder_locked(work.path))
@@ -112,6 +115,7 @@ def recover(workspace: Workspace) -> None:
 def remove_stale(workspace: Workspace) -> None:
     """Removes the folders that killed builds left behind. Those of builds that are running are locked, and stay."""
     project = workspace.project
+    own_id = identity.existing(project)
     # Earlier programs made a work folder beside, and left BuildKit's record of a build, proxies and all, with the logs.
     for record in (project.state / "logs").glob("*.log.metadata.json"):
         with suppress(OSError):
@@ -119,9 +123,20 @@ def remove_stale(workspace: Workspace) -> None:
     for folder in sorted([*project.work.glob("*"), *project.state.glob("new-*")]):
         try:
             with folder_locked(folder):
-                _remove(workspace.engine, WorkFolder(folder.name, folder))
+                _remove(workspace.engine, WorkFolder(folder.name, folder, own_id))
         except (BlockingIOError, FileNotFoundError):
             continue
+    if own_id:
+        _remove_late_containers(workspace, own_id)
+
+
+def _remove_late_containers(workspace: Workspace, own_id: str) -> None:
+    """Removes the containers of this project whose work folder is gone: the engine makes a container that it was told
+    to make, even if the process was killed meanwhile, and another has removed its folder by then."""
+    for container in containers.listing(workspace.engine, f"{identity.PROJECT}={own_id}"):
+        name = container["Labels"].get(LABEL)
+        if name and not (workspace.project.work / name).exists():
+            containers.remove(workspace.engine, container["Id"])
 
 
 def write(directory: Path, files: Mapping[str, StagedFile]) -> None:

@@ -69,6 +69,9 @@ def _print_plan(pruning: PrunePlan) -> None:
     going = [(str(image.name), humanize.ago(image.built), humanize.size(image.frees)) for image in pruning.going]
     if going:
         table.print_table(("GOES", "BUILT", "FREES"), going)
+    for image in pruning.going:
+        if image.holder:
+            print_result(f"{image.name} is only recorded as pruned: {image.holder} has it, too")
     if pruning.nameless:
         print_result(f"and {len(pruning.nameless)} images without a name that this project left")
     for cache in pruning.compiled:
@@ -93,7 +96,10 @@ def _print_removed(result: Pruned) -> None:
 
 def _print_document(pruning: PrunePlan, result: Pruned | None) -> None:
     content: dict[str, Any] = {
-        "going": [{"image": str(image.name), "built": image.built, "frees": image.frees} for image in pruning.going],
+        "going": [
+            {"image": str(image.name), "built": image.built, "frees": image.frees, "holder": image.holder}
+            for image in pruning.going
+        ],
         "kept": [{"image": str(image.name), "reasons": list(image.reasons)} for image in pruning.kept],
         "nameless": list(pruning.nameless),
         "compiled": [

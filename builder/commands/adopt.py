@@ -94,11 +94,12 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
         with images_lock.transaction(workspace) as transaction:
             # Another process may have adopted it meanwhile.
             if (name := _numbered(transaction.lock, repository, details)) is None:
-                name = transaction.next_name(repository)
+                name = transaction.next_name(repository, record.fingerprint)
                 own_part = _recorded(Lock(), name, record, pairings, promote=request.promote)
                 files[images_lock.RECORD] = StagedFile(text.dump(own_part).encode())
                 work_folder.write(job.directory, files)
-                transaction.place(name, images_lock.Candidate(details.id, job.directory, details.id))
+                candidate = images_lock.Candidate(details.id, job.directory, details.id, record.fingerprint)
+                transaction.place(name, candidate)
                 lock = _recorded(transaction.lock, name, record, pairings, promote=request.promote)
                 transaction.commit(images_lock.with_reserved_slots(workspace.project, lock))
                 return _result(transaction.lock, name, contents, request.models)
@@ -156,6 +157,7 @@ def _again(
             )
         if tagged is None:
             transaction.announce(name)
+            images_lock.claim(workspace, name, record.fingerprint)
             images.tag(workspace.engine, details.id, str(name))
         models = tuple(m for m in pairings if m not in lock.models or lock.models[m].pairing.image != name)
         transaction.commit(_paired(lock.with_image(name, replace(record, pruned=None)), name, pairings))

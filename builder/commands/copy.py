@@ -14,7 +14,7 @@ from builder.engine.registry import loopback, tunnel
 from builder.errors import BuilderError
 from builder.events import Message, Report
 from builder.lock import reading
-from builder.numbered import images_lock, names
+from builder.numbered import claims, identity, images_lock, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.registry.transfer import PulledLayers
     from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.numbered.identity import ProjectIdentity
     from builder.workspace import Workspace
 
 
@@ -56,6 +57,7 @@ class Copied:
 class _CopyJob:
     lock: Lock
     name: ImageName
+    own: ProjectIdentity
     report: Report
 
     @property
@@ -74,7 +76,8 @@ def run(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
     UsageError for an unknown image or node, and what keeps the image from getting into the registry.
     """
     lock = reading.of(workspace.project)
-    job = _CopyJob(lock, names.numbered(workspace.project, lock, text)[0], workspace.report)
+    name, _ = names.numbered(workspace.project, lock, text)
+    job = _CopyJob(lock, name, identity.of(workspace.project), workspace.report)
     engines = machines.engines(workspace.project, workspace.environment, nodes)
     address = configuration.load(workspace.project).registry
     early = machines.in_parallel(engines, lambda node, engine: _early_outcome(job, address, node, engine))
@@ -123,6 +126,7 @@ def _pull(job: _CopyJob, source: registry.Registry, digest: str, node: str, engi
     layers: PulledLayers | None = None
     failure: BuilderError | None = None
     try:
+        claims.require_number(engine, job.own, job.name, job.recorded.fingerprint)
         with _as_reached_from(engine, source) as reachable:
             layers = registry.pull(
                 engine, reachable, job.name, job.recorded, digest, lambda amount: job.report(NodeEvent(node, amount))
@@ -146,6 +150,10 @@ def _as_reached_from(engine: Endpoint, source: registry.Registry) -> Iterator[re
 
 
 def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
-    if job.current and (kept := images_lock.move_latest(engine, job.name)):
-        latest = f"{job.name.repository}:latest at {engine.host}"
+    if not job.current:
+        return
+    latest = f"{job.name.repository}:latest at {engine.host}"
+    if owner := claims.owner_of_latest(engine, job.own.id, job.name.repository):
+        job.report(Message(f"{latest} stays as it is: {owner} has it"))
+    elif kept := images_lock.move_latest(engine, job.name):
         job.report(Message(f"{latest} was an image without a number, which is {kept} now"))

@@ -162,7 +162,8 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
         after = images_lock.with_reserved_slots(workspace.project, with_archive(transaction.lock, contents))
-        transaction.place(contents.name, Candidate(job.tag, job.directory, details.id))
+        candidate = Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
+        transaction.place(contents.name, candidate)
         transaction.commit(after)
         return transaction.lock
 

@@ -82,6 +82,7 @@ def run(workspace: Workspace) -> Recovered:
         writer.commit(completed(writer.lock, missing, {**pushed.latest, **latest}))
         for name, repository in writer.lock.images.items():
             images_lock.point_latest(workspace, name, repository.current)
+            images_lock.tell_numbers(workspace, writer.lock, name)
     unknown = (
         *(line for number in missing for line in number.unknown),
         *_differing_latest(missing, latest, pushed.latest),

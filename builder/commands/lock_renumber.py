@@ -100,10 +100,9 @@ def _free_number(workspace: Workspace, lock: Lock, repository: str, image: Numbe
     if merged_builds.is_of(started, image):
         return lock.images[repository].next
     try:
-        tags = images.tags(workspace.engine, [repository])
+        return images_lock.give_number(workspace, lock, repository, image.fingerprint).number
     except EngineError:  # the merge may be finished without an engine: the build directories have the numbers, too
-        tags = {}
-    return images_lock.free_number(workspace.project, lock, repository, tags)
+        return images_lock.free_number(workspace.project, lock, repository, ())
 
 
 def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:

@@ -44,6 +44,8 @@ def run(workspace: Workspace, model: str, text: str, *, force: bool) -> Paired:
         pointers.require_allowed(workspace.engine, before, moves, force=force)
         pairing = model_pairing.pairing(before, model, name, origin)
         transaction.commit(before.with_pairing(model, pairing))
+        if moves:  # the number may have come by git: others in this engine leave it from now on
+            images_lock.tell_numbers(workspace, transaction.lock, name.repository)
     move = moves[0] if moves else None
     return Paired(model, name, pairing.recipe, move, pointers.differences(workspace.project, before, moves))
 

@@ -19,7 +19,7 @@ from builder.errors import ConflictError
 from builder.events import Message
 from builder.lock import reading
 from builder.lock.model import ImageName
-from builder.numbered import images_lock, orphans, retention, status
+from builder.numbered import claims, holdings, identity, images_lock, orphans, retention, status
 from builder.pinning import wheel_cache
 from builder.serving import compile_caches
 
@@ -30,17 +30,22 @@ if TYPE_CHECKING:
 
     from builder.engine.disk_usage import Layer
     from builder.engine.images import ImageDetails
+    from builder.lock.model import Lock
+    from builder.numbered.holdings import Holding
+    from builder.numbered.identity import ProjectIdentity
     from builder.serving.compile_caches import CompileCache
     from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class RemovableImage:
-    """An image to remove. ``frees`` is the uncompressed size, in bytes, of the layers that no other image has."""
+    """An image to remove. ``frees`` is the uncompressed size, in bytes, of the layers that no other image has: nothing
+    where another project in the engine has the number, too, which is its ``holder``."""
 
     name: ImageName
     built: str
     frees: int
+    holder: str | None = None
 
 
 @dataclass(frozen=True)
@@ -91,30 +96,41 @@ class Pruned:
 def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) -> PrunePlan:
     """Plans a prune in which, of each repository, the ``keep`` newest numbers stay and those built less than
     ``older_than`` ago. Changes nothing. Raises EngineError where no engine answers."""
-    lock = reading.of(workspace.project)
+    lock, own_id = reading.of(workspace.project), identity.existing(workspace.project)
     states, tags = status.states(workspace, lock)
     every = {image.id: image for image in disk_usage.all_images(workspace.engine)}
-    # A number that was pruned and is back (a container used it, or it was pulled) is present as well.
-    numbered = {name: every[tags[str(name)]] for name, state in states.items() if state == "present"}
-    nameless = orphans.nameless(workspace.engine, lock, every)
+    others_have = holdings.of_others(workspace.engine, own_id)
+    # A number that was pruned and is back (a container used it, or it was pulled) is present as well. One that was
+    # removed since its state was read is not.
+    numbered = {
+        name: every[tags[str(name)]]
+        for name, state in states.items()
+        if state == "present" and tags[str(name)] in every and not _is_left(lock, others_have, name)
+    }
+    nameless = orphans.nameless(workspace.engine, lock, every, claims.contents_of_others(workspace.engine, own_id))
     ours = {*nameless, *(image.id for image in numbered.values())}
     others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
     engine = retention.EngineImages(numbered, others, disk_usage.containers_by_image(workspace.engine))
     reasons = retention.reasons(lock, engine, retention.RetentionPolicy(keep, older_than), now)
     going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
-    kept = [image for name, image in numbered.items() if reasons[name]]
+    holders = {name: holdings.holder(others_have, name) for name in going}
+    kept = [image for name, image in numbered.items() if reasons[name] or holders[name]]
     # Reading all build directories takes a while, and is for nothing where every image has a name.
     if any(orphans.is_untagged(image) for image in others.values()):
         nameless |= orphans.superseded_bases(workspace.engine, workspace.project, lock, kept)
     going_ids = {image.id for image in nameless.values()}
     staying = [*(image for image in others.values() if image.id not in going_ids), *kept]
-    sizes = disk_usage.layer_sizes(workspace.engine, [*going.values(), *nameless.values()])
+    leaving = [*(image for name, image in going.items() if not holders[name]), *nameless.values()]
+    sizes = disk_usage.layer_sizes(workspace.engine, leaving)
     went = (name for name, state in states.items() if state == "pruned")
     wheels = wheel_cache.stale(workspace.project, lock)
     return PrunePlan(
         going=tuple(
             RemovableImage(
-                name, lock.images[name.repository].numbers[name.number].built, _frees(sizes, [image], every.values())
+                name,
+                lock.images[name.repository].numbers[name.number].built,
+                0 if holders[name] else _frees(sizes, [image], every.values()),
+                str(holders[name]) if holders[name] else None,
             )
             for name, image in going.items()
         ),
@@ -123,8 +139,14 @@ def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) 
         compiled=compile_caches.find(workspace.engine, workspace.environment, sorted([*going, *went])),
         wheels=wheels,
         wheels_size=sum(compile_caches.disk_usage(path) for path in wheels),
-        layers=_frees(sizes, [*going.values(), *nameless.values()], staying),
+        layers=_frees(sizes, leaving, staying),
     )
+
+
+def _is_left(lock: Lock, others_have: Iterable[Holding], name: ImageName) -> bool:
+    """True for a number that was pruned here before, and is here because another project has it."""
+    image = lock.image(name)
+    return image is not None and image.pruned is not None and holdings.holder(others_have, name) is not None
 
 
 def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iterable[ImageDetails]) -> int:
@@ -145,8 +167,10 @@ def run(workspace: Workspace, pruning: PrunePlan) -> Pruned:
     for going in pruning.going:
         workspace.report(Message(f"removing {going.name}"))
         try:
-            _prune_number(workspace, going.name, stamp)
-            gone.append(going.name)
+            if holder := _prune_number(workspace, going.name, stamp):
+                refused.append(f"{going.name} is pruned here, and stays in the engine: {holder} has it, too")
+            else:
+                gone.append(going.name)
         except ConflictError as error:
             refused.append(error.message)
     for id_ in pruning.nameless:
@@ -159,24 +183,32 @@ def run(workspace: Workspace, pruning: PrunePlan) -> Pruned:
     return Pruned(tuple(gone), compiled, (*refused, *stayed), _prune_cache(workspace, cached))
 
 
-def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> None:
-    """Records a number as pruned at ``stamp`` (RFC 3339 UTC) and removes its image from the engine. Its build directory
-    stays. Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container.
+def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectIdentity | None:
+    """Records a number as pruned at ``stamp`` (RFC 3339 UTC) and removes its image from the engine, unless another
+    project has it on record, which is returned. Its build directory stays. One that was removed meanwhile is gone.
+
+    Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container.
     """
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         image, details = before.image(name), images.inspect(workspace.engine, str(name))
-        if image is None or details is None or images.fingerprint(details) != image.fingerprint:
+        if image is None or (details is not None and images.fingerprint(details) != image.fingerprint):
             raise ConflictError(f"{name} is no longer what it was when this began: it was left alone")
         if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
             raise ConflictError(f"{name} was pinned, paired or made current meanwhile: it was left alone")
-        transaction.announce(name, details.id)
-        transaction.commit(before.with_image(name, replace(image, pruned=stamp)))
-        try:
-            images.remove(workspace.engine, str(name))
-        except ConflictError:
-            transaction.commit(before)
-            raise
+        holder = images_lock.holder(workspace, name)
+        if holder:
+            transaction.announce(ImageName(name.repository, before.images[name.repository].current or 0))
+        else:
+            transaction.announce(name, details.id if details else "")
+        transaction.commit(before.with_image(name, replace(image, pruned=image.pruned or stamp)))
+        if holder is None:
+            try:
+                images.remove(workspace.engine, str(name))
+            except ConflictError:
+                transaction.commit(before)
+                raise
+        return holder
 
 
 def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:

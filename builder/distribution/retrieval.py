@@ -27,16 +27,19 @@ def pull(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Pul
     """Pulls a number by its digest, or by its tag where it was pushed with another images.lock; returns the layers that
     this engine lacked. The number is no longer pruned then, and ``latest`` follows if it is the current one.
 
-    Raises TransferError where the pull failed, ImageStateError where it brought other content.
+    Raises TransferError where the pull failed, ImageStateError where it brought other content, or another project in
+    this engine gave the number to other content.
     """
     repository = lock.images[name.repository]
     recorded = repository.numbers[name.number]
     version = recorded.digest or str(name.number)
     source = registry.Registry(address)
+    images_lock.claim(workspace, name, recorded.fingerprint)
     workspace.report(Message(f"{name}: pulling from {source.repository(name)}"))
     layers = registry.pull(workspace.engine, source, name, recorded, version, workspace.report)
     if recorded.pruned:
         images_lock.restore(workspace, name, str(name))
     if repository.current == name.number:
         images_lock.point_latest(workspace, name.repository, name.number)
+    images_lock.tell_numbers(workspace, lock, name.repository)
     return layers

@@ -7,6 +7,7 @@ compression. The fingerprint covers what a container of the image sees, and noth
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _SECTION = "fingerprints"
 _LARGEST_CACHE = 5000
 _LISTING_WAIT = 300.0
+_PAUSES = (0.0, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between listings, while others remove many images
+_GONE = "code = NotFound"
 # What decides how a container of the image runs; labels are about the image and not part of its behaviour.
 _RUNTIME = (
     "Env",
@@ -63,8 +66,18 @@ class ImageDetails:
 
 
 def listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
-    """Returns the images that match the filters of the engine's API (ImageList), as the engine lists them."""
+    """Returns the images that match the filters of the engine's API (ImageList), as the engine lists them.
+
+    An engine with the containerd store fails it where an image is removed at that moment: it is asked again.
+    """
     query = {"filters": json.dumps(filters or {})}
+    for pause in _PAUSES:
+        try:
+            return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
+        except EngineHTTPError as error:
+            if not error.is_not_found and _GONE not in error.explanation:
+                raise
+            time.sleep(pause)
     return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
 
 

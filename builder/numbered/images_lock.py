@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 
 from builder.definitions import image
 from builder.engine import images
-from builder.errors import BuilderError, ConflictError
+from builder.errors import BuilderError, ConflictError, ImageStateError
 from builder.events import Message
 from builder.lock import journal, writing
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
+from builder.numbered import claims, holdings, identity
 from builder.plan import layout
 from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
     from builder.lock.writing import Read
+    from builder.numbered.identity import ProjectIdentity
     from builder.project import Project
     from builder.workspace import Workspace
 
@@ -34,11 +36,13 @@ RECORD = layout.RECORD  # in a build directory: the part of the project's images
 
 @dataclass(frozen=True)
 class Candidate:
-    """An image that waits for its number: its temporary tag, its build directory, the engine's id of it."""
+    """An image that waits for its number: its temporary tag, its build directory, the engine's id of it, and the
+    fingerprint of its content."""
 
     tag: str
     directory: Path
     engine_id: str
+    fingerprint: str
 
 
 class Transaction:
@@ -48,16 +52,20 @@ class Transaction:
         self._workspace = workspace
         self._writer = writer
         self._announced: set[str] = set()
+        self._given: set[ImageName] = set()
 
     @property
     def lock(self) -> Lock:
         """images.lock as it is now."""
         return self._writer.lock
 
-    def next_name(self, repository: str) -> ImageName:
-        """The next number of ``repository``, which no image ever had."""
-        tags = images.tags(self._workspace.engine, [repository])
-        return ImageName(repository, free_number(self._workspace.project, self.lock, repository, tags))
+    def next_name(self, repository: str, fingerprint: str) -> ImageName:
+        """The next number of ``repository``, which no image ever had and no other project in this engine gets. It is
+        claimed for the content of this fingerprint, until the block ends; for good if images.lock records it then."""
+        # Announced before it is claimed: so the claim of a process that is killed now is taken back.
+        name = give_number(self._workspace, self.lock, repository, fingerprint, self.announce)
+        self._given.add(name)
+        return name
 
     def announce(self, name: ImageName, engine_id: str = "") -> None:
         """Writes into the journal that ``name`` is about to change. The image ``engine_id`` loses that tag unless
@@ -67,10 +75,19 @@ class Transaction:
 
     def place(self, name: ImageName, candidate: Candidate) -> None:
         """Gives an image the tag ``name``, and moves its build directory to where that of ``name`` belongs. It counts
-        once images.lock records it. A tag or a directory of that number which is there already stays."""
+        once images.lock records it. A tag or a directory of that number which is there already stays.
+
+        Raises ImageStateError where another project in this engine has that number for other content."""
         directory = self._workspace.project.build_directory(name.repository, name.number)
-        is_new = not directory.exists() and images.inspect(self._workspace.engine, str(name)) is None
+        tagged = images.inspect(self._workspace.engine, str(name))
+        if tagged is not None and images.fingerprint(tagged) != candidate.fingerprint:
+            raise ImageStateError(
+                f"{name} is another image in this engine since a moment ago: not overwritten", hint="run this again"
+            )
+        is_new = not directory.exists() and tagged is None
         self.announce(name, candidate.engine_id if is_new else "")
+        if name not in self._given:
+            claim(self._workspace, name, candidate.fingerprint)
         if not directory.exists() and any(candidate.directory.glob("*")):
             atomic_folder.put_in_place(candidate.directory, directory)
         images.tag(self._workspace.engine, candidate.tag, str(name))
@@ -115,25 +132,66 @@ def recover(workspace: Workspace) -> None:
             pass
 
 
+def claim(workspace: Workspace, name: ImageName, fingerprint: str) -> None:
+    """Claims a number in the engine for the content that it has here. Raises ImageStateError where another project
+    in this engine gave that number to other content."""
+    claims.require_number(workspace.engine, identity.of(workspace.project), name, fingerprint)
+
+
+def give_number(
+    workspace: Workspace,
+    lock: Lock,
+    repository: str,
+    fingerprint: str,
+    announce: Callable[[ImageName], None] = lambda _: None,
+) -> ImageName:
+    """The next number of a repository in ``lock``, in the engine and in ``builds/``, claimed for the content of this
+    fingerprint; ``announce`` is called with each that is tried."""
+    engine, own = workspace.engine, identity.of(workspace.project)
+    first = free_number(workspace.project, lock, repository, images.tags(engine, [repository]))
+    name = ImageName(repository, max(first, claims.next_number(engine, repository)))
+    while True:
+        announce(name)
+        if claims.give_number(engine, own, name, fingerprint):
+            return name
+        name = ImageName(repository, name.number + 1)
+
+
+def tell_numbers(workspace: Workspace, lock: Lock, repository: str) -> None:
+    """Tells other projects in the engine which numbers of a repository this one has on record."""
+    holdings.write(workspace.engine, identity.of(workspace.project), lock, repository)
+
+
 def restore(workspace: Workspace, name: ImageName, source: str) -> None:
     """Gives a number that is missing from the engine its tag again, and records that it is no longer pruned;
-    ``source`` (a tag, digest or id) holds its content."""
+    ``source`` (a tag, digest or id) holds its content. Raises what `claim` does."""
     with transaction(workspace) as change:
         change.announce(name)
-        images.tag(workspace.engine, source, str(name))
         record = change.lock.image(name)
+        if record:
+            claim(workspace, name, record.fingerprint)
+        images.tag(workspace.engine, source, str(name))
         if record and record.pruned:
             change.commit(change.lock.with_image(name, replace(record, pruned=None)))
 
 
 def point_latest(workspace: Workspace, repository: str, current: int | None) -> None:
-    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is."""
+    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is, and
+    so it does where it is another project's, which is reported."""
     engine = workspace.engine
     if current is None or images.inspect(engine, f"{repository}:{current}") is None:
+        return
+    if owner := claims.take_latest(engine, identity.of(workspace.project), repository):
+        workspace.report(Message(_foreign_latest(repository, owner)))
         return
     if kept := move_latest(engine, ImageName(repository, current)):
         gets = f"`builder adopt {kept}` gives it one"
         workspace.report(Message(f"{repository}:latest was an image without a number, which is {kept} now; {gets}"))
+
+
+def _foreign_latest(repository: str, owner: ProjectIdentity) -> str:
+    frees = f"`docker volume rm {claims.latest_volume(repository)}` lets the project that moves it next have it"
+    return f"{repository}:latest stays as it is: {owner} has it; {frees}"
 
 
 def move_latest(endpoint: Endpoint, name: ImageName) -> str:
@@ -182,7 +240,7 @@ def _replay_journal(workspace: Workspace, writer: writing.LockWriter) -> None:
         name, lock = entry.name, writer.lock
         record = lock.image(name)
         if entry.engine_id and (record is None or record.pruned):
-            _untag(engine, name, entry.engine_id)
+            _untag(workspace, name, entry.engine_id)
         directory = project.build_directory(name.repository, name.number)
         atomic_folder.remove_unfinished(directory)
         if entry.engine_id and record is None:
@@ -190,13 +248,19 @@ def _replay_journal(workspace: Workspace, writer: writing.LockWriter) -> None:
         if not entry.engine_id and record and record.pruned and _has(engine, name, record):
             # A process was killed that had built or pulled it again (`restore`).
             writer.commit(lock.with_image(name, replace(record, pruned=None)))
+        if record is None and name.number:
+            claims.release_number(engine, identity.of(project), name)
         point_latest(workspace, name.repository, _repository(lock, name.repository).current)
+        tell_numbers(workspace, writer.lock, name.repository)
         entry.path.unlink()
 
 
-def _untag(engine: Endpoint, name: ImageName, engine_id: str) -> None:
+def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
+    engine = workspace.engine
     details = images.inspect(engine, str(name))
-    if details is not None and details.id == engine_id:
+    if details is None or details.id != engine_id:
+        return
+    if holder(workspace, name) is None:
         with suppress(ConflictError):  # a container uses it by now: it may stay
             images.remove(engine, str(name))
 
@@ -204,6 +268,11 @@ def _untag(engine: Endpoint, name: ImageName, engine_id: str) -> None:
 def _has(engine: Endpoint, name: ImageName, record: NumberedImage) -> bool:
     details = images.inspect(engine, str(name))
     return details is not None and images.fingerprint(details) == record.fingerprint
+
+
+def holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:
+    """Another project in this engine that has a number on record, so that its tag stays."""
+    return holdings.holder(holdings.of_others(workspace.engine, identity.existing(workspace.project)), name)
 
 
 def _repository(lock: Lock, name: str) -> Repository:

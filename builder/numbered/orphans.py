@@ -15,6 +15,7 @@ from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from builder.engine.buildkit import build_cache
@@ -24,19 +25,22 @@ if TYPE_CHECKING:
     from builder.project import Project
 
 
-def nameless(endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails]) -> dict[str, ImageDetails]:
+def nameless(
+    endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails], of_others: AbstractSet[str]
+) -> dict[str, ImageDetails]:
     """The images without a name that builds of the lock's repositories left, by id; ``every`` holds all images.
 
-    One that a number records is left out: its tag was moved away, and can be given back to it.
+    One that a number records is left out, here or, by its fingerprint in ``of_others``, in another project: its tag was
+    moved away, and can be given back to it.
     """
-    recorded = {
+    recorded: AbstractSet[str] = {
         image.fingerprint for numbers in lock.images.values() for image in numbers.numbers.values() if not image.pruned
     }
     dangling = {id_: every[id_] for id_ in disk_usage.dangling(endpoint, labels.INPUT_HASH) if id_ in every}
     return {
         id_: image
         for id_, image in dangling.items()
-        if image.labels.get(labels.REPOSITORY) in lock.images and images.fingerprint(image) not in recorded
+        if image.labels.get(labels.REPOSITORY) in lock.images and images.fingerprint(image) not in recorded | of_others
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from builder.engine import tag_cache
 from builder.errors import EngineError
 from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.numbered import claims, identity
 
 if TYPE_CHECKING:
     from builder.workspace import Workspace
@@ -29,7 +30,8 @@ class ImageRow:
 @dataclass(frozen=True)
 class ImageOverview:
     """All numbered images, the newest of a repository first. ``stray`` names the repositories whose ``latest`` tag is
-    not the current number; ``engine_error`` says why every state is unknown, and is empty where an engine answered."""
+    not the current number, though no other project has it; ``engine_error`` says why every state is unknown, and is
+    empty where an engine answered."""
 
     rows: tuple[ImageRow, ...]
     stray: tuple[str, ...]
@@ -40,14 +42,16 @@ def overview(workspace: Workspace, lock: Lock) -> ImageOverview:
     """Looks at every number in the lock; where no engine answers, every state is unknown."""
     try:
         by_name, ids = states(workspace, lock)
+        own_id = identity.existing(workspace.project)
+        stray = tuple(
+            name
+            for name, repository in lock.images.items()
+            if by_name.get(ImageName(name, repository.current or 0)) == "present"
+            and ids.get(f"{name}:latest") != ids[f"{name}:{repository.current}"]
+            and claims.owner_of_latest(workspace.engine, own_id, name) is None
+        )
     except EngineError as error:
         return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown")), (), error.message)
-    stray = tuple(
-        name
-        for name, repository in lock.images.items()
-        if by_name.get(ImageName(name, repository.current or 0)) == "present"
-        and ids.get(f"{name}:latest") != ids[f"{name}:{repository.current}"]
-    )
     return ImageOverview(_rows(lock, by_name), stray, "")
 
 

@@ -62,6 +62,8 @@ def remove(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
             return f"{cache.folder} stays: {reason}; `sudo rm -r {cache.folder}` removes it"
     try:
         cache.folder.rmdir()
+    except FileNotFoundError:
+        return ""  # another prune was here, too
     except OSError as error:
         return f"{cache.folder} stays: {error.strerror}"
     return ""

@@ -179,7 +179,7 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
         projects.write(work / "build/bake.json", "{}")
         details = images.inspect(endpoint, f"{other}:{turn}")
         assert details
-        finished = images_lock.Candidate(f"{other}:{turn}", work / "build", details.id)
+        finished = images_lock.Candidate(f"{other}:{turn}", work / "build", details.id, image.fingerprint)
         before = reading.read(small.lock)
         moments.run(partial(_give, workspace(small, endpoint), repository, image, finished))
         images.remove(endpoint, f"{other}:{turn}")
@@ -195,7 +195,7 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
 
 def _give(context: Workspace, repository: str, image: NumberedImage, candidate: images_lock.Candidate) -> None:
     with images_lock.transaction(context) as transaction:
-        name = transaction.next_name(repository)
+        name = transaction.next_name(repository, candidate.fingerprint)
         transaction.place(name, candidate)
         lock = transaction.lock.with_image(name, image)
         current = lock.images[repository].with_current(name.number)

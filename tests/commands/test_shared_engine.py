@@ -1,0 +1,273 @@
+"""Two projects with one engine and one repository name: every number means one content, and neither moves or removes
+what the other recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.commands import adopt
+from builder.engine import images
+from builder.engine.client import api
+from builder.engine.client.endpoint import Endpoint
+from builder.errors import ImageStateError
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.lock.text import dump
+from builder.numbered import claims, identity, images_lock
+from builder.project import Project
+from tests import projects
+from tests.commands.test_reliability import leftovers
+from tests.conftest import Command, command
+from tests.stock import load, record, stock
+from tests.workspaces import workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from builder.workspace import Workspace
+
+pytestmark = pytest.mark.engine
+
+PROCESSES, NUMBERS = 4, 3
+
+
+@pytest.fixture
+def other(small: Project, repository: str, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A second clone, whose images differ."""
+    project = projects.make(tmp_path_factory.mktemp("other"), repository)
+    projects.with_own_steps(project, f"other {repository}")
+    return project
+
+
+def run(project: Project, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command(project, *arguments), capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def content(endpoint: Endpoint, tag: str) -> str:
+    details = images.inspect(endpoint, tag)
+    return images.fingerprint(details) if details else ""
+
+
+def give(context: Workspace, repository: str, tag: str) -> None:
+    """Gives an image of the engine the next number, and makes it current, as the last step of a build does."""
+    details = images.inspect(context.engine, tag)
+    assert details
+    image = record(context.engine, tag, 1)
+    work = context.project.state / "work" / tag.rpartition(":")[2]
+    projects.write(work / "build/bake.json", "{}")
+    with images_lock.transaction(context) as transaction:
+        name = transaction.next_name(repository, image.fingerprint)
+        transaction.place(name, images_lock.Candidate(tag, work / "build", details.id, image.fingerprint))
+        lock = transaction.lock.with_image(name, image)
+        current = lock.images[repository].with_current(name.number)
+        transaction.commit(lock.with_repository(repository, current))
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """The process id of a child that does it."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        work()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def test_many_that_give_numbers_at_once_never_give_the_same(
+    small: Project, other: Project, endpoint: Endpoint, repository: str
+) -> None:
+    tags = [f"{repository}-work:{turn}" for turn in range(2 * PROCESSES * NUMBERS)]
+    for tag in tags:
+        load(endpoint, tag, [{"file": f"{tag}\n".encode()}])
+
+    def work(project: Project, own_tags: list[str]) -> None:
+        for tag in own_tags:
+            give(workspace(project, endpoint), repository, tag)
+
+    children = [
+        in_child(partial(work, (small, other)[place % 2], tags[place :: 2 * PROCESSES]))
+        for place in range(2 * PROCESSES)
+    ]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
+    given = [reading.read(project.lock).images[repository] for project in (small, other)]
+    assert [len(numbers.numbers) for numbers in given] == [PROCESSES * NUMBERS] * 2
+    assert not given[0].numbers.keys() & given[1].numbers.keys()
+    for numbers in given:
+        for number, image in numbers.numbers.items():
+            assert content(endpoint, f"{repository}:{number}") == image.fingerprint
+    latest = content(endpoint, f"{repository}:latest")
+    owner = claims.owner_of_latest(endpoint, "", repository)
+    assert owner in {identity.of(small), identity.of(other)}
+    owned = given[0 if owner == identity.of(small) else 1]
+    assert owned.current
+    assert owned.numbers[owned.current].fingerprint == latest
+    for tag in tags:
+        images.remove(endpoint, tag)
+
+
+def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
+    small: Project, other: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "small")
+    latest = content(endpoint, f"{repository}:latest")
+    done = run(other, "build", "small")
+    assert done.stdout.startswith(f"built {repository}:2 in ")
+    told = " ".join(done.stderr.split())
+    assert f"{repository}:latest stays as it is: the project in {small.root} on " in told
+    assert f"`docker volume rm {claims.latest_volume(repository)}`" in told
+    assert content(endpoint, f"{repository}:latest") == latest
+    for project in (small, other):
+        assert run(project, "verify").stdout == "all is as images.lock has it\n"
+        assert run(project, "list").stderr == ""
+    # Its first number was given by nobody here, and is none of this project's.
+    run(other, "rebuild", f"{repository}:1", code=2)
+    builder("rollback", repository, code=1)
+    # The other clone is deleted, and cloned anew in the same place.
+    root = small.root
+    kept = root.with_name(f"{root.name}-kept")
+    root.rename(kept)
+    projects.make(root, repository)
+    assert "stays as it is" not in run(other, "promote", f"{repository}:2").stderr
+    assert content(endpoint, f"{repository}:latest") == content(endpoint, f"{repository}:2")
+    assert run(Project(root), "build", "small").stdout.startswith(f"built {repository}:3 in ")
+    shutil.rmtree(kept)
+
+
+def test_a_number_of_another_project_is_not_overwritten(
+    small: Project, other: Project, endpoint: Endpoint, repository: str
+) -> None:
+    """A number that another gave and pruned: its tag is free, and it is not."""
+    load(endpoint, f"{repository}-work:1", [{"file": b"one\n"}])
+    give(workspace(small, endpoint), repository, f"{repository}-work:1")
+    images.remove(endpoint, f"{repository}:latest")
+    images.remove(endpoint, f"{repository}:1")
+    load(endpoint, f"{repository}-work:2", [{"file": b"two\n"}])
+    own = record(endpoint, f"{repository}-work:2", 1)
+    name = ImageName(repository, 1)
+    other.lock.write_text(dump(reading.read(small.lock).with_image(name, own)), encoding="utf-8")
+    with pytest.raises(ImageStateError, match="gave it that number"):
+        images_lock.restore(workspace(other, endpoint), name, f"{repository}-work:2")
+    assert images.inspect(endpoint, str(name)) is None
+    give(workspace(other, endpoint), repository, f"{repository}-work:2")
+    assert set(reading.read(other.lock).images[repository].numbers) == {1, 2}
+    images_lock.restore(workspace(small, endpoint), name, f"{repository}-work:1")
+    assert content(endpoint, str(name)) == reading.read(small.lock).images[repository].numbers[1].fingerprint
+    for number in (1, 2):
+        images.remove(endpoint, f"{repository}-work:{number}")
+
+
+@pytest.mark.alone
+def test_what_two_projects_have_stays_until_both_pruned_it(
+    small: Project, other: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    """The second clone has images.lock from the first by git."""
+    stock(small, endpoint, repository, range(1, 4))
+    shutil.copy(small.lock, other.lock)
+    builder("promote", f"{repository}:3")
+    run(other, "promote", f"{repository}:3")
+    everything = ("prune", "--keep", "0", "--yes")
+    plan = json.loads(run(other, "prune", "--keep", "0", "--json").stdout)
+    assert {row["image"]: row["holder"] and row["frees"] for row in plan["going"]} == {
+        f"{repository}:1": 0,
+        f"{repository}:2": 0,
+    }
+    done = run(other, *everything)
+    assert f"{repository}:1 is pruned here, and stays in the engine: the project in {small.root}" in done.stdout
+    assert "removed 0 images" in done.stdout
+    assert {n for n, image in reading.read(other.lock).images[repository].numbers.items() if image.pruned} == {1, 2}
+    assert "nothing to remove" in run(other, *everything).stdout
+    states = json.loads(builder("list", "--json").stdout)["images"]
+    assert {row["state"] for row in states} == {"present"}
+    assert "removed 2 images" in builder(*everything).stdout
+    assert set(images.tags(endpoint, [repository])) == {f"{repository}:3", f"{repository}:latest"}
+
+
+@pytest.mark.alone
+def test_an_image_of_another_project_that_lost_its_name_is_no_orphan(
+    small: Project, other: Project, endpoint: Endpoint, repository: str
+) -> None:
+    tag = f"{repository}-work:1"
+    load(endpoint, tag, [{"file": b"one\n"}], {"org.opencontainers.image.title": repository, "builder.input-hash": "x"})
+    give(workspace(small, endpoint), repository, tag)
+    stock(other, endpoint, repository, [2])
+    details = images.inspect(endpoint, tag)
+    assert details
+    body = {"Image": details.id, "Cmd": ["x"]}
+    container = api.request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    for name in (tag, f"{repository}:1"):
+        api.request(endpoint, "DELETE", f"/images/{name}", query={"force": 1})
+    api.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
+    assert images.inspect(endpoint, details.id), "it has no name"
+    run(other, "prune", "--keep", "0", "--yes")
+    assert images.inspect(endpoint, details.id)
+    images.tag(endpoint, details.id, f"{repository}:1")
+
+
+def test_what_a_killed_process_claimed_is_free_after_the_next_command(
+    small: Project, other: Project, endpoint: Endpoint, repository: str
+) -> None:
+    for number in (1, 2):
+        load(endpoint, f"{repository}-work:{number}", [{"file": f"{number}\n".encode()}])
+
+    def claim_and_die() -> None:
+        with images_lock.transaction(workspace(small, endpoint)) as transaction:
+            transaction.next_name(repository, "sha256:never")
+            os._exit(0)
+
+    os.waitpid(in_child(claim_and_die), 0)
+    give(workspace(other, endpoint), repository, f"{repository}-work:1")
+    assert set(reading.read(other.lock).images[repository].numbers) == {2}
+    images_lock.recover(workspace(small, endpoint))
+    assert {claims.number_of(labels) for labels in claims.of_repository(endpoint, repository).values()} == {0, 2}
+    give(workspace(small, endpoint), repository, f"{repository}-work:2")
+    assert set(reading.read(small.lock).images[repository].numbers) == {3}
+    for number in (1, 2):
+        images.remove(endpoint, f"{repository}-work:{number}")
+
+
+def test_a_container_that_comes_after_its_work_folder_is_gone_is_removed(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    """The engine makes it even if the process that asked for it was killed meanwhile, and another has cleaned up."""
+    load(endpoint, f"{repository}:loaded", [{"file": b"x\n"}])
+    own = identity.of(small)
+    for project_id in (own.id, "0" * 32):
+        labels = {"builder.work": f"{repository}-{project_id}", identity.PROJECT: project_id}
+        body = {"Image": f"{repository}:loaded", "Cmd": ["x"], "Labels": labels}
+        api.request(endpoint, "POST", "/containers/create", body=body)
+    adopt.run(workspace(small, endpoint), adopt.AdoptRequest(f"{repository}:loaded"))
+    left = [name for name in leftovers(endpoint, repository) if ":" not in name]
+    assert left == [f"{repository}-{'0' * 32}"], "only that of another project is left"
+    filters = json.dumps({"label": [f"builder.work={left[0]}"]})
+    for container in api.request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}):
+        api.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1})
+
+
+@pytest.mark.alone
+def test_two_prunes_at_once_and_images_removed_by_hand_meanwhile(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    stock(small, endpoint, repository, range(1, 13))
+    arguments = command(small, "prune", "--keep", "1", "--yes")
+    processes = [
+        subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    for number in range(11, 0, -1):
+        images.remove(endpoint, f"{repository}:{number}")
+    for process in processes:
+        output, errors = process.communicate(timeout=120)
+        assert (process.returncode, errors) == (0, ""), output + errors
+    builder("prune", "--keep", "1", "--yes")
+    assert set(images.tags(endpoint, [repository])) == {f"{repository}:12", f"{repository}:latest"}

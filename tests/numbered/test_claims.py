@@ -1,0 +1,170 @@
+"""Claims in a real engine: who gets a number or a ``latest``, and what becomes of those of projects that are gone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.engine import volumes
+from builder.engine.client.endpoint import Endpoint
+from builder.errors import ImageStateError
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+from builder.numbered import claims, holdings, identity
+from builder.numbered.identity import ProjectIdentity
+from builder.project import Project
+from tests import shared
+from tests.conftest import remove_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.engine
+
+RECORD = NumberedImage(
+    built="2026-11-20T12:00:00Z", definition="small", platform="linux/amd64", fingerprint="f", input_hash="h", size=1
+)
+
+
+@pytest.fixture
+def claimed(endpoint: Endpoint) -> Iterator[str]:
+    """A repository of which nothing is claimed; nor is when the test ends."""
+    name = shared.unique_name()
+    yield name
+    remove_all(endpoint, name)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> ProjectIdentity:
+    return identity.of(Project(tmp_path / "own"))
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> ProjectIdentity:
+    return identity.of(Project(tmp_path / "other"))
+
+
+def gone(tmp_path: Path) -> ProjectIdentity:
+    """A project that was here once."""
+    project = Project(tmp_path / "gone")
+    was = identity.of(project)
+    project.root.rename(tmp_path / "away")
+    return was
+
+
+def test_of_many_that_claim_a_number_one_gets_it(
+    endpoint: Endpoint, claimed: str, own: ProjectIdentity, other: ProjectIdentity
+) -> None:
+    def claim(project: ProjectIdentity) -> bool:
+        return claims.give_number(endpoint, project, ImageName(claimed, 1), project.id)
+
+    with ThreadPoolExecutor(8) as pool:
+        given = list(pool.map(claim, [own, other] * 4))
+    assert set(given[::2]) != set(given[1::2])
+    assert claims.next_number(endpoint, claimed) == 2
+
+
+def test_a_number_is_never_given_to_other_content(
+    endpoint: Endpoint, claimed: str, own: ProjectIdentity, other: ProjectIdentity
+) -> None:
+    name = ImageName(f"{claimed}/a-b", 3)
+    claims.require_number(endpoint, own, name, "sha256:one")
+    claims.require_number(endpoint, other, name, "sha256:one")
+    with pytest.raises(ImageStateError, match=r"the project in \S+/own on ") as caught:
+        claims.require_number(endpoint, other, name, "sha256:two")
+    assert "docker volume rm builder.number." in caught.value.hint
+    claims.release_number(endpoint, other, name)
+    assert not claims.give_number(endpoint, other, name, "sha256:two")
+    # This project knows what its own number is.
+    claims.require_number(endpoint, own, name, "sha256:two")
+    claims.release_number(endpoint, own, name)
+    assert claims.give_number(endpoint, other, name, "sha256:two")
+
+
+def test_a_project_that_is_gone_keeps_nothing_but_its_numbers(
+    endpoint: Endpoint, claimed: str, tmp_path: Path, own: ProjectIdentity, other: ProjectIdentity
+) -> None:
+    was, name = gone(tmp_path), ImageName(claimed, 7)
+    assert claims.give_number(endpoint, was, name, "sha256:one")
+    assert claims.take_latest(endpoint, was, claimed) is None
+    holdings.write(endpoint, was, Lock().with_image(name, RECORD), claimed)
+    assert claims.next_number(endpoint, claimed) == 8
+    assert claims.owner_of_latest(endpoint, own.id, claimed) is None
+    assert holdings.of_others(endpoint, own.id) == ()
+    with ThreadPoolExecutor(8) as pool:
+        owners = set(pool.map(lambda project: claims.take_latest(endpoint, project, claimed), [own, other] * 4))
+    latest = claims.owner_of_latest(endpoint, "", claimed)
+    assert latest in {own, other}
+    assert owners <= {None, latest}
+    claims.require_number(endpoint, own, name, "sha256:own")
+    holdings.write(endpoint, own, Lock().with_image(name, RECORD), claimed)
+    assert {identity.of_labels(labels) for labels in claims.of_repository(endpoint, claimed).values()} <= {own, other}
+
+
+def test_latest_is_of_the_project_that_took_it(
+    endpoint: Endpoint, claimed: str, own: ProjectIdentity, other: ProjectIdentity
+) -> None:
+    assert claims.take_latest(endpoint, own, claimed) is None
+    assert claims.take_latest(endpoint, other, claimed) == own
+    assert claims.take_latest(endpoint, own, claimed) is None
+    assert claims.owner_of_latest(endpoint, other.id, claimed) == own
+    volumes.remove(endpoint, claims.latest_volume(claimed))
+    assert claims.take_latest(endpoint, other, claimed) is None
+    assert claims.owner_of_latest(endpoint, own.id, claimed) == other
+
+
+def test_a_killed_process_that_was_taking_over_hinders_nobody(
+    endpoint: Endpoint, claimed: str, tmp_path: Path, own: ProjectIdentity
+) -> None:
+    was = gone(tmp_path)
+    claims.take_latest(endpoint, was, claimed)
+    turn = {**was.labels, claims.KIND: "turn", claims.REPOSITORY: claimed}
+    volumes.create(endpoint, f"{claims.latest_volume(claimed)}.TURN", turn)
+    assert claims.take_latest(endpoint, own, claimed) is None
+    assert len(claims.of_repository(endpoint, claimed)) == 1
+
+
+def test_others_are_told_which_numbers_a_project_has(
+    endpoint: Endpoint, claimed: str, own: ProjectIdentity, other: ProjectIdentity
+) -> None:
+    lock = Lock()
+    for number in (1, 2, 3, 5):
+        lock = lock.with_image(ImageName(claimed, number), RECORD)
+    pruned = NumberedImage(**{**vars(RECORD), "pruned": "2026-11-21T12:00:00Z"})
+    lock = lock.with_image(ImageName(claimed, 7), pruned).with_image(ImageName(claimed, 9), pruned)
+    lock = lock.with_pairing("Org/M", Pairing(ImageName(claimed, 7)))
+    for _ in range(2):
+        holdings.write(endpoint, own, lock, claimed)
+        assert len(claims.of_repository(endpoint, claimed)) == 1
+    others = [each for each in holdings.of_others(endpoint, other.id) if each.repository == claimed]
+    had = [number for number in range(12) if holdings.holder(others, ImageName(claimed, number)) == own]
+    assert had == [1, 2, 3, 5, 7]
+    assert claims.next_number(endpoint, claimed) == 10
+    lock = lock.with_image(ImageName(claimed, 2), pruned)
+    holdings.write(endpoint, own, lock, claimed)
+    others = [each for each in holdings.of_others(endpoint, other.id) if each.repository == claimed]
+    assert not holdings.holder(others, ImageName(claimed, 2))
+    assert not [each for each in holdings.of_others(endpoint, own.id) if each.repository == claimed]
+    holdings.write(endpoint, own, Lock(), claimed)
+    assert claims.of_repository(endpoint, claimed) == {}
+
+
+def test_labels_of_others_may_hold_anything(endpoint: Endpoint, claimed: str, own: ProjectIdentity) -> None:
+    for kind in ("number", "project", "latest", "?"):
+        labels = {claims.KIND: kind, claims.REPOSITORY: claimed, claims.NUMBER: "²", claims.NEXT: "9" * 40}
+        volumes.create(endpoint, f"builder.{kind.replace('?', 'x')}.{claimed}.odd", {**labels, claims.KIND: kind})
+    ranges = {claims.KIND: "project", claims.REPOSITORY: claimed, f"{claims.KIND}.numbers": "1-999999999999999 x 2-"}
+    volumes.create(endpoint, f"builder.project.{claimed}", ranges)
+    assert claims.next_number(endpoint, claimed) == 1
+    others = holdings.of_others(endpoint, own.id)
+    assert holdings.holder(others, ImageName(claimed, 10**14))
+    claims.contents_of_others(endpoint, own.id)
+
+
+def test_names_of_repositories_make_different_volumes() -> None:
+    names = ["a", "a/b", "a.b", "a_b", "a__b", "a-b", "a/b/c", f"{'x' * 180}/a", f"{'x' * 180}/b"]
+    volumes_ = {claims.latest_volume(name) for name in names}
+    assert len(volumes_) == len(names)
+    assert max(map(len, volumes_)) < 230
