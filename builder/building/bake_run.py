@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.building import step_times
+from builder.building import proxy_secrets, step_times
 from builder.distribution import remote_builder
 from builder.engine.buildkit import bake as engine_bake
 from builder.errors import BuildFailedError, SourceError, TreeGoneError
@@ -19,7 +20,6 @@ from builder.storage import plain_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from builder.building.work_folder import WorkFolder
     from builder.events import Report
@@ -58,24 +58,25 @@ def bake(
     hashes = {folder: expected for job in jobs for folder, expected in _own_index_hashes(job).items()}
     staged = local_wheels.stage(first.wheels, hashes, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
+    arguments, logins = proxy_secrets.split(settings.proxies)
     pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
     while True:
-        targets = plan_bake.dump({"target": _targets(jobs, replaced)})
+        targets = plan_bake.dump({"target": _with_logins(_targets(jobs, replaced), first, logins)})
         plain_file.write(first.path / engine_bake.BAKE_FILE, targets.encode())
         try:
             baked = engine_bake.bake_targets(
                 workspace.engine,
                 first.path,
                 names=names,
-                secrets=_secrets(settings),
+                secrets=(*_secrets(settings), *proxy_secrets.secrets(logins)),
                 contexts={"find-links": str(first.wheels)} if staged else {},
-                # BuildKit knows the proxy arguments by name and keeps them out of the cache key and the history.
-                args=dict(settings.proxies),
+                # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
+                args=arguments,
                 cache=remote_builder.cache_options(workspace.project, jobs[0].definition),
                 log_path=log,
                 on_event=workspace.report,
-                environ={**workspace.environment, **_index_variables(settings)},
+                environ={**workspace.environment, **_index_variables(settings), **logins},
                 attest=attest,
                 pushed=pushed,
             )
@@ -124,6 +125,19 @@ def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, 
             folder = str((job.directory / target["context"]).resolve())
             targets[renamed[name]] = {**target, "context": folder, **({"contexts": contexts} if contexts else {})}
     return targets
+
+
+def _with_logins(targets: dict[str, Any], work: WorkFolder, logins: Mapping[str, str]) -> dict[str, Any]:
+    """The targets with Dockerfiles that give proxies with a login to each step."""
+    if not logins:
+        return targets
+    changed = {}
+    for name, target in targets.items():
+        own = (Path(target["context"]) / target["dockerfile"]).read_text(encoding="utf-8")
+        dockerfile = work.path.resolve() / f"{name}.Dockerfile"
+        plain_file.write(dockerfile, proxy_secrets.mounted(own, logins).encode())
+        changed[name] = {**target, "dockerfile": str(dockerfile)}
+    return changed
 
 
 def _target(job: BakeJob, number: int) -> str:

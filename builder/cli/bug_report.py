@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from builder.cli.output import print_note
 from builder.cli.terminal_text import styled
+from builder.redaction import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ def report(kind: type[BaseException], error: BaseException, trace: TracebackType
         "",
         *traceback.format_exception(kind, error, trace),
     ]
-    text = "\n".join(lines)
+    text = redacted("\n".join(lines))
     print_note(styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
     try:
         print_note(f"what to do: report it with the file {_write(text)}")

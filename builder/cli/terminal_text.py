@@ -12,6 +12,8 @@ import re
 
 import click
 
+from builder import redaction
+
 _KEPT = "\n\t"
 # Control and format characters (bidirectional marks, invisible joiners), halves of surrogate pairs, line separators.
 _SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -27,7 +29,8 @@ _END = "\x1b[0m"
 
 def visible(text: str) -> str:
     """``text`` with its control characters as escapes, such as ``\\x1b``; its lines and tabs stay, and the colours of
-    `styled`."""
+    `styled`. Secrets are left out."""
+    text = redaction.redacted(text)
     if text.isprintable():
         return text
     return "".join(
@@ -54,6 +57,7 @@ def log_with_colours(text: str) -> str:
     """Text that another program wrote into its log, for a terminal: as `visible` shows it, but its colours stay, to the
     end of the text at most. Of a line that was drawn several times, such as a progress bar, the last state is shown.
     """
+    text = redaction.redacted(text)
     if text.isprintable():
         return text
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
@@ -64,12 +68,15 @@ def log_with_colours(text: str) -> str:
 
 def log_without_colours(text: str) -> str:
     """Text that another program wrote into its log, for a file: as `visible` shows it, without its colours."""
-    return text if text.isprintable() else visible(_COLOUR.sub("", text.replace("\r\n", "\n").removesuffix("\r")))
+    if text.isprintable():
+        return redaction.redacted(text)
+    return visible(_COLOUR.sub("", text.replace("\r\n", "\n").removesuffix("\r")))
 
 
 def of_json(text: str) -> str:
     """JSON as it was dumped, with the control characters in its strings escaped: JSON itself wants that only of those
-    below U+0020."""
+    below U+0020. Secrets are left out."""
+    text = redaction.redacted(text)
     if text.isprintable():
         return text
     return "".join(letter if _shown(letter) == letter else json.dumps(letter)[1:-1] for letter in text)

@@ -6,7 +6,8 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions import configuration, configuration_text, secrets
+from builder import redaction
+from builder.definitions import configuration, configuration_text
 from builder.definitions.reading import checked, read_text
 from builder.definitions.recipes import cluster, container
 from builder.errors import BuilderError
@@ -103,7 +104,7 @@ def _variable(assignment: Assignment, name: str) -> tuple[KeyOutcome, str | None
     if name in container.SECRETS:
         text = f"none: every server has {name} of whoever starts it; {shell}"
         return KeyOutcome(assignment.name, text), None, False
-    if secrets.looks_secret(name, assignment.value):
+    if redaction.looks_secret(name, assignment.value):
         text = f"`env: {name}`, without its value, as it looks like a secret: {shell}"
         return KeyOutcome(assignment.name, text), None, True
     return KeyOutcome(assignment.name, f"`env: {name}`"), assignment.value, True

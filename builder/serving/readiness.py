@@ -11,8 +11,10 @@ from builder.engine import services
 from builder.errors import ConflictError, ServeFailedError
 from builder.events import Message, Report
 from builder.lock import reading
+from builder.redaction import redacted
 from builder.serving import phases, starting
 from builder.serving.running import answers
+from builder.storage import plain_file
 
 if TYPE_CHECKING:
     from builder.engine.services import Service
@@ -153,7 +155,7 @@ def _failure(project: Project, started: StartedServer, error: _EndedError) -> Se
         service, node = ended.member.service, started.server.node_of(ended.member)
         path = project.state / "serve-logs" / f"{service.name}{node and f'@{node}'}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        plain_file.write(path, redacted("\n".join([*lines, ""])).encode())
         times = f" {ended.crashes} times" if ended.crashes > 1 else ""
         problem = f"{service.name}{node and f' on node {node}'} ended{times} before it answered"
         cause = phases.cause(lines)

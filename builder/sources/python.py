@@ -131,10 +131,11 @@ def compile_closure(
         preferred = (*(package for package in brought if package.name in direct), *request.previous)
         lines = _project(request, local_wheel_names(settings, MACHINES[request.platform]))
         lines += stub_wheels.project_lines(brought)
+        links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
         project.write_text("\n".join(lines) + "\n", encoding="utf-8")
         if brought:
             stub_wheels.write(Path(folder) / "stubs", brought)
-            options = [*options, "--find-links", str(Path(folder) / "stubs")]
+            links.append(str(Path(folder) / "stubs"))
         constraints = Path(folder) / "constraints.txt"
         fixed = [package for package in inherited if package.hashes]
         fixed += [package for package in brought if package.name not in direct]
@@ -145,14 +146,14 @@ def compile_closure(
         options = [*options, "--output-file", str(lock), "--constraints", str(constraints)]
         options += ["--python-version", request.wants.version]
         process = subprocess.run(
-            [uv, "pip", "compile", str(project), *_COMPILE, *options, *_index_options(settings)],
+            [uv, "pip", "compile", str(project), *_COMPILE, *options],
             # uv reads the overrides and indexes of a pyproject.toml only in the folder that it is run in.
             cwd=folder,
             capture_output=True,
             text=True,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **({"SSL_CERT_FILE": str(settings.ca_file)} if settings.ca_file else {})},
+            env={**os.environ, **_variables(settings, links)},
         )
         if process.returncode:
             return {}, process.stderr.strip() or "uv said nothing"
@@ -217,13 +218,15 @@ def _project(request: ClosureRequest, local: frozenset[str]) -> list[str]:
     return lines
 
 
-def _index_options(settings: UserSettings) -> list[str]:
-    options = ["--default-index", settings.index_url] if settings.index_url else []
-    for url in settings.extra_index_urls:
-        options += ["--index", url]
-    for link in settings.find_links:
-        options += ["--find-links", link if "://" in link else str(Path(link).absolute())]
-    return options
+def _variables(settings: UserSettings, links: list[str]) -> dict[str, str]:
+    """The user's settings as uv's own variables: an address may hold a password, and arguments anybody may list."""
+    variables = {
+        "SSL_CERT_FILE": str(settings.ca_file or ""),
+        "UV_DEFAULT_INDEX": settings.index_url,
+        "UV_INDEX": " ".join(settings.extra_index_urls),
+        "UV_FIND_LINKS": ",".join(links),
+    }
+    return {name: value for name, value in variables.items() if value}
 
 
 def _pin(lock: dict[str, Any], requested: tuple[str, ...]) -> PythonPin:

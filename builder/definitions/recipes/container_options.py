@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from builder.definitions import secrets
+from builder import redaction
 from builder.definitions.recipes import publishing, volumes
 from builder.definitions.requested_options import RequestedOptions
 from builder.errors import FileProblemsError, Problem, UsageError
@@ -149,7 +149,7 @@ def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[st
             shown = f"{name}=…" if sign else "…"
             raise UsageError(" ".join(filter(None, [f"{option} {shown}", where])) + ": NAME=VALUE, or NAME, is wanted")
         values.pop(name, None)
-        if sign and not secrets.looks_secret(name, value):
+        if sign and not redaction.looks_secret(name, value):
             env[name] = value
         else:
             env[name] = None

@@ -7,7 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from builder.definitions import image, secrets
+from builder import redaction
+from builder.definitions import image
 from builder.definitions.mods import mod_reading, script_facts
 from builder.definitions.recipes import command, json_options, option_values, volumes
 from builder.errors import FileProblemsError, Problem
@@ -77,7 +78,7 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
             recipe.location("env", name), f"{name} looks like a secret; leave it out, and give it by `--env {name}`"
         )
         for name, value in recipe.env.items()
-        if value and secrets.looks_secret(name, str(value))
+        if value and redaction.looks_secret(name, str(value))
     ]
     return tuple(sorted(collected))
 

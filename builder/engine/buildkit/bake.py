@@ -16,7 +16,7 @@ from builder.engine.images import remove
 from builder.errors import BuilderError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from builder.engine.buildkit.progress import BuildStep, Event
@@ -77,11 +77,11 @@ def bake_targets(
     """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``.
 
     ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every
-    target and override the bake file. ``cache`` is the build cache's source and destination (``from``, ``to``: as
-    buildx writes them), ``attest`` the attestations, as `attestations.bake_options` returns them. Targets in ``pushed``
-    (with a repository of a registry for each) are pushed there by their digests, and not loaded into the engine.
-    ``environ`` is the whole environment of the build. ``log_path`` gets the readable log while the build runs,
-    ``on_event`` every event.
+    target and override the bake file; the values of ``args`` are no arguments of buildx, which anybody may list.
+    ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them), ``attest`` the
+    attestations, as `attestations.bake_options` returns them. Targets in ``pushed`` (with a repository of a registry
+    for each) are pushed there by their digests, and not loaded into the engine. ``environ`` is the whole environment of
+    the build. ``log_path`` gets the readable log while the build runs, ``on_event`` every event.
 
     Raises BuildFailedError, and EngineError where the engine stopped. The names are temporary: after a failure or an
     interruption they are removed, since BuildKit names an image before its last step that may fail (unpacking).
@@ -97,7 +97,9 @@ def bake_targets(
     outputs |= {target: f"{_BY_DIGEST},name={repository}" for target, repository in (pushed or {}).items()}
     try:
         arguments = _arguments(outputs, secrets, contexts, args, metadata, cache or {}, attest)
-        progress = buildx.run(endpoint, directory, arguments, _environment(endpoint, environ), log_path, on_event)
+        progress = buildx.run(
+            endpoint, directory, arguments, _environment(endpoint, {**environ, **args}), log_path, on_event
+        )
         results = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
         for name in names.values():
@@ -117,7 +119,7 @@ def _arguments(
     outputs: Mapping[str, str],
     secrets: Sequence[Secret],
     contexts: Mapping[str, str],
-    args: Mapping[str, str],
+    args: Iterable[str],
     metadata: Path,
     cache: Mapping[str, str],
     attest: Sequence[str],
@@ -134,8 +136,8 @@ def _arguments(
         arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]
     for context, location in contexts.items():
         arguments += ["--set", f"*.contexts.{context}={location}"]
-    for arg, value in args.items():
-        arguments += ["--set", f"*.args.{arg}={value}"]
+    for arg in args:
+        arguments += ["--set", f"*.args.{arg}"]
     return [*arguments, *outputs]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
 from builder.engine.buildkit.progress import Event, StepFinished, StepOutput, StepStarted
+from builder.redaction import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,12 +47,12 @@ class BuildLog:
 
     def write_line(self, line: str) -> None:
         """Appends a line that belongs to no step, such as buildx's own message at the end."""
-        self.file.write(line.rstrip("\n") + "\n")
+        self.file.write(redacted(line.rstrip("\n")) + "\n")
         self.file.flush()
 
     def tail(self, step: str) -> list[str]:
         """Returns the last lines that a step wrote."""
-        return [*self._tails.get(step, ()), *filter(None, [self._unfinished.get(step, "")])]
+        return [*self._tails.get(step, ()), *filter(None, [redacted(self._unfinished.get(step, ""))])]
 
     def _output(self, number: int, event: StepOutput) -> None:
         *lines, self._unfinished[event.step] = (self._unfinished.get(event.step, "") + event.text).split("\n")
@@ -59,12 +60,12 @@ class BuildLog:
 
     def _append(self, number: int, step: str, lines: Iterable[str]) -> None:
         # A progress bar redraws its line after \r: only its last state is kept.
-        shown = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+        shown = [redacted(line.rstrip("\r").rpartition("\r")[2]) for line in lines]
         self._tails.setdefault(step, deque(maxlen=TAIL)).extend(shown)
         self._lines(number, shown)
 
     def _lines(self, number: int, lines: Iterable[str]) -> None:
-        self.file.writelines(f"#{number} {line}\n" for text in lines for line in text.split("\n"))
+        self.file.writelines(f"#{number} {redacted(line)}\n" for text in lines for line in text.split("\n"))
 
 
 def _end(event: StepFinished) -> str:

@@ -23,6 +23,10 @@ _INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|r
 # A here-document's step is named by its first line, which the templates make a comment with its title.
 _COMMENT = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
 _POSITION = re.compile(r"^\[((?:[^\] ]+ )*?)(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+)\] ")
+# What `builder.building.proxy_secrets` adds to each step where a proxy has a password.
+_PROXY_SECRETS = re.compile(
+    r"(?:--mount=type=secret,id=\w+_PROXY,env=\w+_proxy )|(?:--mount=type=secret,id=(\w+_PROXY),env=\1 )"
+)
 _EXIT_CODE = re.compile(r"exit code: (\d+)")
 
 
@@ -173,7 +177,7 @@ class BuildProgress:
 def title(name: str) -> str:
     """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``."""
     position = _POSITION.match(name)
-    instruction = name[position.end() :] if position else name
+    instruction = _PROXY_SECRETS.sub("", name[position.end() :] if position else name)
     comment = _COMMENT.search(instruction)
     return (f"[{position[1]}{position[2]}] " if position else "") + (comment[1] if comment else instruction)
 

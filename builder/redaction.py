@@ -1,0 +1,80 @@
+"""Secrets, which are never printed or written down: variables that look like one, and logins in addresses.
+
+What other programs say, and what a step of a build prints, may repeat what they were given: `redacted` stands where
+such text is shown or written.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WORDS = frozenset(
+    {"AUTH", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "PAT", "PW", "SECRET", "TOKEN"}
+)
+# Written without a mark between the words: HFTOKEN, DBPASSWORD.
+_ENDINGS = ("APIKEY", "PASSWD", "PASSWORD", "SECRET", "TOKEN")
+# Tokens of Hugging Face, OpenAI, GitHub, GitLab, NVIDIA, AWS and Slack, a JSON web token, and an address with a login.
+_VALUE = re.compile(
+    r"hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-\S{8,}|nvapi-\S{8,}|AKIA[0-9A-Z]{12,}|xox[a-z]-\S+"
+    r"|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|(Bearer|Basic) \S+|.*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*PRIVATE KEY-----.*",
+    re.DOTALL,
+)
+
+_SHOWN = "***"
+# Shorter ones would be found in any text.
+_SHORTEST_VALUE, _SHORTEST_PASSWORD = 8, 5
+_LOGIN = re.compile(r"(?:^|://)(?P<user>[^\s/:@]*):(?P<password>[^\s/@]+)@")
+# The user of an ssh address belongs to it; the one of a web address may be a token.
+_ADDRESS = re.compile(
+    r"(?P<scheme>\bhttps?://)[^\s/@'\"<>]+@|(?P<other>://)[^\s/@:'\"<>]*:[^\s/@'\"<>]+@", re.IGNORECASE
+)
+
+
+def looks_secret(name: str, value: str = "") -> bool:
+    """True if a variable of this name, or this value, is likely a secret. ``TOKENIZERS_PARALLELISM`` is none."""
+    upper = name.upper()
+    return bool(_WORDS & set(upper.split("_"))) or upper.endswith(_ENDINGS) or bool(_VALUE.fullmatch(value))
+
+
+def redacted(text: str) -> str:
+    """``text`` with ``***`` for the secrets in the environment and the arguments of this process, in every spelling of
+    theirs, and for the login in any address."""
+    secret = _secret()
+    if secret:
+        text = secret.sub(_SHOWN, text)
+    if "@" in text:
+        text = _ADDRESS.sub(rf"\g<scheme>\g<other>{_SHOWN}@", text)
+    return text
+
+
+@functools.cache
+def _secret() -> re.Pattern[str] | None:
+    assigned = [word.partition("=") for word in sys.argv[1:]]
+    pairs = [*os.environ.items(), *((name, value) for name, _, value in assigned)]
+    spellings = {spelling for name, value in pairs for spelling in _spellings(name, value)}
+    longest_first = sorted(spellings, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if spellings else None
+
+
+def _spellings(name: str, value: str) -> Iterator[str]:
+    """The ways in which the secrets in a variable may be written: as they are, quoted for an address or for JSON, and
+    as the header of a login."""
+    from base64 import b64encode
+    from urllib.parse import quote, unquote
+
+    logins = list(_LOGIN.finditer(value)) if "@" in value else []
+    values = [unquote(login["password"]) for login in logins]
+    values = [password for password in values if len(password) >= _SHORTEST_PASSWORD]
+    if not logins and len(value) >= _SHORTEST_VALUE and not value.startswith("/") and looks_secret(name, value):
+        values += [line for line in value.splitlines() if len(line) >= _SHORTEST_VALUE]
+    for secret in values:
+        yield from (secret, quote(secret), quote(secret, safe=""), secret.replace("\\", "\\\\").replace('"', '\\"'))
+    for login in logins:
+        yield b64encode(f"{unquote(login['user'])}:{unquote(login['password'])}".encode()).decode()

@@ -1,0 +1,97 @@
+"""Secrets are told from other values, and shown nowhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from builder import redaction
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HF_TOKEN", "OPENAI_API_KEY", "api_key", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "DBPASSWORD"),
+        *("MY_PASSWORD", "HFTOKEN", "GITHUB_PAT", "BASIC_AUTH", "GOOGLE_CREDENTIALS", "WANDB_APIKEY"),
+    ],
+)
+def test_names_of_secrets(name: str) -> None:
+    assert redaction.looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("TOKENIZERS_PARALLELISM", "VLLM_MAX_TOKENS", "NCCL_DEBUG", "PATH", "PYTHONPATH", "KEYBOARD", "AUTHOR"),
+        *("MONKEY", "VLLM_USE_V1", "CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_names_of_anything_else(name: str) -> None:
+    assert not redaction.looks_secret(name, "1")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("hf_abcdefghijkl", "sk-abcdefgh1234", "ghp_abcdefgh12345", "nvapi-abcdefgh1", "AKIAABCDEFGHIJKL"),
+        *("https://ann:pw@proxy:3128", "Bearer abc", "eyJhbGciOiJI.eyJzdWIi.x"),
+        "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_values_that_are_secrets_under_any_name(value: str) -> None:
+    assert redaction.looks_secret("ANYTHING", value)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "1", "expandable_segments:True", "http://proxy:3128", "/srv/models", "skip", "a b"]
+)
+def test_values_that_are_none(value: str) -> None:
+    assert not redaction.looks_secret("ANYTHING", value)
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process with secrets in its environment and its arguments."""
+    monkeypatch.setattr(
+        "os.environ",
+        {
+            "HF_TOKEN": "hf_plantedtoken1",
+            "https_proxy": "http://ann:pl@nted2/x@proxy:3128".replace("pl@nted2/x", "pl%40nted2%2Fx"),
+            "PROXY_WITHOUT_SCHEME": "ann:planted3@proxy:3128",
+            "PIP_EXTRA_INDEX_URL": "https://a:planted4@one/simple https://b:planted5@two/simple",
+            "DEPLOY_KEY": "-----BEGIN KEY-----\nplantedline6\n-----END KEY-----",
+            "API_KEY": "short",
+            "SSH_AUTH": "/run/user/1000/agent",
+            "QUOTED_PASSWORD": 'planted"7\\',
+            "HOME": "/home/ann",
+        },
+    )
+    monkeypatch.setattr(
+        sys, "argv", ["builder", "run", "chat", "--env", "WEB_TOKEN=plantedtoken8", "-e", "A=harmless1"]
+    )
+    redaction._secret.cache_clear()
+    yield
+    redaction._secret.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Bearer hf_plantedtoken1!", "Bearer ***!"),
+        ("GET http://ann:pl%40nted2%2Fx@proxy:3128/", "GET http://***@proxy:3128/"),
+        ("login ann pl@nted2/x", "login ann ***"),
+        ("Proxy-Authorization: Basic YW5uOnBsQG50ZWQyL3g=", "Proxy-Authorization: Basic ***"),
+        ("planted3 planted4 planted5 plantedtoken8", "*** *** *** ***"),
+        ("  plantedline6\n", "  ***\n"),
+        ('{"a": "planted\\"7\\\\"}', '{"a": "***"}'),
+        ("short /run/user/1000/agent /home/ann harmless1", "short /run/user/1000/agent /home/ann harmless1"),
+        ("https://token@host/a.git ssh://git@host/b git@host:c", "https://***@host/a.git ssh://git@host/b git@host:c"),
+        ("ssh://git:pw@host/b ann@example.org", "ssh://***@host/b ann@example.org"),
+        ("https://host/@scope/package http://a/b@c", "https://host/@scope/package http://a/b@c"),
+    ],
+)
+def test_they_are_shown_in_no_spelling(planted: None, text: str, expected: str) -> None:
+    assert redaction.redacted(text) == expected
+    assert redaction.redacted(expected) == expected
