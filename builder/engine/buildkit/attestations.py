@@ -28,8 +28,7 @@ def bake_options(kinds: AbstractSet[Kind], scanner: str | None) -> tuple[str, ..
     ``scanner`` is the image that lists packages by BuildKit's protocol, None for BuildKit's own choice,
     ``docker/buildkit-syft-scanner:stable-1``.
     """
-    # The provenance names bases, sources and their digests. `mode=max` would add the build arguments, among which a
-    # proxy's address may contain a password.
+    # The provenance names bases, sources and their digests. `mode=max` would add the build arguments.
     options: dict[Kind, str] = {
         "sbom": "type=sbom" + (f",generator={scanner}" if scanner else ""),
         "provenance": "type=provenance,mode=min",
