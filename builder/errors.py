@@ -58,6 +58,13 @@ class ConflictError(BuilderError):
     exit_code = 1
 
 
+class UnsafePathError(BuilderError):
+    """A path that leads out of the folder that it belongs to, by `..` in a name or by a link: nothing is read, written
+    or deleted there."""
+
+    exit_code = 1
+
+
 class UsageError(BuilderError):
     """An invalid command: an unknown target, an impossible combination of options."""
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.errors import UsageError
+from builder.errors import UnsafePathError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+# All that this program keeps in the state folder: files, folders, and the beginnings of the names of temporary ones.
+_STATE_FOLDERS = {"downloads", "journal", "logs", "mirrors", "serve-logs", "unchanged", "wheels", "work"}
+_STATE_NAMES = frozenset({"copies.lock", "engine.json", "id", "id.lock", "steptimes.json", *_STATE_FOLDERS})
+_STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,9 @@ class Project:
         return self.root / "builds"
 
     def build_directory(self, repository: str, number: int) -> Path:
-        """The build directory of a number, which may not exist."""
-        return self.builds / repository / str(number)
+        """The build directory of a number, which may not exist. Raises UnsafePathError where it would lie elsewhere: a
+        clone brings its links along."""
+        return below(below(self.root, self.builds), self.builds / repository / str(number))
 
     @property
     def mirrors(self) -> Path:
@@ -80,13 +88,45 @@ class Project:
         return str(resolved.relative_to(self.root) if resolved.is_relative_to(self.root) else resolved)
 
 
+def below(root: Path, path: Path) -> Path:
+    """Returns ``path``, which names of others are a part of, or which is about to be deleted. Raises UnsafePathError
+    where it does not lie below ``root``, all links followed."""
+    if not (folder := path.resolve()).is_relative_to(root.resolve()) or folder == root.resolve():
+        raise UnsafePathError(
+            f"{path} leads out of {root}, to {folder}: nothing is done there",
+            hint="a name with `..` or a link leads there: look at where it came from, and remove it",
+        )
+    return path
+
+
 def find(start: Path) -> Project:
     """Finds the project that contains ``start``. Raises UsageError where neither it nor a folder above it contains
-    ``dockerfiles/``."""
+    ``dockerfiles/``, UnsafePathError where its state folder is not its own."""
     for folder in (start.resolve(), *start.resolve().parents):
         if (folder / "dockerfiles").is_dir():
-            return Project(folder)
+            project = Project(folder)
+            _require_own_state(project)
+            return project
     raise UsageError(
         f"no project here: neither {start.resolve()} nor a folder above it holds dockerfiles/",
         hint="go to the project's folder, or name it: builder --project FOLDER …",
     )
+
+
+def _require_own_state(project: Project) -> None:
+    """Raises UnsafePathError for a state folder that leads elsewhere, as one may that came with a clone: what is in it
+    is deleted by its name. It may be on another disk, in a folder of its own."""
+    try:
+        entries = list(os.scandir(project.state))
+    except OSError:
+        return
+    folder, is_linked = project.state.name, project.state.is_symlink()
+    for entry in entries:
+        is_ours = entry.name in _STATE_NAMES or entry.name.startswith(_STATE_PREFIXES)
+        if entry.is_symlink():
+            message = f"{folder}/{entry.name} is a link: what it leads to is not this program's"
+        elif is_linked and not is_ours:
+            message = f"{folder} leads to {project.state.resolve()}, which holds other things, such as {entry.name}"
+        else:
+            continue
+        raise UnsafePathError(message, hint="no command makes such a link: find out where it came from, and remove it")

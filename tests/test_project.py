@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from builder import project
-from builder.errors import UsageError
+from builder.errors import UnsafePathError, UsageError
 from builder.project import Project
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_project_is_found_from_any_folder_in_it(tmp_path: Path) -> None:
@@ -47,3 +44,49 @@ def test_what_a_killed_process_left_is_unfinished(tmp_path: Path, folder: str) -
     assert not project.unfinished
     (place / "small-1").touch()
     assert project.unfinished
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Project:
+    """A project with a victim beside it."""
+    (tmp_path / "victim/small/1").mkdir(parents=True)
+    (tmp_path / "project/dockerfiles").mkdir(parents=True)
+    (tmp_path / "project/builds").mkdir()
+    return Project(tmp_path / "project")
+
+
+@pytest.mark.parametrize("name", ["../../victim/small", "/etc", "..", "../builds/../.."])
+def test_a_build_directory_lies_in_its_project(made: Project, name: str) -> None:
+    with pytest.raises(UnsafePathError, match="leads out of"):
+        made.build_directory(name, 1)
+
+
+@pytest.mark.parametrize("link", ["builds", "builds/small", "builds/small/1"])
+def test_a_link_leads_no_build_directory_elsewhere(made: Project, link: str) -> None:
+    assert made.build_directory("small", 1) == made.root / "builds/small/1"
+    path = made.root / link
+    if link == "builds":
+        path.rmdir()
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(made.root.parent / "victim" / Path(link).relative_to("builds"))
+    with pytest.raises(UnsafePathError, match="nothing is done there"):
+        made.build_directory("small", 1)
+
+
+@pytest.mark.parametrize("name", ["work", "journal", "unchanged", "mirrors", "logs", "wheels", "engine.json"])
+def test_the_state_folder_holds_no_link(made: Project, name: str) -> None:
+    made.state.mkdir()
+    (made.state / name).symlink_to(made.root.parent / "victim")
+    with pytest.raises(UnsafePathError, match=f"{name} is a link"):
+        project.find(made.root)
+
+
+def test_the_state_folder_may_be_on_another_disk_but_not_elsewhere(made: Project) -> None:
+    made.state.symlink_to(made.root.parent / "disk")
+    assert project.find(made.root) == made
+    (made.root.parent / "disk/work").mkdir(parents=True)
+    assert project.find(made.root) == made
+    made.state.unlink()
+    made.state.symlink_to(made.root.parent)
+    with pytest.raises(UnsafePathError, match="which holds other things"):
+        project.find(made.root)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import containers, images
 from builder.numbered import identity, images_lock
+from builder.project import below
 from builder.storage import plain_file
 from builder.storage.file_lock import folder_locked
 
@@ -73,7 +74,7 @@ def create(workspace: Workspace, repository: str, files: Mapping[str, StagedFile
             write(work.directory, files)
             yield work
         finally:
-            _remove(workspace.engine, work)
+            _remove(workspace.engine, workspace.project, work)
 
 
 def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkFolder:
@@ -123,7 +124,7 @@ def remove_stale(workspace: Workspace) -> None:
     for folder in sorted([*project.work.glob("*"), *project.state.glob("new-*")]):
         try:
             with folder_locked(folder):
-                _remove(workspace.engine, WorkFolder(folder.name, folder, own_id))
+                _remove(workspace.engine, project, WorkFolder(folder.name, folder, own_id))
         except (BlockingIOError, FileNotFoundError):
             continue
     if own_id:
@@ -148,9 +149,9 @@ def write(directory: Path, files: Mapping[str, StagedFile]) -> None:
         path.chmod(0o755 if file.executable else 0o644)
 
 
-def _remove(endpoint: Endpoint, work: WorkFolder) -> None:
+def _remove(endpoint: Endpoint, project: Project, work: WorkFolder) -> None:
     containers.remove_labelled(endpoint, f"{LABEL}={work.name}")
     images.remove(endpoint, work.tag)
     if work.extra_tag_file.exists():
         images.remove_extra_tag(endpoint, work.extra_tag_file.read_text(encoding="utf-8"))
-    shutil.rmtree(work.path, ignore_errors=True)
+    shutil.rmtree(below(project.state, work.path), ignore_errors=True)

@@ -12,7 +12,7 @@ from builder import timestamp
 from builder.building import work_folder
 from builder.engine import images
 from builder.errors import ImageStateError
-from builder.lock import reading, text
+from builder.lock import foreign, reading, text
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version
 from builder.numbered import adopted, adopted_contents, adopted_names, images_lock
 from builder.numbered.adopted import AdoptedContents
@@ -91,6 +91,8 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
             mods=own_labels.mods if own_labels else {},
             adopted=Adoption(source, adopted_names.in_registries(details, source)),
         )
+        if reason := foreign.refused(Lock().with_image(ImageName(repository, 1), record)):
+            raise ImageStateError(f"{request.image} cannot be recorded: {reason}")
         files = {adopted.FILE: StagedFile(adopted.dump(contents))}
         with images_lock.transaction(workspace) as transaction:
             # Another process may have adopted it meanwhile.

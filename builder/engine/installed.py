@@ -86,6 +86,9 @@ print(json.dumps(files))
 # setuptools-scm: commit_id = 'gb1388b1fb'; FlashInfer: __git_version__ = "768c…"; a local version: +gb1388b1fb.d2026
 _COMMIT = re.compile(r"(?:commit_id|__git_version__) *= *['\"]g?([0-9a-f]{7,40})['\"]")
 _LOCAL_COMMIT = re.compile(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)")
+# Anything else is no package that pip can have installed.
+_PACKAGE_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]*")
+_PACKAGE_VERSION = re.compile("[A-Za-z0-9][!-~]*")
 _WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -119,13 +122,21 @@ def read(endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: st
     """
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = _require_python(container, image)
-        return parse(executable, _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA]))
+        answer = _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA])
+        try:
+            return parse(executable, answer)
+        except (KeyError, TypeError, AttributeError):
+            raise ImageStateError(f"{image} cannot be looked into: its Python answers with something else") from None
 
 
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
     """Returns the software that the answer of the Python ``executable`` of an image tells of."""
     metadata = _plain_values(data["metadata"])
-    packages = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in data["packages"].items()}
+    packages = {
+        re.sub(r"[-_.]+", "-", name).lower(): version
+        for name, version in data["packages"].items()
+        if _PACKAGE_NAME.fullmatch(name) and _PACKAGE_VERSION.fullmatch(version)
+    }
     commits = {
         "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
         "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),
@@ -154,7 +165,10 @@ def read_files(
         executable = _require_python(container, image)
         argv = [executable, "-B", "-c", _READ_FILES, package, json.dumps(sorted(paths))]
         files = _answer(container, image, argv)
-    return {name: base64.b64decode(content) for name, content in files.items()}
+    try:
+        return {name: base64.b64decode(content) for name, content in files.items() if name in paths}
+    except (TypeError, ValueError):
+        raise ImageStateError(f"{image} cannot be looked into: its Python answers with something else") from None
 
 
 def find_python(container: Container) -> str:

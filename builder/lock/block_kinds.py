@@ -64,11 +64,15 @@ def list_of(kind: ValueKind) -> ValueKind:
     )
 
 
-def mapping(kind: ValueKind) -> ValueKind:
-    """A block whose keys are names, as a dict; it is written in the order of the names."""
+def mapping(kind: ValueKind, names: ValueKind | None = None) -> ValueKind:
+    """A block whose keys are ``names``, or any text, as a dict; it is written in the order of the names."""
     return ValueKind(
-        lambda data: _each(_block(data).items(), kind.read),
-        lambda definitions: {"type": "object", "additionalProperties": kind.schema(definitions)},
+        lambda data: _each(_block(data).items(), kind.read, names.read if names else None),
+        lambda definitions: {
+            "type": "object",
+            **({"propertyNames": names.schema(definitions)} if names else {}),
+            "additionalProperties": kind.schema(definitions),
+        },
         lambda values: {name: kind.write(value) for name, value in sorted(values.items())},
         empty={},
     )

@@ -11,7 +11,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.errors import LockError
 from builder.lock.model import ImageName
+from builder.lock.name_kinds import REPOSITORY
+from builder.lock.value_kinds import WrongError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,13 +49,26 @@ def is_empty(project: Project) -> bool:
 
 
 def entries(project: Project) -> Iterator[Entry]:
-    """The changes that were announced. One that another process finishes meanwhile is left out."""
+    """The changes that were announced. One that another process finishes meanwhile is left out. Raises LockError for a
+    file that announces none: what is undone by it is deleted."""
     for path in sorted(project.journal.glob("*.json")):
         try:
-            announced = json.loads(path.read_text(encoding="utf-8"))
+            yield _entry(path)
         except FileNotFoundError:
             continue
-        yield Entry(ImageName(announced["repository"], announced["number"]), announced["engine_id"], path)
+        except (ValueError, KeyError, TypeError, RecursionError, WrongError):
+            raise LockError(
+                f"{project.relative(path)} announces no change that this program makes",
+                hint="find out where it came from, and remove it; `builder verify` then tells what does not agree",
+            ) from None
+
+
+def _entry(path: Path) -> Entry:
+    announced = json.loads(path.read_text(encoding="utf-8"))
+    number, engine_id = announced["number"], announced["engine_id"]
+    if type(number) is not int or number < 0 or not isinstance(engine_id, str):
+        raise ValueError(f"number {number} of {engine_id}")
+    return Entry(ImageName(REPOSITORY.read(announced["repository"]), number), engine_id, path)
 
 
 def remove_unwritten(project: Project) -> None:

@@ -10,6 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.lock.block_kinds import list_of, mapping, needed, needed_unless, numbered, optional, record
 from builder.lock.model import VERSION, Adoption, NumberedImage, Version
+from builder.lock.name_kinds import (
+    COMMIT_START,
+    DEFINITION,
+    INSTANCE,
+    PART,
+    PLATFORM,
+    REFERENCE,
+    REPOSITORY,
+    or_nothing,
+)
 from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
 from builder.lock.value_kinds import FLAG, TEXT, TEXT_OR_NOTHING, ValueKind, choice, constant, matching, whole
 
@@ -24,6 +34,7 @@ _TIME = matching(
     "a time in UTC such as `2026-11-20T22:00:00Z`",
     name="time",
 )
+_COMMIT_OR_NOTHING = or_nothing(COMMIT_START)
 _SHA256 = matching("[0-9a-f]{64}", "a SHA-256 of 64 hex digits")
 _DIGEST = matching("sha256:[0-9a-f]{64}", "a digest such as `sha256:` and 64 hex digits")
 _NOTE = replace(TEXT, empty="")
@@ -57,7 +68,7 @@ _WHEEL = record(
             TEXT, "the requirement, such as vllm==0.32.0, and `from URL` for an index of its own", "requested"
         ),
         "version": needed(TEXT, "the version that it stood for"),
-        "commit": optional(TEXT_OR_NOTHING, "the commit that the wheel names, where it names one", always=True),
+        "commit": optional(_COMMIT_OR_NOTHING, "the commit that the wheel names, where it names one", always=True),
     },
     name="wheel",
 )
@@ -66,9 +77,9 @@ _WHEEL = record(
 _INCLUDED = record(
     IncludedPin,
     {
-        "base": needed(TEXT, "the base image that it comes with, as resolved"),
+        "base": needed(REFERENCE, "the base image that it comes with, as resolved"),
         "version": needed(TEXT, "its version in there"),
-        "commit": optional(TEXT_OR_NOTHING, "its commit, where the image names it", always=True),
+        "commit": optional(_COMMIT_OR_NOTHING, "its commit, where the image names it", always=True),
     },
     name="included",
 )
@@ -106,7 +117,8 @@ _PACKAGE_LINES = mapping(
         "a version and `sha256:` hashes of 64 hex digits",
         name="package",
         scalar=True,
-    )
+    ),
+    PART,
 )
 
 
@@ -131,8 +143,10 @@ _PACKAGES = ValueKind(_read_packages, _PACKAGE_LINES.describe, _write_packages, 
 _BASE = record(
     BasePin,
     {
-        "asked": needed(TEXT, "as the definition says it, such as debian:bookworm-slim", "requested"),
-        "resolved": needed(TEXT, "the digest in the registry, or local:sha256:… for an image that only the engine has"),
+        "asked": needed(REFERENCE, "as the definition says it, such as debian:bookworm-slim", "requested"),
+        "resolved": needed(
+            REFERENCE, "the digest in the registry, or local:sha256:… of an image that only the engine has"
+        ),
         "created": optional(_NOTE, "when a base that brings vLLM was made"),
         "packages": optional(_PACKAGES, "by name: the version of each Python package in a base that brings vLLM"),
     },
@@ -155,7 +169,7 @@ _PINS = record(
     Pins,
     {
         "base": optional(_BASE, "the base image"),
-        "sources": optional(mapping(_SOURCE), "vLLM and FlashInfer, each from git, as a wheel or with the base"),
+        "sources": optional(mapping(_SOURCE, PART), "vLLM and FlashInfer, each from git, as a wheel or with the base"),
         "python": optional(_PYTHON, "the Python packages in the image"),
         "build": optional(_PYTHON, "the Python packages that it takes to build the sources from git"),
     },
@@ -166,7 +180,7 @@ _VERSION = record(
     Version,
     {
         "version": needed(TEXT, "the version in the image"),
-        "commit": optional(TEXT_OR_NOTHING, "its commit, where it is known", always=True),
+        "commit": optional(_COMMIT_OR_NOTHING, "its commit, where it is known", always=True),
     },
     name="version",
 )
@@ -187,8 +201,8 @@ _PAIRING = record(
 _ADOPTION = record(
     Adoption,
     {
-        "image": needed(TEXT, "its name or id in the engine when it got its number"),
-        "digests": optional(list_of(TEXT), "the names by which registries may have it"),
+        "image": needed(REFERENCE, "its name or id in the engine when it got its number"),
+        "digests": optional(list_of(REFERENCE), "the names by which registries may have it"),
     },
     name="adoption",
 )
@@ -218,9 +232,9 @@ _IMAGE = record(
         "sequence": optional(
             _POSITIVE, "its place among what was current: the highest is current, the one below was before"
         ),
-        "definition": needed_unless("adopted", TEXT, "the image definition"),
+        "definition": needed_unless("adopted", DEFINITION, "the image definition"),
         "adopted": optional(_ADOPTION, "the image of others that got this number as it was"),
-        "platform": needed(TEXT, "linux/arm64 or linux/amd64"),
+        "platform": needed(PLATFORM, "linux/arm64 or linux/amd64"),
         "pinned": optional(FLAG, "true where `prune` keeps it"),
         "fingerprint": needed(TEXT, "the identity of its content: the same on every engine that holds it"),
         "input_hash": needed_unless(
@@ -232,9 +246,9 @@ _IMAGE = record(
         "note": optional(_NOTE, "what was seen"),
         "recipe": optional(TEXT_OR_NOTHING, "the recipe that it was built from"),
         "digest": optional(_DIGEST, "its digest in the registry of builder.yaml, where it was pushed"),
-        "builder": optional(TEXT, "the `docker buildx` instance that built it, where not the engine itself"),
-        "versions": optional(mapping(_VERSION), "what is in it, by name"),
-        "mods": optional(mapping(TEXT), "the baked mods: by name, the hash of what each holds"),
+        "builder": optional(INSTANCE, "the `docker buildx` instance that built it, where not the engine itself"),
+        "versions": optional(mapping(_VERSION, PART), "what is in it, by name"),
+        "mods": optional(mapping(TEXT, PART), "the baked mods: by name, the hash of what each holds"),
         "models": optional(mapping(_PAIRING), "the models that it serves, or served before, by Hugging Face id"),
     },
     parts=_number_parts,
@@ -255,9 +269,10 @@ FILE = record(
     {
         "version": needed(constant(VERSION), "the format of the file; a newer one is refused"),
         "definitions": optional(
-            mapping(mapping(_PINS)), "what each image definition is pinned to: by definition, then by platform"
+            mapping(mapping(_PINS, PLATFORM), DEFINITION),
+            "what each image definition is pinned to: by definition, then by platform",
         ),
-        "images": optional(mapping(_REPOSITORY), "the numbered images, by repository"),
+        "images": optional(mapping(_REPOSITORY, REPOSITORY), "the numbered images, by repository"),
     },
     parts=dict,
 )

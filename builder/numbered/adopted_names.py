@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from builder.project import Project
 
 # As image.schema.json has it for the repositories of definitions.
-_REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*")
+_REPOSITORY = re.compile(r"(?=.{1,200}$)[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*")
 _ID = re.compile("(sha256:)?[0-9a-f]{12,64}")
 _SHOWN_TAGS = 8
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from builder import timestamp
 from builder.engine import disk_usage, images
 from builder.engine.reference import split_tag
-from builder.errors import LockError
-from builder.lock import reading, text
+from builder.errors import LockError, UsageError
+from builder.events import Message
+from builder.lock import foreign, reading, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
 from builder.numbered.images_lock import RECORD
 from builder.plan import bake, labels, layout
@@ -86,7 +87,14 @@ def find(workspace: Workspace, remote: Mapping[ImageName, RegistryImage]) -> lis
             recoverable.append(_from_engine(workspace.engine, name, local, own, pushed))
         elif pushed and (own := labels_of(name, pushed.details)):
             recoverable.append(_from_registry(name, pushed, own, local))
-    return recoverable
+    return [number for number in recoverable if _is_plausible(workspace, number)]
+
+
+def _is_plausible(workspace: Workspace, number: RecoverableImage) -> bool:
+    """True if images.lock can hold what is known of a number; labels may be anybody's."""
+    if reason := foreign.refused(number.part):
+        workspace.report(Message(f"{number.name} is left out: {reason}"))
+    return not reason
 
 
 def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str, int]:
@@ -113,7 +121,7 @@ def labels_of(name: ImageName, details: ImageDetails) -> labels.ImageLabels | No
     try:
         part = _part(name, details, image_labels, timestamp.now(), 0)
         sound = reading.parse(text.dump(part)) == part
-    except (LockError, TypeError, ValueError, AttributeError, KeyError):
+    except (LockError, UsageError, TypeError, ValueError, AttributeError, KeyError):
         return None
     return image_labels if sound else None
 

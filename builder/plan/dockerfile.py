@@ -106,14 +106,16 @@ def render(inputs: TemplateInputs) -> str:
     """Renders the Dockerfile. Raises FileProblemsError with the line of a template that uses something undefined, and
     for a template that leaves out a mod."""
     import jinja2
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     own, texts = _template_name(inputs.name), inputs.texts
     # Not a DictLoader: it has no file names, which errors need.
     load = jinja2.FunctionLoader(lambda name: (texts[name], name, None) if name in texts else None)
-    environment = jinja2.Environment(
+    # A template comes with a clone, too: it makes text, and reaches nothing of this program or machine.
+    environment = ImmutableSandboxedEnvironment(
         loader=load,
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701  # a Dockerfile is not HTML; values are quoted by the `sh` filter
+        autoescape=False,  # a Dockerfile is not HTML; values are quoted by the `sh` filter
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -75,7 +75,7 @@ def write(
 def read(labels: Mapping[str, str]) -> ImageLabels | None:
     """Reads the labels of an image; None for an image that this program did not build, or whose labels are invalid."""
     try:
-        return ImageLabels(
+        image_labels = ImageLabels(
             repository=labels[REPOSITORY],
             definition=labels["builder.definition"],
             input_hash=labels[INPUT_HASH],
@@ -88,6 +88,8 @@ def read(labels: Mapping[str, str]) -> ImageLabels | None:
         )
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None
+    texts = (*image_labels.mods.values(), *image_labels.models)
+    return image_labels if all(isinstance(value, str) for value in texts) else None
 
 
 def _as_json(pins: Pins) -> dict[str, Any]:

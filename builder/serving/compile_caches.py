@@ -7,12 +7,13 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from builder.definitions.recipes.container import COMPILE_CACHES, compile_cache
 from builder.engine import containers
-from builder.errors import BuilderError
+from builder.errors import BuilderError, UnsafePathError
+from builder.project import below
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,9 +28,11 @@ _BLOCK = 512  # bytes: what st_blocks counts
 
 @dataclass(frozen=True)
 class CompileCache:
-    """The folder of one number, and the bytes on disk of what serving wrote into it."""
+    """The folder of one number, below that of all of them (``root``), and the bytes on disk of what serving wrote into
+    it."""
 
     name: ImageName
+    root: Path
     folder: Path
     size: int
 
@@ -43,7 +46,8 @@ def find(endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageNa
     for name in names:
         folder = Path(compile_cache(environ, name.repository, name.number))
         if _is_folder(folder):
-            caches.append(CompileCache(name, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
+            root = folder.parents[len(PurePath(name.repository).parts)]
+            caches.append(CompileCache(name, root, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
     return tuple(caches)
 
 
@@ -54,6 +58,10 @@ def remove(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
     A container writes as root. Files that this user may not remove are removed in a container of ``image``, if one is
     given, with no other folder mounted.
     """
+    try:
+        below(cache.root, cache.folder)
+    except UnsafePathError as error:
+        return error.message
     for path in _cache_folders(cache.folder):
         shutil.rmtree(path, ignore_errors=True)
     if remaining := _cache_folders(cache.folder):

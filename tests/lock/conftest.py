@@ -14,7 +14,7 @@ from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins,
 from tests.processes import fork, public_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["fork", "public_folder"]
 
@@ -144,17 +144,28 @@ def texts() -> st.SearchStrategy[str]:
     return st.sampled_from(NASTY) | st.text() | st.text(alphabet=list("ab01.:#-'\"\\ \n\t\ufeff"), max_size=8)
 
 
+# Names that become folders and arguments, and look like something else to YAML.
+REPOSITORIES = ["null", "no", "1", "0x1f", "1_000", "1.0", "a", "host:5000/a/b", "localhost/vllm-node", "a.b__c--d/e"]
+PARTS = ["null", "Null", "yes", "007", "1e3", "0.32", "2026-11-20", "vllm", "fix-qwen3.5+x", "A"]
+DEFINITIONS = [*PARTS, "~", "a b", " a", "a: b", "a #b", "- a", "模型", "\xa0", "\u2028", "x" * 255]
+REFERENCES = ["debian:bookworm-slim", "host:5000/a/b@sha256:0", "1.0", "null", "12:30", "0123456789ab", "x" * 1030]
+PLATFORMS = ["linux/arm64", "linux/amd64", "linux/arm64/v8", "1/2"]
+
+
 @pytest.fixture(scope="session")
 def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     """Any lock that keeps the rules."""
 
-    def named(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-        return st.dictionaries(texts, values, max_size=3)
+    def named(values: st.SearchStrategy[Any], names: Sequence[str] = PARTS) -> st.SearchStrategy[Any]:
+        return st.dictionaries(st.sampled_from(names), values, max_size=3)
 
     maybe = st.none() | texts
+    parts, definitions = st.sampled_from(PARTS), st.sampled_from(DEFINITIONS)
+    references, platforms = st.sampled_from(REFERENCES), st.sampled_from(PLATFORMS)
+    starts = st.none() | st.sampled_from(["1234567", "123e456", "0123456789" * 4])
     hashes = st.lists(st.integers(0, 2**256 - 1).map("{:064x}".format), max_size=2).map(tuple)
     versions = texts.filter(re.compile(r"\S+").fullmatch)
-    packages = st.lists(st.builds(LockedPackage, texts, versions, hashes), max_size=3, unique_by=lambda p: p.name).map(
+    packages = st.lists(st.builds(LockedPackage, parts, versions, hashes), max_size=3, unique_by=lambda p: p.name).map(
         lambda drawn: tuple(sorted(drawn, key=lambda package: package.name))
     )
     times = st.datetimes().map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
@@ -165,8 +176,8 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     closures = st.none() | st.builds(PythonPin, st.lists(texts, max_size=3).map(tuple), texts, packages)
     pins = st.builds(
         Pins,
-        st.none() | st.builds(BasePin, texts, texts, texts, packages),
-        named(st.builds(WheelPin, texts, texts, maybe) | st.builds(IncludedPin, texts, texts, maybe) | git),
+        st.none() | st.builds(BasePin, references, references, texts, packages),
+        named(st.builds(WheelPin, texts, texts, starts) | st.builds(IncludedPin, references, texts, starts) | git),
         closures,
         closures,
     )
@@ -174,18 +185,21 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     images = st.builds(
         NumberedImage,
         times,
-        *[texts] * 4,
+        definitions,
+        platforms,
+        texts,
+        texts,
         st.integers(0, 10**15),
         statuses,
         texts,
         st.booleans(),
         maybe,
-        named(st.builds(Version, texts, maybe)),
+        named(st.builds(Version, texts, starts)),
         named(texts),
         st.none() | times,
         digest=st.none() | st.integers(0, 2**256 - 1).map("sha256:{:064x}".format),
-        builder=maybe,
-        adopted=st.none() | st.builds(Adoption, texts, st.lists(texts, max_size=2).map(tuple)),
+        builder=st.none() | parts.filter(lambda name: "+" not in name),
+        adopted=st.none() | st.builds(Adoption, references, st.lists(references, max_size=2).map(tuple)),
     )
 
     coins: st.SearchStrategy[bool] = st.booleans()
@@ -202,13 +216,13 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
 
     @st.composite
     def whole(draw: st.DrawFn) -> Lock:
-        images = draw(named(repositories()))
+        images = draw(named(repositories(), REPOSITORIES))
         names = [ImageName(name, number) for name, repository in images.items() for number in repository.numbers]
         models = {}
         for model in draw(st.lists(texts, max_size=3, unique=True)) if names else []:
             chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
             first, *rest = [Pairing(name, draw(maybe), draw(maybe), draw(statuses), draw(texts)) for name in chosen]
             models[model] = Model(first, tuple(rest))
-        return Lock(draw(named(named(pins))), images, models)
+        return Lock(draw(named(named(pins, PLATFORMS), DEFINITIONS)), images, models)
 
     return whole()

@@ -88,6 +88,7 @@ def test_other_spellings_mean_the_same(full: Lock, golden: str, old: str, new: s
     assert parse(golden.replace(old, new, 1)) == full
 
 
+IMAGE = "expected an image as engines name it, such as `debian:bookworm-slim`"
 NUMBER = "expected a whole number from 1 on"
 STATUS = "expected `untested`, `good` or `bad`"
 HASHES = "expected a version and `sha256:` hashes of 64 hex digits"
@@ -125,8 +126,8 @@ WRONG = [
         "`pruned`: expected a time in UTC such as `2026-11-20T22:00:00Z`, found `true`",
     ),
     ("\n      10:\n", "\n      ▶ten:\n", f"`ten`: {NUMBER}, found `ten`"),
-    ("        asked: debian:bookworm-slim", "        ▶asked:", "`asked`: expected text, found nothing"),
-    ("        asked: debian:bookworm-slim", "        ▶asked: {a: b}", "`asked`: expected text, found a block of keys"),
+    ("        asked: debian:bookworm-slim", "        ▶asked:", f"`asked`: {IMAGE}, found nothing"),
+    ("        asked: debian:bookworm-slim", "        ▶asked: {a: b}", f"`asked`: {IMAGE}, found a block of keys"),
     ("          - ray[default]", "          - ▶[ray]", "expected text, found a list"),
     ("      base:\n        asked: debian:bookworm-slim\n", "      ▶base:\n", "`base`: lacks `asked`"),
     (

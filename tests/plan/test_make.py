@@ -146,3 +146,28 @@ def test_a_bare_run_sh_is_said_not_to_be_pinned(tmp_path: Path) -> None:
     assert small_plan(tmp_path).warnings == (
         "mod template has no mod.yaml: what it downloads, if anything, is not pinned",
     )
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.popen('touch ' ~ MARK).read() }}",
+        "{{ self.__init__.__globals__ }}",
+        "{% for mod in mods %}{{ mod.__class__.__init__.__globals__ }}{% endfor %}",
+        "{% do args.update({'greeting': 'x'}) %}",
+        "{{ args.update({'greeting': 'x'}) }}",
+        "{{ '{0.__class__.__init__.__globals__}'.format(mods) }}",
+        "{% include '/etc/passwd' %}",
+        "{% import '../../../etc/passwd' as x %}",
+    ],
+)
+def test_a_template_reaches_nothing_but_its_values(tmp_path: Path, expression: str) -> None:
+    mark = tmp_path / "ran"
+    project = projects.make(tmp_path)
+    text = expression.replace("MARK", f"'{mark}'")
+    projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", f"FROM {{{{ base }}}}\n{text}\n")
+    definition = image.load(project, "small", "linux/amd64")
+    with pytest.raises(FileProblemsError, match="Dockerfile.j2"):
+        make(ImageInputs(definition, BASE_ONLY, {}, (mod_reading.load(project, "template"),)))
+    assert not mark.exists()

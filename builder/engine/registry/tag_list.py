@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
 
 _PAGE = 1000
+_MOST_PAGES = 1000
 _UNAUTHORIZED = 401
 _NOT_FOUND = 404
 _TLS_REQUIRED = 400  # the answer of a TLS server to plain HTTP
@@ -65,7 +66,7 @@ def _pages(client: httpx2.Client, address: str, repository: str, path: str) -> l
     tag_names: list[str] = []
     url = f"{address}/v2/{path}/tags/list?n={_PAGE}"
     seen: set[str] = set()
-    while url and url not in seen:
+    while url and url not in seen and len(seen) < _MOST_PAGES:
         seen.add(url)
         answer = _get(client, url, repository)
         if answer.status_code == _NOT_FOUND:
@@ -77,8 +78,12 @@ def _pages(client: httpx2.Client, address: str, repository: str, path: str) -> l
             tag_names += map(str, answer.json().get("tags") or ())
         except (ValueError, AttributeError):
             raise TransferError(f"the server of {repository} is not a registry", hint=HINT) from None
-        following = answer.links.get("next", {}).get("url")
-        url = urljoin(url, following) if following else ""
+        following = urljoin(url, answer.links.get("next", {}).get("url") or "")
+        if not following.startswith(f"{address}/"):
+            # Wherever it leads, the login of this registry would go along.
+            reason = f"its next page is said to be at {following}"
+            raise TransferError(f"the request to the registry for the tags of {repository} failed: {reason}", hint=HINT)
+        url = following
     return tag_names
 
 
@@ -105,6 +110,8 @@ def _token(client: httpx2.Client, parameters: Mapping[str, str], user: tuple[str
     import httpx2
 
     realm = parameters.get("realm", "")
+    if client.trust_env and not realm.startswith("https://"):
+        raise TransferError(f"the registry wants its login sent to {realm}, in the clear", hint=HINT)
     query = {key: parameters[key] for key in ("service", "scope") if key in parameters}
     client.headers.pop("Authorization", None)  # the one that the registry refused
     answer = client.get(httpx2.URL(realm).copy_merge_params(query), auth=user)

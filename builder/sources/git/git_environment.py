@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from builder.sources.git.credentials import Address
 
-_ISOLATED_SETTINGS = (("core.attributesFile", "/dev/null"), ("core.quotePath", "false"))
+_NO_HOOKS = ("core.hooksPath", "/dev/null")  # nothing in a mirror is run
+_ISOLATED_SETTINGS = (_NO_HOOKS, ("core.attributesFile", "/dev/null"), ("core.quotePath", "false"))
 
 
 def repository_variables(path: Path) -> dict[str, str]:
@@ -55,6 +56,7 @@ def user_variables(address: Address, ssh: str, stalled_seconds: int) -> dict[str
     from builder.sources import environment
 
     settings = (
+        _NO_HOOKS,
         ("http.lowSpeedLimit", "1"),
         ("http.lowSpeedTime", str(stalled_seconds)),
         *credentials.configuration(address),

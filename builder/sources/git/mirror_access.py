@@ -46,7 +46,8 @@ def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
     import re
 
     address = credentials.split(url.strip())
-    if "::" in address.url.partition("/")[0] or address.url.startswith("-") or not address.url:
+    is_odd = not address.url or not address.url.isprintable()
+    if is_odd or "::" in address.url.partition("/")[0] or address.url.startswith("-"):
         raise SourceError(
             f"git cannot use the address `{address.url}`",
             hint="addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",

@@ -11,11 +11,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from builder.project import below
 from builder.sources.git import git_environment
 from builder.sources.git.errors import MissingError
 from builder.sources.git.git_command import GitRepository, run_local
 from builder.sources.git.mirror import ALL_TAGS, fetch
-from builder.storage import atomic_folder
+from builder.storage import atomic_file, atomic_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,10 +50,16 @@ _CONFIGURATION = """\
 
 
 def ensure(repository: GitRepository) -> None:
-    """Creates the mirror if there is none, and otherwise removes what a killed process left in it."""
+    """Creates the mirror if there is none, and otherwise removes what a killed process left in it, and settings that
+    are not ours: git runs the programs that they name. Raises UnsafePathError for a link that leads elsewhere."""
+    below(repository.path.parent, repository.path)
     if not repository.path.exists():
         atomic_folder.put_in_place(_init(repository), repository.path)
         return
+    settings = _settings(repository.address.url)
+    if not _holds(repository.path / "config", settings):
+        atomic_file.write(repository.path / "config", settings)
+    (repository.path / "commondir").unlink(missing_ok=True)  # names a folder with other settings
     for stale in _stale_files(repository.path):
         with contextlib.suppress(FileNotFoundError):
             stale.unlink()
@@ -94,8 +101,19 @@ def _write_skeleton(path: Path, url: str) -> None:
     for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (path / folder).mkdir(parents=True, exist_ok=True)
     (path / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
+    (path / "config").write_bytes(_settings(url))
+
+
+def _settings(url: str) -> bytes:
     quoted = url.replace("\\", "\\\\").replace('"', '\\"')
-    (path / "config").write_text(_CONFIGURATION.format(url=quoted), encoding="utf-8")
+    return _CONFIGURATION.format(url=quoted).encode()
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except FileNotFoundError:
+        return False
 
 
 def _pinned_refs(path: Path) -> dict[str, str]:

@@ -112,3 +112,29 @@ def test_what_is_no_registry_is_said(endpoint: Endpoint) -> None:
         pytest.raises(TransferError, match="is not a registry"),
     ):
         tag_list.tags(endpoint, f"{address}/a/b")
+
+
+def test_the_login_goes_to_no_other_server(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry that says its next page, or what it has moved, is on another host: that one would get the login."""
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    received: list[str] = []
+
+    def eavesdrop(_path: str, authorization: str, _host: str) -> tuple[int, dict[str, str], bytes]:
+        received.append(authorization)
+        return 200, {}, b'{"tags": ["666"]}'
+
+    with serving(eavesdrop) as elsewhere:
+
+        def answer(path: str, authorization: str, _host: str) -> tuple[int, dict[str, str], bytes]:
+            if not authorization:
+                return 401, {"WWW-Authenticate": "Basic realm=x"}, b"{}"
+            if "/moved/" in path:
+                return 302, {"Location": f"http://{elsewhere}{path}"}, b""
+            return 200, {"Link": f'<http://{elsewhere}/v2/a/b/tags/list?last=2>; rel="next"'}, b'{"tags": ["1"]}'
+
+        with serving(answer) as address:
+            projects.write(tmp_path / "config.json", json.dumps({"auths": {address: {"auth": LOGIN}}}))
+            with pytest.raises(TransferError, match="its next page is said to be at"):
+                tag_list.tags(endpoint, f"{address}/a/b")
+            tag_list.tags(endpoint, f"{address}/moved/b")
+    assert received == [""]

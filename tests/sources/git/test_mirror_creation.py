@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
+from builder.errors import SourceError, UnsafePathError
 from builder.lock.pins import GitPin
 from builder.sources.git import git_command, mirror_reading, ref_resolution
 from builder.sources.git.errors import MissingError
@@ -63,10 +63,6 @@ def half_the_packed_refs(mirror: Path) -> None:
     os.truncate(mirror / "packed-refs", (mirror / "packed-refs").stat().st_size - 30)
 
 
-def nothing_in_the_configuration(mirror: Path) -> None:
-    (mirror / "config").write_text("[core")
-
-
 def no_head(mirror: Path) -> None:
     (mirror / "HEAD").unlink()
 
@@ -78,7 +74,6 @@ def no_head(mirror: Path) -> None:
         no_objects_folder,
         half_a_pack,
         half_the_packed_refs,
-        nothing_in_the_configuration,
         no_head,
     ],
 )
@@ -94,6 +89,62 @@ def test_a_damaged_mirror_is_made_anew(vllm: Vllm, damage: Callable[[Path], None
     assert not list(vllm.mirrors.glob("*.new"))
     kept = vllm.git("for-each-ref", "--format=%(refname)", "refs/builder/pins").split()
     assert {Path(name).name for name in kept} == {vllm.history.main, vllm.history.v0_19_0}
+
+
+def test_nothing_that_others_put_into_a_mirror_is_run(vllm: Vllm, tmp_path: Path) -> None:
+    resolve(vllm)
+    settings = (vllm.mirror / "config").read_text()
+    mark = tmp_path / "ran"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\nexit 1\n")
+    program.chmod(0o755)
+    lines = f"""
+[core]
+\tfsmonitor = {program}
+\tsshCommand = {program}
+\thooksPath = {tmp_path}
+\talternateRefsCommand = {program}
+[remote "source"]
+\turl = ext::{program}
+\tuploadpack = {program}
+[protocol]
+\tallow = always
+[credential]
+\thelper = {program}
+"""
+    (vllm.mirror / "config").write_text(settings + lines)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/config").write_text(settings + lines)
+    (vllm.mirror / "commondir").write_text(str(tmp_path / "elsewhere"))
+    (vllm.mirror / "hooks").mkdir(exist_ok=True)
+    for hook in ("reference-transaction", "post-checkout", "pre-auto-gc", "post-index-change"):
+        for folder in (vllm.mirror / "hooks", tmp_path):
+            (folder / hook).write_bytes(program.read_bytes())
+            (folder / hook).chmod(0o755)
+    assert resolve(vllm, "v0.19.0").commit == vllm.history.v0_19_0
+    assert not mark.exists()
+    assert (vllm.mirror / "config").read_text() == settings
+
+
+@pytest.mark.parametrize("damage", ["[core", "", None])
+def test_damaged_settings_are_written_again(vllm: Vllm, damage: str | None) -> None:
+    commit = resolve(vllm).commit
+    (vllm.mirror / "config").unlink()
+    if damage is not None:
+        (vllm.mirror / "config").write_text(damage)
+    assert resolve(vllm, "v0.19.0").commit == vllm.history.v0_19_0
+    assert resolve(vllm, commit).commit == commit
+
+
+def test_a_mirror_that_is_a_link_is_left_alone(vllm: Vllm, tmp_path: Path) -> None:
+    resolve(vllm)
+    link, victim = vllm.mirror, tmp_path / "victim.git"
+    link.rename(victim)
+    (victim / "config").write_text("[core]\n")
+    link.symlink_to(victim)
+    with pytest.raises(UnsafePathError, match="leads out of"):
+        resolve(vllm)
+    assert (victim / "config").read_text() == "[core]\n"
 
 
 def test_a_ref_that_a_crash_left_empty_is_written_again(vllm: Vllm) -> None:

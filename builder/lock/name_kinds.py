@@ -1,0 +1,38 @@
+"""The kinds of names in images.lock. They become folders, arguments and lines of Dockerfiles: whoever wrote the file,
+none of them leads to another folder, begins like an option, or holds a space."""
+
+from __future__ import annotations
+
+from builder.lock.value_kinds import ValueKind, matching
+
+_PART = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = rf"(?:localhost|{_LABEL}(?:\.{_LABEL})+|{_LABEL}(?=:))(?::[0-9]{{1,5}})?"
+
+REPOSITORY = matching(
+    # https://github.com/distribution/reference/blob/main/regexp.go; shorter, as it is part of a file's name.
+    rf"(?=.{{1,200}}$)(?:{_HOST}/)?{_PART}(?:/{_PART})*",
+    "a repository's name such as `vllm-node-tf5`",
+    name="repository_name",
+)
+DEFINITION = matching(
+    r"(?!\.)[^/\\\x00-\x1f\x7f]+", "a definition's name, which is a folder's", name="definition_name", scalar=True
+)
+PLATFORM = matching("[a-z0-9]+(?:/[a-z0-9][a-z0-9_.-]*){1,2}", "a platform such as `linux/arm64`", name="platform")
+PART = matching("[A-Za-z0-9][A-Za-z0-9._+-]*", "a name of letters, digits and . _ + -", name="part_name")
+INSTANCE = matching("[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a buildx instance", name="instance", scalar=True)
+COMMIT_START = matching("[0-9a-f]{4,40}", "the first digits of a commit, or all 40", name="commit_start")
+REFERENCE = matching(
+    "[A-Za-z0-9][A-Za-z0-9._:/@+-]*",
+    "an image as engines name it, such as `debian:bookworm-slim`",
+    name="reference",
+    scalar=True,
+)
+
+
+def or_nothing(kind: ValueKind) -> ValueKind:
+    """The same kind, or ``null`` as None."""
+    return ValueKind(
+        lambda data: None if data is None else kind.read(data),
+        lambda definitions: {"anyOf": [kind.schema(definitions), {"type": "null"}]},
+    )
