@@ -6,12 +6,14 @@ A build takes them from its build directory, and never from the network.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from builder.definitions.mods import mod_reading
 from builder.definitions.mods.mod import FETCHED
 from builder.definitions.mods.mod_files import LARGEST_FILE, ModFile
-from builder.errors import SourceError
+from builder.errors import FileProblemsError, SourceError
 from builder.events import Message
 from builder.sources import environment, web_file
 from builder.sources.git import credentials
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.workspace import Workspace
 
+_SHA256 = re.compile("[0-9a-f]{64}")
+
 
 def fetch(workspace: Workspace, mods: Sequence[tuple[Mod, ...]]) -> tuple[tuple[Mod, ...], ...]:
     """Returns ``mods``, those of each definition of a chain, with the files from addresses; what was fetched before
@@ -33,6 +37,22 @@ def fetch(workspace: Workspace, mods: Sequence[tuple[Mod, ...]]) -> tuple[tuple[
     Raises SourceError where an address has other content than mod.yaml says, or does not answer.
     """
     return tuple(tuple(_with_files(workspace, mod) for mod in own) for own in mods)
+
+
+def stale(project: Project) -> tuple[Path, ...]:
+    """The downloads that no mod of the project names, and what killed processes left of others; none where a mod cannot
+    be read, since nobody knows what it names. Other files in their folder are not among them."""
+    try:
+        mods = mod_reading.load_all(project, mod_reading.names(project))
+    except FileProblemsError:
+        return ()
+    named = {copy.sha256 for mod in mods for copy in mod.copies if copy.is_remote}
+    files = sorted(path for path in project.downloads.glob("*") if path.is_file() and not path.is_symlink())
+    return tuple(
+        path
+        for path in files
+        if web_file.is_abandoned(path) or (_SHA256.fullmatch(path.name) and path.name not in named)
+    )
 
 
 def _with_files(workspace: Workspace, mod: Mod) -> Mod:

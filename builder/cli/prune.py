@@ -35,8 +35,9 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
 
     An image that is current, pinned, paired with a model, used by a container, among the newest, or the base of an
     image that stays is never removed; nor is anything that this project did not build. What an image compiled on this
-    machine while it served is removed with it. A removed number stays on record and can be rebuilt. The command asks
-    before it removes anything; where it cannot ask, it only shows what it would remove, unless --yes is given.
+    machine while it served is removed with it, and so are files that were fetched for mods and that none names any
+    more. A removed number stays on record and can be rebuilt. The command asks before it removes anything; where it
+    cannot ask, it only shows what it would remove, unless --yes is given.
     """
     from builder.commands import prune as command
 
@@ -78,6 +79,8 @@ def _print_plan(pruning: PrunePlan) -> None:
         print_result(f"and what {cache.name} compiled when it served: {humanize.size(cache.size)} in {cache.folder}")
     if pruning.wheels:
         print_result(f"and what was read of wheels that are pinned no longer: {humanize.size(pruning.wheels_size)}")
+    if pruning.downloads:
+        print_result(f"and downloads that no mod names any more: {humanize.size(pruning.downloads_size)}")
     layers = "unpacked layers, each counted once; their packed copies come on top"
     print_result(f"frees {humanize.size(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
 
@@ -106,6 +109,7 @@ def _print_document(pruning: PrunePlan, result: Pruned | None) -> None:
             {"image": str(cache.name), "folder": str(cache.folder), "frees": cache.size} for cache in pruning.compiled
         ],
         "wheels": pruning.wheels_size,
+        "downloads": pruning.downloads_size,
         "frees": pruning.frees,
         "removed": None,
     }

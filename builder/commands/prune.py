@@ -1,6 +1,7 @@
 """The prune command: plans which images are no longer needed and what their removal frees, then removes them.
 
-The files that they compiled on this machine go with them, and the cached metadata of wheels that are no longer pinned.
+The files that they compiled on this machine go with them, and so do the cached metadata of wheels that are no longer
+pinned, and downloads that no mod names any more.
 
 A number that is current, pinned or paired with a model stays, and so does every image that one of these was built on.
 An image that a model was paired with before may go: its number stays recorded, and can be built again.
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder import timestamp
-from builder.building import work_folder
+from builder.building import mod_downloads, work_folder
 from builder.engine import disk_usage, images
 from builder.engine.buildkit import build_cache
 from builder.errors import ConflictError
@@ -60,8 +61,8 @@ class RetainedImage:
 class PrunePlan:
     """The plan of a prune. ``nameless`` are ids of images that builds of this project left behind, and names of images
     of others that nothing stands on any more; ``compiled`` are the compile caches of the images that go, and of those
-    that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk. ``layers`` is the uncompressed size,
-    in bytes, of all layers that go, each counted once."""
+    that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk, ``downloads`` files that
+    take ``downloads_size``. ``layers`` is the uncompressed size, in bytes, of all layers that go, each counted once."""
 
     going: tuple[RemovableImage, ...]
     kept: tuple[RetainedImage, ...]
@@ -69,17 +70,19 @@ class PrunePlan:
     compiled: tuple[CompileCache, ...]
     wheels: tuple[Path, ...]
     wheels_size: int
+    downloads: tuple[Path, ...]
+    downloads_size: int
     layers: int
 
     @property
     def frees(self) -> int:
         """The bytes that it frees in all."""
-        return self.layers + sum(cache.size for cache in self.compiled) + self.wheels_size
+        return self.layers + sum(cache.size for cache in self.compiled) + self.wheels_size + self.downloads_size
 
     @property
     def is_empty(self) -> bool:
         """True if nothing would be removed."""
-        return not (self.going or self.nameless or self.compiled or self.wheels)
+        return not (self.going or self.nameless or self.compiled or self.wheels or self.downloads)
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) 
     leaving = [*(image for name, image in going.items() if not holders[name]), *nameless.values()]
     sizes = disk_usage.layer_sizes(workspace.engine, leaving)
     went = (name for name, state in states.items() if state == "pruned")
-    wheels = wheel_cache.stale(workspace.project, lock)
+    wheels, downloads = wheel_cache.stale(workspace.project, lock), mod_downloads.stale(workspace.project)
     return PrunePlan(
         going=tuple(
             RemovableImage(
@@ -139,6 +142,8 @@ def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) 
         compiled=compile_caches.find(workspace.engine, workspace.environment, sorted([*going, *went])),
         wheels=wheels,
         wheels_size=sum(compile_caches.disk_usage(path) for path in wheels),
+        downloads=downloads,
+        downloads_size=sum(compile_caches.disk_usage(path) for path in downloads),
         layers=_frees(sizes, leaving, staying),
     )
 
@@ -179,7 +184,7 @@ def run(workspace: Workspace, pruning: PrunePlan) -> Pruned:
         except ConflictError as error:
             refused.append(error.message)
     compiled, stayed = _remove_compiled(workspace, pruning)
-    wheel_cache.remove(pruning.wheels)
+    wheel_cache.remove((*pruning.wheels, *pruning.downloads))
     return Pruned(tuple(gone), compiled, (*refused, *stayed), _prune_cache(workspace, cached))
 
 

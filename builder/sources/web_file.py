@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import SourceError
@@ -14,11 +16,11 @@ from builder.sources.git import credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 _TIMEOUT = 60.0
 _PAUSES = (1.0, 3.0)  # seconds before the second and third try
 _CHUNK = 1 << 16
+_PART = re.compile(r"\.([0-9]+)\.[0-9]+")
 _NETWORK = "look at the network and at HTTPS_PROXY, and run this again"
 
 
@@ -47,6 +49,12 @@ def download(
             raise SourceError(f"{shown} cannot be fetched: {error}") from None
         except OSError as error:
             raise SourceError(f"{folder} cannot be written: {error.strerror or error}") from None
+
+
+def is_abandoned(path: Path) -> bool:
+    """True for a part of a file that a killed process received and nobody is going to take up."""
+    part = _PART.fullmatch(path.name)
+    return part is not None and not Path("/proc", part[1]).exists()
 
 
 class _BusyError(Exception):

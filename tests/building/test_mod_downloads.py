@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,6 +53,23 @@ def test_a_file_is_fetched_once_and_kept(tmp_path: Path, web: Web) -> None:
     assert [path.name for path in project.downloads.iterdir()] == [DIGEST]
     assert fetch(project, address) == mod
     assert web.requests == ["/model/chat.jinja"]
+
+
+def test_a_file_that_no_mod_names_any_more_is_stale(tmp_path: Path, web: Web) -> None:
+    project = Project(tmp_path)
+    fetch(project, f"{web.url}/model/chat.jinja")
+    web.files["/model/chat.jinja"] = CHANGED
+    changed = hashlib.sha256(CHANGED).hexdigest()
+    fetch(project, f"{web.url}/model/chat.jinja", changed)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    parts = [f".{ended.pid}.1", f".{os.getpid()}.1"]
+    for name in (*parts, "mine"):
+        projects.write(project.downloads / name, "x")
+    (project.downloads / ("c" * 64)).symlink_to(tmp_path)
+    assert [path.name for path in mod_downloads.stale(project)] == sorted([parts[0], DIGEST])
+    projects.write(project.mods / "broken/mod.yaml", "files: [")
+    assert mod_downloads.stale(project) == ()
 
 
 def test_the_content_hash_is_that_of_the_content_and_not_of_the_address(tmp_path: Path, web: Web) -> None:

@@ -196,16 +196,21 @@ def test_what_is_read_of_a_wheel_goes_when_nothing_pins_it(tmp_path: Path) -> No
 
 @pytest.mark.engine
 @pytest.mark.alone
-def test_stale_wheels_count_and_go_without_any_image(
+def test_stale_wheels_and_downloads_count_and_go_without_any_image(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, cache: dict[str, str]
 ) -> None:
     stock(small, endpoint, repository, (1,), ())
     wheel = small.state / "wheels" / ("b" * 64)
     projects.write(wheel / "names", "x" * 5000)
+    download = small.downloads / ("c" * 64)
+    projects.write(download, "x" * 5000)
     shown = builder("prune", environ=cache).stdout
+    assert "and downloads that no mod names any more: " in shown
     assert "and what was read of wheels that are pinned no longer: " in shown
     assert wheel.is_dir()
     document = said(builder, cache, "--yes")
-    assert document["wheels"] == document["frees"] > 5000
+    assert document["wheels"] + document["downloads"] == document["frees"] > 10000
+    assert document["downloads"] >= 5000
     assert not wheel.exists()
+    assert not download.exists()
     assert builder("prune", environ=cache).stdout.endswith("nothing to remove\n")
