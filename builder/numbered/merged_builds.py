@@ -75,7 +75,7 @@ def _put_in_place(project: Project, source: Path, name: ImageName) -> None:
     target = project.build_directory(name.repository, name.number)
     beside = target.with_name(f".{target.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(source, beside)
+    shutil.copytree(source, beside, symlinks=True)  # what a link leads to is no part of it
     atomic_folder.replace(beside, target)
 
 

@@ -31,16 +31,21 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
 
 
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
-    """Writes the folder ``name`` of the project, as it was in ``revision``, into the folder ``into``; False where there
-    is no git, no such revision, or no such folder in it."""
+    """Writes the folder ``name`` of the project, as it was in ``revision`` but for links, into the folder ``into``;
+    False where there is no git, no such revision, or no such folder in it."""
     if not _is_installed():
         return False
     status, packed = _git(project, "archive", "--format=tar", revision, "--", f"{name}/")
     if status:
         return False
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(into, filter="data")
+        archive.extractall(into, filter=_plain)  # noqa: S202  # with the filter of Python's own
     return (into / name).is_dir()
+
+
+def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """The member, if it is a file or a folder: links, which anybody may have committed, are left out."""
+    return tarfile.data_filter(member, folder) if member.isfile() or member.isdir() else None
 
 
 def _is_installed() -> bool:

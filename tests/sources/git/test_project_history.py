@@ -64,3 +64,14 @@ def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not project_history.extract_folder(tmp_path, "HEAD", "builds", tmp_path / "out")
     with pytest.raises(UsageError, match="git is not installed"):
         project_history.read_file(tmp_path, "HEAD", "images.lock")
+
+
+def test_a_link_in_a_revision_is_left_out(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "builds/x/1").mkdir(parents=True)
+    (project / "builds/x/1/link").symlink_to("/etc/hostname")
+    (project / "builds/x/1/etc").symlink_to("/etc")
+    commit(project, {"builds/x/1/plan.json": "{}"})
+    out = tmp_path / "out"
+    assert project_history.extract_folder(project, "HEAD", "builds/x/1", out)
+    assert [path.name for path in (out / "builds/x/1").iterdir()] == ["plan.json"]
