@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from typing import BinaryIO
+
+
+def memory_file() -> BinaryIO:
+    """A file for what a child process reads or writes. It has no name and no disk: nothing of it is left however this
+    process ends, and no folder for temporary files is asked for first."""
+    import os
+
+    return os.fdopen(os.memfd_create("builder"), "w+b")
+
 
 def tied_to_parent() -> list[str]:
     """Returns a prefix of an argument vector that makes the kernel send SIGTERM to the process when its parent dies.

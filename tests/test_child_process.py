@@ -46,3 +46,13 @@ def test_a_child_ends_with_a_parent_that_is_killed() -> None:
 def test_without_setpriv_there_is_no_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert child_process.tied_to_parent() == []
+
+
+def test_a_child_reads_and_writes_what_has_no_name() -> None:
+    with child_process.memory_file() as given, child_process.memory_file() as answer:
+        given.write(b"some lines\n")
+        given.seek(0)
+        subprocess.run(["cat"], stdin=given, stdout=answer, check=True)
+        answer.seek(0)
+        assert answer.read() == b"some lines\n"
+        assert "memfd" in str(Path(f"/proc/self/fd/{given.fileno()}").readlink())

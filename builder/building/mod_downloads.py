@@ -17,7 +17,7 @@ from builder.errors import FileProblemsError, SourceError
 from builder.events import Message
 from builder.sources import environment, web_file
 from builder.sources.git import credentials
-from builder.storage import atomic_file, regular_file
+from builder.storage import atomic_file, regular_file, unfinished_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ def stale(project: Project) -> tuple[Path, ...]:
     return tuple(
         path
         for path in files
-        if web_file.is_abandoned(path) or (_SHA256.fullmatch(path.name) and path.name not in named)
+        if unfinished_file.is_abandoned(path) or (_SHA256.fullmatch(path.name) and path.name not in named)
     )
 
 
@@ -77,23 +77,21 @@ def _content(workspace: Workspace, mod: Mod, index: int, copy: FileCopy) -> byte
     address = credentials.split(copy.source).url
     notify(f"fetching {address} for mod {mod.name}")
     try:
-        digest, received = web_file.download(copy.source, kept.parent, LARGEST_FILE, ca_file, notify)
+        content = web_file.download(copy.source, LARGEST_FILE, ca_file, notify)
     except SourceError:
         content = _from_builds(workspace.project, copy)
         if content is None:
             raise
         notify(f"{address} cannot be fetched: its content is taken from an earlier build")
-        atomic_file.write(kept, content)
-        return content
+    digest = hashlib.sha256(content).hexdigest()
     if digest != copy.sha256:
-        received.unlink()
         raise SourceError(
             f"{mod.location('files', index, 'from')}: {address} has another content:\n"
             f"  sha256 {digest} is what is there today,\n  sha256 {copy.sha256} is what mod.yaml says",
             hint=f"look at what has changed there; `builder mods pin {mod.name}` takes what is there today",
         )
-    content = received.read_bytes()
-    received.replace(kept)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    atomic_file.write(kept, content)
     return content
 
 

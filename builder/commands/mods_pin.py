@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,10 +53,10 @@ def run(project: Project, text: str, environ: Mapping[str, str], report: Report)
     pinned: list[PinnedAddress] = []
     for index, entry in remote.items():
         report(Message(f"fetching {entry['from']}"))
-        digest, received = web_file.download(
-            entry["from"], project.downloads, mod_files.LARGEST_FILE, ca_file, lambda line: report(Message(line))
-        )
-        received.replace(project.downloads / digest)
+        content = web_file.download(entry["from"], mod_files.LARGEST_FILE, ca_file, lambda line: report(Message(line)))
+        digest = hashlib.sha256(content).hexdigest()
+        project.downloads.mkdir(parents=True, exist_ok=True)
+        atomic_file.write(project.downloads / digest, content)
         pinned.append(PinnedAddress(entry["from"], digest, entry.get("sha256", "")))
         yaml = digest_lines.with_digest(yaml, file, index, digest)
     if any(each.sha256 != each.before for each in pinned):

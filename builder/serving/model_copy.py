@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from builder.child_process import memory_file
 from builder.engine.client import endpoint
 from builder.errors import SourceError, UsageError
 from builder.events import TransferProgress
@@ -69,7 +69,7 @@ def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report
     """
     cached_model = huggingface_cache.find_model(environ, model)
     total = cached_model.size if cached_model else 0
-    with tempfile.TemporaryFile() as stderr:
+    with memory_file() as stderr:
         with subprocess.Popen(
             _argv(environ, model, to),
             stdin=subprocess.DEVNULL,

@@ -11,9 +11,9 @@ import contextlib
 import errno
 import os
 import stat
-import threading
 from typing import IO, TYPE_CHECKING
 
+from builder.storage import unfinished_file
 from builder.storage.named_errors import naming
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES
 
 def write(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Makes ``path`` hold ``content``, with the permissions ``mode`` or those of any new file. Several processes may
-    write it at a time: the last one counts. Raises OSError, and the file is as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with _new_file(temporary) as file:
+    write it at a time: the last one counts. What a killed one left beside it is removed. Raises OSError, and the file
+    is as it was."""
+    with unfinished_file.beside(path) as (file, temporary):
         if mode is not None:
             os.fchmod(file.fileno(), mode)
         file.write(content)

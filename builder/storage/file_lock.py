@@ -100,6 +100,43 @@ def open_locked_at_once(path: Path) -> int:
     return descriptor
 
 
+def lock_new(path: Path, descriptor: int) -> bool:
+    """Locks a file that this process has just made, for as long as it is open; False where another one removed it as
+    `remove_unlocked` does. Where the file system has no locks, no other can do that."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return _is_at(path, descriptor)
+
+
+def remove_unlocked(path: Path) -> None:
+    """Removes a file that no process holds. One that is held, another user's, or gone meanwhile is left."""
+    with contextlib.suppress(OSError), _held_at_once(path):
+        path.unlink()
+
+
+def is_held(path: Path) -> bool:
+    """True for a file that another process holds, or that cannot be asked."""
+    try:
+        with _held_at_once(path):
+            return False
+    except OSError:
+        return True
+
+
+@contextlib.contextmanager
+def _held_at_once(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _open_and_lock(path: Path, flags: int, operation: int) -> int | None:
     """None where the locked file is no longer the one at ``path``."""
     descriptor = os.open(path, _READ_AND_WRITE | flags, 0o666)

@@ -3,10 +3,10 @@ little effort as that takes."""
 
 from __future__ import annotations
 
-import os
-import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from builder.storage import unfinished_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,13 +16,11 @@ def write(path: Path, content: bytes) -> None:
     """Makes ``path`` hold ``content``, whole or not at all: several processes may write and read it at a time.
 
     A loss of power may empty it: readers take what they cannot read for missing. A folder that cannot be written to is
-    no error: the work is done, only slower next time.
+    no error: the work is done, only slower next time. What a killed process left beside it is removed.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(content)
+        with unfinished_file.beside(path) as (file, temporary):
+            file.write(content)
+            file.flush()
             temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.child_process import tied_to_parent
+from builder.child_process import memory_file, tied_to_parent
 from builder.errors import SourceError
 from builder.sources.git import credentials, errors, git_environment
 
@@ -132,14 +132,13 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
 
 def _run_once(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
     """Runs git once. It ends with this process, so that nothing writes to a mirror whose lock has been released."""
-    import tempfile
     from shutil import which
 
     if not which("git"):  # GitPython would not even import
         raise SourceError("git is not installed", hint="install it: apt-get install git")
     from git.cmd import Git
 
-    with tempfile.TemporaryFile() as input_file:
+    with memory_file() as input_file:
         input_file.write(stdin)
         input_file.seek(0)
         status, output, stderr = Git(repository.path.parent).execute(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from builder.errors import SourceError
 from builder.sources.huggingface import file_download
 from builder.sources.huggingface.errors import hub_address, translated_errors
-from builder.storage import huggingface_cache
+from builder.storage import huggingface_cache, unfinished_file
 from builder.storage.atomic_file import put_in_place
 
 if TYPE_CHECKING:
@@ -176,9 +176,8 @@ def _write_ref(folder: Path, snapshot: Snapshot) -> None:
     if path.exists() and (name != snapshot.revision or path.read_text(encoding="ascii") == snapshot.commit):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{path.name}.{threading.get_native_id()}"
     # Not beside it: other programs take every file there for a name.
-    with temporary.open("wb") as file:
+    with unfinished_file.beside(folder / path.name) as (file, temporary):
         file.write(snapshot.commit.encode())
         put_in_place(file, temporary, path)
 
