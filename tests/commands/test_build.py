@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +49,20 @@ def test_a_recipe_becomes_a_numbered_image_that_serves_its_model(
     assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version one\n"
     assert (small.builds / repository / "1" / "Dockerfile").is_file()
     assert not list((small.state / "work").iterdir())
+
+
+def test_the_state_folder_may_lie_on_another_disk(
+    small: Project, builder: Command, repository: str, endpoint: Endpoint
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        assert Path(folder).stat().st_dev != small.root.stat().st_dev
+        small.state.symlink_to(folder)
+        builder("build", "chat")
+        images.remove(endpoint, f"{repository}:1")
+        assert "the same content" in builder("rebuild", f"{repository}:1").stdout
+        assert not list((small.state / "work").iterdir())
+    assert sorted(path.name for path in (small.builds / repository).iterdir()) == ["1"]
+    assert builder("verify").stdout == "all is as images.lock has it\n"
 
 
 def test_nothing_changed_builds_nothing(small: Project, builder: Command, repository: str) -> None:

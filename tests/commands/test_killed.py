@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -191,6 +194,35 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
         given = dict(record.numbers)
         require_in_line(small, endpoint, repository)
         assert {int(path.name) for path in (small.builds / repository).glob("*")} == set(given) - {1}
+
+
+def test_a_number_whose_build_directory_was_being_copied_from_another_disk(
+    small: Project, endpoint: Endpoint, repository: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock(small, endpoint, repository, (1,), ())
+    before = small.lock.read_bytes()
+    image = number(endpoint, f"{repository}-work", 2)
+    details = images.inspect(endpoint, f"{repository}-work:2")
+    assert details
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        projects.write(Path(folder) / "build/bake.json", "{}")
+        candidate = images_lock.Candidate(f"{repository}-work:2", Path(folder) / "build", details.id, image.fingerprint)
+        child = os.fork()
+        if not child:
+            monkeypatch.setattr(shutil, "copytree", _copy_a_part_and_die)
+            _give(workspace(small, endpoint), repository, image, candidate)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        assert [path.name for path in (small.builds / repository).iterdir()] == [".2.part"]
+        images.remove(endpoint, f"{repository}-work:2")
+        require_in_line(small, endpoint, repository)
+    assert small.lock.read_bytes() == before
+    assert not list((small.builds / repository).iterdir())
+
+
+def _copy_a_part_and_die(_source: Path, target: Path, **_: object) -> None:
+    target.mkdir()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _give(context: Workspace, repository: str, image: NumberedImage, candidate: images_lock.Candidate) -> None:
