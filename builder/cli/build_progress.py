@@ -34,13 +34,20 @@ def _plain() -> Report:
     from builder.engine.buildkit.progress import StepFinished, StepOutput
 
     ended: set[str] = set()
+    unfinished: dict[str, str] = {}
 
     def report(event: object) -> None:
         if isinstance(event, StepOutput) and verbosity.level() == "verbose":
-            print_log(event.text.replace("\r\n", "\n").replace("\r", "\n"), err=True, nl=False)
-        elif isinstance(event, StepFinished) and _is_shown(event) and event.step not in ended:
-            ended.add(event.step)
-            print_line(_ended_line(event), err=True)
+            text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+            # Whole lines: half a secret would be shown, for it is not told.
+            whole, end, unfinished[event.step] = (unfinished.get(event.step, "") + text).rpartition("\n")
+            print_log(whole + end, err=True, nl=False)
+        elif isinstance(event, StepFinished):
+            if rest := unfinished.pop(event.step, ""):
+                print_log(rest, err=True)
+            if _is_shown(event) and event.step not in ended:
+                ended.add(event.step)
+                print_line(_ended_line(event), err=True)
 
     return report
 

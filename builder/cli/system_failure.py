@@ -122,7 +122,7 @@ def _access_hint(path: Path) -> str:
     if theirs is None or mine is None or user == 0:
         return f"make {path} writable for you, and run this again"
     owner = _user_name(theirs.lstat().st_uid)
-    back = f"`sudo chown -R {_user_name(user)}: {mine}`"
+    back = f"`sudo chown -R {_user_name(user)} {mine}`"
     return f"{theirs} belongs to {owner}, as after a run with sudo: {back} makes it yours; then run this again"
 
 

@@ -33,7 +33,9 @@ def build():
         report(Message("resolving the base image"))
         report(StepTimes({"the vllm wheel": 75.0}))
         report(StepStarted("a", "[2/3] RUN <<EOF (# the vllm wheel...)"))
-        report(StepOutput("a", "compiling\\n"))
+        report(StepOutput("a", "compi"))
+        report(StepOutput("a", "ling with pw-plan"))
+        report(StepOutput("a", "ted-12\\nand no end"))
         time.sleep(0.4)
         report(StepFinished("a", "[2/3] RUN <<EOF (# the vllm wheel...)", False, 61.0))
         report(StepFinished("b", "[internal] load .dockerignore", False, 1.0))
@@ -47,7 +49,9 @@ build()
 
 
 def piped(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-c", EVENTS, *arguments], capture_output=True, text=True, timeout=60)
+    environ = {**os.environ, "DEPLOY_TOKEN": "pw-planted-12"}
+    argv = [sys.executable, "-c", EVENTS, *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=environ)
     assert (done.returncode, done.stdout) == (0, "")
     return done.stderr
 
@@ -79,7 +83,7 @@ def test_a_pipe_gets_a_line_a_step() -> None:
 
 
 def test_verbose_shows_what_steps_print() -> None:
-    assert "compiling\n" in piped("--verbose")
+    assert "compiling with ***\nand no end\n" in piped("--verbose")
     assert "[2/3] the vllm wheel" in piped("-v")
 
 

@@ -86,7 +86,7 @@ def test_files_of_root_in_a_users_project_are_told_with_the_way_back(
     failure = system_failure.translate(denied)
     assert failure is not None
     assert failure.hint == (
-        f"{work} belongs to root, as after a run with sudo: `sudo chown -R 4321: {work.parent}` makes it yours; "
+        f"{work} belongs to root, as after a run with sudo: `sudo chown -R 4321 {work.parent}` makes it yours; "
         "then run this again"
     )
     users[work] = 4321
