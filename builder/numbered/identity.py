@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +112,8 @@ def _read(root: Path) -> str:
 
 
 def _created(project: Project) -> str:
+    import secrets
+
     from builder.storage import atomic_file, file_lock
 
     project.state.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.definitions import image
 from builder.engine import images
 from builder.errors import BuilderError, ConflictError, ImageStateError
 from builder.events import Message
@@ -221,6 +220,8 @@ def with_reserved_slots(project: Project, lock: Lock) -> Lock:
 
     Two branches that each add such a block would otherwise add it at the same place, which git reports as a conflict.
     """
+    from builder.definitions import image
+
     for name in image.names(project):
         try:
             repository = image.repository_of(project, name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.definitions import image
 from builder.errors import UsageError
 from builder.lock.model import ImageName, Lock, NumberedImage
 
@@ -18,6 +17,8 @@ def repository(project: Project, lock: Lock, text: str) -> str | None:
     """The repository called ``text``, or that of the definition called so; None where there is neither."""
     if text in lock.images:
         return text
+    from builder.definitions import image
+
     if text in image.names(project):
         return image.repository_of(project, text)
     return text if image.of_repository(project, text) else None

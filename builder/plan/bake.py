@@ -6,13 +6,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from builder.plan import layout
 from builder.plan.model import StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 TARGET = "image"
-FILE = "bake.json"
+FILE = layout.BAKE
 
 
 def target(platform: str, epoch: int, trees: Mapping[str, str], parent: str | None) -> dict[str, Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from builder.plan import bake
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+BAKE = "bake.json"
 PLAN = "plan.json"
 RECORD = "images.lock"
 ADOPTED = "adopted.json"
@@ -18,7 +17,7 @@ LARGEST_FILE = 256 << 20
 LARGEST_BUILD = 1 << 30
 MOST_FILES = 100_000
 
-_TOP = frozenset({bake.FILE, PLAN, RECORD, ADOPTED})
+_TOP = frozenset({BAKE, PLAN, RECORD, ADOPTED})
 _NAME = "[A-Za-z0-9][A-Za-z0-9._+-]*"
 _OF_PART = re.compile(rf"Dockerfile|build-metadata\.yaml|parts/bake-mod\.sh|python/{_NAME}\.txt|patches/{_NAME}\.patch")
 # Files that tools leave behind, and git's own: never part of a mod (``mod_files``).

@@ -12,6 +12,8 @@ import pytest
 from builder.cli import main
 from builder.cli.command_table import ELSEWHERE, TABLE
 from builder.errors import SystemFailureError
+from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.lock.text import dump
 from tests import projects
 
 pytestmark = pytest.mark.slow
@@ -33,6 +35,20 @@ def test_every_command_explains_itself_as_the_table_does(name: str) -> None:
     done = run(name, "--help")
     assert done.returncode == 0
     assert TABLE[name][2] in done.stdout.replace("\n  ", " ")
+
+
+def test_a_number_is_pinned_without_yaml_and_without_the_programs_that_build(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    image = NumberedImage("2026-01-01T00:00:00Z", "small", "linux/amd64", "sha256:1", "", 1)
+    project.lock.write_text(dump(Lock().with_image(ImageName("small", 1), image)))
+    heavy = ("yaml", "secrets", "subprocess", "ssl", "builder.plan.model", "builder.definitions.image")
+    code = (
+        "import sys\nfrom builder.cli.main import run\n"
+        f"run(['pin', 'small:1'])\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "small:1 is pinned\n"
+    assert done.stderr.splitlines()[-1] == "heavy: []", done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["list"]])
