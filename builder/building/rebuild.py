@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 
-# The name stands in options of buildx, and in paths.
-_NO_NAME = re.compile(r'[/\\,"\x00-\x1f\x7f]')
+# The name of a definition stands in options of buildx that have several fields.
+_NO_NAME = re.compile('[,"]')
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ def _replay_journal(workspace: Workspace, writer: writing.LockWriter) -> None:
         atomic_folder.remove_unfinished(directory)
         if entry.engine_id and record is None:
             shutil.rmtree(directory, ignore_errors=True)
-        if not entry.engine_id and record and record.pruned and _has(engine, name, record):
+        if not entry.engine_id and record and record.pruned and _is_back(workspace, name, record):
             # A process was killed that had built or pulled it again (`restore`).
             writer.commit(lock.with_image(name, replace(record, pruned=None)))
         if record is None and name.number:
@@ -266,9 +266,12 @@ def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
             images.remove(engine, str(name))
 
 
-def _has(engine: Endpoint, name: ImageName, record: NumberedImage) -> bool:
-    details = images.inspect(engine, str(name))
-    return details is not None and images.fingerprint(details) == record.fingerprint
+def _is_back(workspace: Workspace, name: ImageName, record: NumberedImage) -> bool:
+    """True for a pruned number that the engine has, unless it is there for another project."""
+    details = images.inspect(workspace.engine, str(name))
+    if details is None or images.fingerprint(details) != record.fingerprint:
+        return False
+    return holder(workspace, name) is None
 
 
 def holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:

@@ -122,7 +122,7 @@ def test_nor_is_it_where_an_image_is_attested(small: Project, builder: Command, 
 
 
 def test_a_definition_of_others_is_no_option_of_buildx(small: Project, builder: Command) -> None:
-    name = kept.Kept(small, Lock()).add(small_plan(small.root / "planned"), definition="x,dest=../../../planted")
+    name = kept.Kept(small, Lock()).add(small_plan(small.root / "planned"), definition="x,type=local,dest=planted")
     assert f"{name} cannot be of a definition called" in builder("rebuild", str(name), code=4).stderr
 
 
