@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
 _COMPILE += ["--no-python-downloads", "--quiet", "--color", "never"]
+_ONLY_WHEELS = "--no-build"
+_NO_WHEEL = re.compile(r"no usable wheels|building from source is disabled|[Bb]uilding source distributions")
 _FIND_UV_LOCK = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
@@ -103,9 +107,14 @@ def resolve(
     target = f"{MACHINES[platform]}-manylinux_{wants.glibc.replace('.', '_')}"
     lock, error = compile_closure(request, settings, inherited, ["--python-platform", target])
     if error:
+        hint = "change `python:` in the definition's image.yaml, or look whether the package index answers"
+        if _ONLY_WHEELS in _options_of_user() and _NO_WHEEL.search(error):
+            hint = (
+                "request a version that has a wheel. To tell what a source distribution needs, its own code would run"
+                " on this machine: `UV_NO_BUILD=0` in the environment allows that to all packages"
+            )
         raise SourceError(
-            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{error}",
-            hint="change `python:` in the definition's image.yaml, or look whether the package index answers",
+            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{error}", hint=hint
         )
     addresses = {package["name"]: package["wheels"][0]["url"] for package in lock["packages"] if package.get("wheels")}
     return ResolvedClosure(_pin(lock, request.requested), addresses)
@@ -115,7 +124,6 @@ def compile_closure(
     request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...], options: list[str]
 ) -> tuple[dict[str, Any], str]:
     """Runs `uv pip compile`; returns the lock that it writes (pylock.toml, PEP 751), or an empty one and uv's error."""
-    import os
     import subprocess
     import tempfile
     import tomllib
@@ -143,7 +151,7 @@ def compile_closure(
         lock = Path(folder) / "pylock.toml"
         if preferred:
             lock.write_text(_preferences(preferred), encoding="utf-8")
-        options = [*options, "--output-file", str(lock), "--constraints", str(constraints)]
+        options = [*options, *_options_of_user(), "--output-file", str(lock), "--constraints", str(constraints)]
         options += ["--python-version", request.wants.version]
         process = subprocess.run(
             [uv, "pip", "compile", str(project), *_COMPILE, *options],
@@ -158,6 +166,12 @@ def compile_closure(
         if process.returncode:
             return {}, process.stderr.strip() or "uv said nothing"
         return tomllib.loads(lock.read_text(encoding="utf-8")), ""
+
+
+def _options_of_user() -> tuple[str, ...]:
+    """The options that the user's environment decides: whether code of packages may run on this machine, which no file
+    of a project may allow."""
+    return () if os.environ.get("UV_NO_BUILD", "").lower() in {"0", "false", "no"} else (_ONLY_WHEELS,)
 
 
 def _names(requirements: tuple[str, ...]) -> frozenset[str]:

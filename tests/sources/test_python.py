@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tarfile
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,54 @@ def test_what_cannot_be_had_is_said_in_uvs_words(tmp_path: Path) -> None:
         resolve(WANTS, "linux/arm64", settings)
     assert "cannot be resolved for linux/arm64, Python 3.12" in caught.value.message
     assert "serve" in caught.value.message
+
+
+BACKEND = """\
+import pathlib
+pathlib.Path({mark!r}).touch()
+raise SystemExit(1)
+"""
+PYPROJECT = """\
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "serve"
+dynamic = ["version", "dependencies"]
+"""
+
+
+def make_source(folder: Path, mark: Path) -> Path:
+    """A source distribution whose build leaves ``mark``."""
+    files = {"pyproject.toml": PYPROJECT, "backend.py": BACKEND.format(mark=str(mark)), "PKG-INFO": METADATA}
+    folder.mkdir()
+    for name, text in files.items():
+        projects.write(folder / "serve-1.3" / name, text)
+    with tarfile.open(folder / "serve-1.3.tar.gz", "w:gz") as archive:
+        archive.add(folder / "serve-1.3", "serve-1.3")
+    return folder / "serve-1.3.tar.gz"
+
+
+METADATA = "Metadata-Version: 2.1\nName: serve\nVersion: 1.3\n"
+
+
+def test_no_code_of_a_package_runs_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = tmp_path / "ran"
+    source = make_source(tmp_path / "source", mark)
+    wheel = make_wheel(tmp_path / "files", "serve", "1.2")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    settings = UserSettings(index_url=make_index(tmp_path / "simple", [wheel]), find_links=(str(tmp_path / "source"),))
+    assert [package.version for package in resolve(WANTS, "linux/arm64", settings).packages] == ["1.2"]
+    for wanted in ("serve==1.3", f"serve @ {source.as_uri()}", f"serve @ {(tmp_path / 'source/serve-1.3').as_uri()}"):
+        with pytest.raises(SourceError, match="cannot be resolved") as caught:
+            resolve(replace(WANTS, packages=(wanted,)), "linux/arm64", settings)
+        assert "UV_NO_BUILD=0" in caught.value.hint, caught.value.message
+    assert not mark.exists()
+    monkeypatch.setenv("UV_NO_BUILD", "0")
+    with pytest.raises(SourceError):
+        resolve(replace(WANTS, packages=("serve==1.3",)), "linux/arm64", settings)
+    assert mark.exists()
 
 
 def test_a_package_that_no_index_has_cannot_be_pinned(tmp_path: Path) -> None:
