@@ -60,15 +60,20 @@ def plan(project: Project, text: str, name: str | None, report: Report, *, every
 
 
 def _mods_named(recipe: PlannedCopy) -> Iterator[str]:
-    """The mods that a recipe names; none where it cannot be read, which `builder recipes check` tells."""
+    """The mods that a recipe names."""
+    return map(posixpath.normpath, _listed(recipe, "mods"))
+
+
+def _listed(recipe: PlannedCopy, key: str) -> Iterator[str]:
+    """The entries of a list in a recipe; none where it cannot be read, which `builder recipes check` tells."""
     try:
         data = yaml_file.load(recipe.files[0].content.decode("utf-8-sig"), recipe.name)
     except (FileProblemsError, UnicodeDecodeError):
         return
-    mods = data.get("mods") if isinstance(data, dict) else None
-    for entry in mods if isinstance(mods, list) else ():
+    entries = data.get(key) if isinstance(data, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, str) and entry.strip():
-            yield posixpath.normpath(entry.strip())
+            yield entry.strip()
 
 
 def _path_of(upstream: Upstream, entry: str) -> str:
@@ -85,5 +90,12 @@ def together(copies: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
 
 
 def run(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies, those of mods among them; returns notes and raises as ``mods_add.run`` does."""
-    return mods_add.run(project, planned)
+    """Makes the copies, those of mods among them; returns notes and raises as ``mods_add.run`` does. Folders of this
+    machine that a recipe mounts are among the notes: its server is root there."""
+    notes = mods_add.run(project, planned)
+    mounts = (
+        f"recipes/{each.name} mounts {', '.join(volumes)} of this machine: what it serves is root there"
+        for each in planned
+        if each.kind == "recipe" and (volumes := tuple(_listed(each, "volumes")))
+    )
+    return (*notes, *mounts)

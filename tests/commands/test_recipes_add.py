@@ -63,6 +63,15 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield Served(server, repository, Project(tmp_path / "project"))
 
 
+def test_the_folders_that_a_recipe_mounts_are_told(served: Served) -> None:
+    text = recipe() + 'volumes: ["/:/host", "~/.ssh:/keys:ro"]\n'
+    served.repository.commit(MAIN, "Mount", {"recipes/mounts.yaml": text})
+    planned = recipes_add.together(served.plan("//recipes/mounts"), with_mods=True)
+    (note,) = recipes_add.run(served.project, planned)
+    assert note == "recipes/mounts mounts /:/host, ~/.ssh:/keys:ro of this machine: what it serves is root there"
+    assert recipes_add.run(served.project, recipes_add.together(served.plan("//recipes/small"), with_mods=True)) == ()
+
+
 def test_a_recipe_brings_the_mods_that_the_project_lacks(served: Served) -> None:
     copies = served.plan("//recipes/chat")
     assert [each.name for each in copies.recipes] == ["chat"]
