@@ -49,6 +49,8 @@ def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> Roll
     """
     lock = reading.of(workspace.project)
     subject = _subject(workspace.project, lock, text)
+    # One that was killed may have moved the pointer in images.lock alone: "at number 2 already" has to be so.
+    images_lock.recover(workspace)
     _fetch_missing(workspace, lock, planned_moves(lock, subject, to))
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock

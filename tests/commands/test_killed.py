@@ -24,8 +24,10 @@ import pytest
 from builder.commands import promote, prune, rollback
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
+from builder.errors import NothingToDoError
+from builder.lock import journal, reading
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
+from builder.lock.text import dump
 from builder.numbered import images_lock
 from builder.project import Project
 from builder.workspace import Workspace
@@ -125,6 +127,19 @@ def test_rollback(small: Project, endpoint: Endpoint, repository: str, moments: 
         after = reading.read(small.lock)
         assert small.lock.read_bytes() == before or after == expected
         require_in_line(small, endpoint, repository)
+
+
+def test_the_same_rollback_moves_what_a_killed_one_left(small: Project, endpoint: Endpoint, repository: str) -> None:
+    """It was killed between images.lock and ``latest``: there is nothing to do in the one, but in the other."""
+    lock = stock(small, endpoint, repository, (1, 2))
+    rolled_back = lock.with_repository(repository, lock.images[repository].with_current(1))
+    small.lock.write_text(dump(rolled_back), encoding="utf-8")
+    journal.write(small, ImageName(repository, 1), "")
+    with pytest.raises(NothingToDoError, match="at number 1 already"):
+        rollback.run(workspace(small, endpoint), repository, 1, force=False)
+    tags = images.tags(endpoint, [repository])
+    assert tags[f"{repository}:latest"] == tags[f"{repository}:1"]
+    assert journal.is_empty(small)
 
 
 def _after(lock: Lock, subject: str) -> Lock:

@@ -13,12 +13,13 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from builder.engine.client import endpoint as endpoints
 from tests import projects, shared
 from tests.crash.judging import Outcome
 from tests.crash.scenarios import SCENARIOS, Scenario
-from tests.crash.trial import outcomes
+from tests.crash.trial import Errors, outcomes
 
 PAGE = projects.REPOSITORY_ROOT / "docs/reliability.md"
 HEAD = """\
@@ -60,26 +61,25 @@ def with_rows(text: str, new: Iterable[Row]) -> str:
     return before + HEAD + "\n".join([*table, "", rest])
 
 
-def run(scenario: Scenario, *, every_error: bool) -> Row:
+def run(scenario: Scenario, errors: Errors) -> Row:
     """Ends a command at each of its places, on the engine that answers."""
     shared.folder()
     endpoint = endpoints.find(os.environ) if scenario.engine else None
     with tempfile.TemporaryDirectory() as folder, scenario.trial(Path(folder), endpoint) as trial:
         whole = trial.whole()
-        return Row(scenario.name, len(whole.places), tuple(outcomes(trial, whole, every_error=every_error)))
+        return Row(scenario.name, len(whole.places), tuple(outcomes(trial, whole, errors)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("commands", nargs="*")
-    parser.add_argument(
-        "--one-error", action="store_true", help="one error of the system a place, in turn, and not each"
-    )
+    choices: tuple[Errors, ...] = get_args(Errors)
+    parser.add_argument("--errors", choices=choices, default="each", help="which errors of the system each place meets")
     arguments = parser.parse_args()
     for scenario in SCENARIOS:
         if arguments.commands and scenario.name not in arguments.commands:
             continue
-        row = run(scenario, every_error=not arguments.one_error)
+        row = run(scenario, arguments.errors)
         print(row, flush=True)  # noqa: T201
         for outcome in row.outcomes:
             if outcome.broken:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from tests.crash.bench import Bench, State
 from tests.crash.judging import Outcome, fate_of, judged
@@ -55,20 +56,25 @@ class Trial:
         return judged(places[number], name, ended, (whole.old, whole.new, now, self.bench.state()), after, self.codes)
 
 
-def outcomes(trial: Trial, whole: WholeRun, *, every_error: bool = True) -> Iterator[Outcome]:
-    """Every way in which a command may be ended, at every place; with one of the errors at each place, in turn, where
-    not ``every_error`` is tried."""
+Errors = Literal["each", "one", "none"]
+
+
+def outcomes(trial: Trial, whole: WholeRun, errors: Errors = "each") -> Iterator[Outcome]:
+    """Every way in which a command may be ended, at every place: killed, and with ``each`` of the errors that a place
+    may meet, with ``one`` of them, in turn, or with ``none``."""
     for number, place in enumerate(whole.places):
-        for name, fate in fates(place, number if not every_error else None):
+        for name, fate in fates(place, errors, number):
             if outcome := trial.end_at(number, fate, name, whole):
                 yield outcome
 
 
-def fates(place: Place, turn: int | None = None) -> Iterator[tuple[str, Fate]]:
-    """Every way in which a command may be ended at a place; of the errors one, by ``turn``, where that is given."""
+def fates(place: Place, errors: Errors = "each", turn: int = 0) -> Iterator[tuple[str, Fate]]:
+    """The ways in which a command may be ended at a place."""
     yield "killed", KILLED
     if place.kind == "engine":
         yield "killed after", KILLED_AFTER
-    errors = place.errors()
-    for error in errors if turn is None or not errors else [errors[turn % len(errors)]]:
+    possible = place.errors()
+    if errors == "none" or not possible:
+        return
+    for error in possible if errors == "each" else [possible[turn % len(possible)]]:
         yield fate_of(error), Fate(error)
