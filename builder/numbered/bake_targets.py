@@ -8,6 +8,7 @@ these are what is run. All versions of this program have made the same ones.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from builder.errors import FileProblemsError, Location, Problem
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from builder.numbered.build_directory import BuildDirectory, BuildPart
 
+_TOLD = 20
+_LONGEST = 60
 _EPOCH = re.compile("0|[1-9][0-9]{0,11}")
 _LABEL = re.compile(r"(?:builder|org\.opencontainers\.image)\.[a-z0-9.-]{1,100}")
 
@@ -25,7 +28,7 @@ _LABEL = re.compile(r"(?:builder|org\.opencontainers\.image)\.[a-z0-9.-]{1,100}"
 def of(directory: BuildDirectory, platform: str) -> dict[str, dict[str, Any]]:
     """Returns the targets that build a number for ``platform`` again. Raises FileProblemsError with everything in the
     bake file that no build of this program has."""
-    if wrong := tuple(deviations(directory, platform)):
+    if wrong := tuple(islice(deviations(directory, platform), _TOLD)):
         location = Location(f"{directory.shown}/{bake.FILE}")
         raise FileProblemsError(
             tuple(Problem(location, f"{what} is not as this program writes it") for what in wrong),
@@ -41,15 +44,15 @@ def deviations(directory: BuildDirectory, platform: str) -> Iterator[str]:
     document = directory.bake_file
     if bake.TARGET not in expected:
         yield f"target {bake.TARGET}, of which the plan knows nothing,"
-    yield from (f"`{key}`" for key in sorted(document.keys() - {"group", "target"}))
+    yield from (f"`{key[:_LONGEST]}`" for key in sorted(document.keys() - {"group", "target"}))
     if document.get("group", bake.groups()) != bake.groups():
         yield "`group`"
-    yield from (f"target {name}" for name in sorted(document["target"].keys() - expected.keys()))
+    yield from (f"target {name[:_LONGEST]}" for name in sorted(document["target"].keys() - expected.keys()))
     for name, target in expected.items():
         recorded = document["target"].get(name, {})
         for key in sorted(recorded.keys() | target.keys()):
             if key not in recorded or key not in target or recorded[key] != target[key]:
-                yield f"`{key}` of target {name}"
+                yield f"`{key[:_LONGEST]}` of target {name}"
 
 
 def _targets(directory: BuildDirectory, platform: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -11,12 +11,13 @@ from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 _CHUNK = 1 << 20
 _LONGEST = 255  # bytes in a name, on every file system
+_MOST = 200_000
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
@@ -100,23 +101,31 @@ def members(file: IO[bytes]) -> dict[str, Member]:
         with tarfile.open(fileobj=file, mode="r:") as archive:
             for info in archive:
                 name = info.name.removesuffix("/")
-                if is_unsafe(name):
-                    raise ValueError(f"it holds `{printable(name)}`, which leads out of its folder or is no plain path")
-                if info.isdir():
-                    continue
-                if info.type not in _PLAIN:
-                    raise ValueError(f"`{printable(name)}` in it is neither a file nor a folder")
-                if name in files:
-                    raise ValueError(f"it holds `{printable(name)}` twice")
-                if info.offset_data + info.size > length:
-                    raise ValueError("it is cut off")
-                files[name] = Member(info.offset_data, info.size, bool(info.mode & 0o111))
+                if fault := _fault(info, name, files, length):
+                    raise ValueError(fault)
+                if not info.isdir():
+                    files[name] = Member(info.offset_data, info.size, bool(info.mode & 0o111))
     except (tarfile.TarError, EOFError, OverflowError):
         raise ValueError("it is no tar file, or is cut off" if not files else "it is cut off or damaged") from None
     for name in files:
         if above := next((str(folder) for folder in PurePosixPath(name).parents if str(folder) in files), None):
             raise ValueError(f"`{printable(above)}` in it is a file and a folder")
     return files
+
+
+def _fault(info: tarfile.TarInfo, name: str, files: Mapping[str, Member], length: int) -> str:
+    """The reason why a tar of ``length`` bytes with this entry, after ``files``, is refused, or nothing."""
+    if is_unsafe(name):
+        return f"it holds `{printable(name)}`, which leads out of its folder or is no plain path"
+    if info.isdir():
+        return ""
+    if info.type not in _PLAIN:
+        return f"`{printable(name)}` in it is neither a file nor a folder"
+    if name in files:
+        return f"it holds `{printable(name)}` twice"
+    if info.offset_data + info.size > length:
+        return "it is cut off"
+    return f"it holds more than {_MOST:,} files" if len(files) == _MOST else ""
 
 
 def is_unsafe(name: str) -> bool:

@@ -76,6 +76,11 @@ def test_what_no_plan_has_is_refused(numbers: Kept, change: Callable[[Any], obje
     assert message in refused(numbers, change)
 
 
+def test_not_more_is_told_than_can_be_read(numbers: Kept) -> None:
+    message = refused(numbers, lambda d: d["target"].update({f"{n}{'x' * 10_000}": {} for n in range(1000)}))
+    assert len(message) < 5000
+
+
 def test_a_plan_without_the_image_itself_is_refused(numbers: Kept) -> None:
     name = numbers.add(cpu_plan())
     file = numbers.folder(name) / "plan.json"

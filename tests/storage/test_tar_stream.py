@@ -87,6 +87,13 @@ def test_what_no_archive_of_ours_holds_is_refused(tmp_path: Path, info: tarfile.
         tar_stream.members(file)
 
 
+def test_more_files_than_any_archive_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tar_stream, "_MOST", 2)
+    path = write(tmp_path / "a.tar", [(entry(name), b"x") for name in "abc"])
+    with path.open("rb") as file, pytest.raises(ValueError, match="more than 2 files"):
+        tar_stream.members(file)
+
+
 def test_folders_are_passed_over(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tar", [(entry("folder/", tarfile.DIRTYPE), b""), (entry("folder/one"), b"1")])
     with path.open("rb") as file:
