@@ -99,12 +99,13 @@ def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkF
 
 
 def require_writable(project: Project, repository: str) -> None:
-    """Raises PermissionError where this user may not write what the next number of ``repository`` takes; found out only
-    after the build, it would have been for nothing."""
+    """Raises OSError where this user may not write what the next number of ``repository`` takes; found out only after
+    the build, it would have been for nothing."""
     for folder in (project.root, project.journal, project.builds / repository):
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         if not os.access(existing, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(existing))
+            number = errno.EROFS if os.statvfs(existing).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(number, os.strerror(number), str(existing))
 
 
 def recover(workspace: Workspace) -> None:

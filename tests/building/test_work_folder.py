@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from builder.building import work_folder
+from builder.engine.buildkit import buildx
 from builder.engine.client.endpoint import Endpoint
 from builder.plan.model import StagedFile
 from builder.project import Project
@@ -45,8 +46,11 @@ def test_a_killed_process_leaves_nothing_that_the_next_one_does_not_remove(
             real(*arguments, **options)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    with work_folder.create(context, "image", FILES):
+        pass
+    before = sorted(context.project.state.rglob("*"))
+
     def create() -> None:
-        context.project.work.mkdir(parents=True, exist_ok=True)
         setattr(owner, call, deadly)
         with work_folder.create(context, "image", FILES):
             pass
@@ -56,7 +60,7 @@ def test_a_killed_process_leaves_nothing_that_the_next_one_does_not_remove(
     process.join()
     assert process.exitcode == -signal.SIGKILL
     work_folder.remove_stale(context)
-    assert [path.relative_to(context.project.state) for path in context.project.state.rglob("*")] == [Path("work")]
+    assert sorted(context.project.state.rglob("*")) == before
 
 
 def test_one_that_another_process_took_for_stale_is_made_again(
@@ -122,3 +126,12 @@ def test_it_may_lie_on_another_disk(context: Workspace) -> None:
         with work_folder.create(context, "image", FILES) as work:
             assert (work.directory / "plan.json").exists()
         assert not list(Path(folder, "work").iterdir())
+
+
+def test_a_log_that_the_disk_does_not_take_is_named(context: Workspace, endpoint: Endpoint, tmp_path: Path) -> None:
+    log = tmp_path / "logs/log"
+    log.parent.mkdir()
+    log.symlink_to("/dev/full")
+    with pytest.raises(OSError) as caught:
+        buildx.run(endpoint, tmp_path, ["no-such-command"], os.environ, log, lambda _: None)
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(log))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
 
 from builder.child_process import tied_to_parent
 from builder.engine.buildkit.failure import build_error
@@ -15,7 +16,7 @@ from builder.storage.named_errors import naming
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
@@ -41,7 +42,7 @@ def run(
     progress = BuildProgress()
     other_lines: list[str] = []
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("w", encoding="utf-8", errors="replace") as file:
+    with _opened(log_path) as file:
         log = BuildLog(file)
         process = subprocess.Popen(
             [*tied_to_parent(), _program(endpoint), *endpoint.buildx[1:], *arguments],
@@ -73,6 +74,16 @@ def run(
         if process.returncode:
             raise build_error(endpoint, progress, log, other_lines, process.returncode, str(log_path))
     return progress
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    file = path.open("w", encoding="utf-8", errors="replace")
+    try:
+        yield file
+    finally:
+        with naming(path):  # a full disk refuses once more what it has refused
+            file.close()
 
 
 def _program(endpoint: Endpoint) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _ANSWER_WAIT = 5.0
 _NAME_WIDTH = 120
 _CANCELLED = 130
+# What buildx itself writes for a build: in the folder that the build works in.
+_LOCAL_FILE = re.compile(rf"(/\S+/\.builder/work)/\S+: {NO_ROOM}", re.IGNORECASE)
 _TREE = re.compile(r"load git source (\S+)$")
 
 
@@ -55,7 +57,8 @@ def build_error(
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]
         return BuildFailedError("\n".join(lines), log=path, hint=_hint(step.error))
-    return BuildFailedError("\n".join([f"the build failed: {reason}", *excerpt]), log=path, hint=_hint(reason))
+    hint = _local_hint(reason) or _hint(reason)
+    return BuildFailedError("\n".join([f"the build failed: {reason}", *excerpt]), log=path, hint=hint)
 
 
 def _short(name: str) -> str:
@@ -67,6 +70,12 @@ def _excerpt(lines: Sequence[str]) -> list[str]:
     """Returns the excerpt of the Dockerfile that buildx prints between two rules, with the line above, its location."""
     rules = [index for index, line in enumerate(lines) if line.startswith("-----")]
     return list(lines[max(rules[-2] - 1, 0) : rules[-1]]) if len(rules) >= 2 else []
+
+
+def _local_hint(reason: str) -> str:
+    """The advice where buildx itself, and no step, found a disk of this machine full."""
+    match = _LOCAL_FILE.search(reason)
+    return f"make room on the disk that holds {match[1]}, and build again" if match else ""
 
 
 def _hint(text: str) -> str:
