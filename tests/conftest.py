@@ -138,12 +138,18 @@ def remove_all(endpoint: Endpoint, repository: str) -> None:
     and of repositories whose names begin with its name."""
     for tag in images.tags(endpoint, [repository]):
         images.remove(endpoint, tag)
-    for volume, labels in volumes.labelled(endpoint, [claims.KIND]).items():
-        if labels.get(claims.REPOSITORY, "").startswith(repository):
-            volumes.remove(endpoint, volume)
+    forget_claims(endpoint, repository)
     filters = {"dangling": ["true"], "label": [f"org.opencontainers.image.title={repository}"]}
     for image in api.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
         api.request(endpoint, "DELETE", f"/images/{image['Id']}")
+
+
+def forget_claims(endpoint: Endpoint, repository: str) -> None:
+    """Removes what projects claimed of ``repository``, and of those whose names begin so: as if this were the engine of
+    another machine, in which none of them has been."""
+    for volume, labels in volumes.labelled(endpoint, [claims.KIND]).items():
+        if labels.get(claims.REPOSITORY, "").startswith(repository):
+            volumes.remove(endpoint, volume)
 
 
 @pytest.fixture

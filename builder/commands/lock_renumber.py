@@ -67,7 +67,7 @@ def run(workspace: Workspace) -> RepairedLock:
         # Directories before the lock, tags after it: where this is killed in between, the same command finishes.
         renumbered = tuple(_renumbered(workspace.project, merged, origin, to) for origin, to in pairs)
         written = writer.commit(merged)
-        tagged = _retag(workspace.engine, merged)
+        tagged = _retag(workspace, merged)
     return RepairedLock(renumbered, tuple(chosen), tagged, written)
 
 
@@ -118,8 +118,10 @@ def _renumbered(project: Project, lock: Lock, origin: ImageName, to: ImageName) 
     return RenumberedImage(origin, to, lock.images[to.repository].numbers[to.number], directory)
 
 
-def _retag(endpoint: Endpoint, lock: Lock) -> tuple[ImageName, ...]:
-    """Tags numbers that are missing from the engine, where the tag of another number wrongly has their content."""
+def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
+    """Tags numbers that are missing from the engine, where the tag of another number wrongly has their content. That
+    one goes, but for where another project in the engine has it on record."""
+    endpoint = workspace.engine
     try:
         tags = images.tags(endpoint, lock.images) if lock.images else {}
         details = {tag: images.inspect(endpoint, tag) for tag in tags}
@@ -132,8 +134,10 @@ def _retag(endpoint: Endpoint, lock: Lock) -> tuple[ImageName, ...]:
             name = ImageName(repository, number)
             wrong = _wrong_tag(lock, repository, image.fingerprint, content)
             if str(name) not in content and not image.pruned and wrong:
+                images_lock.claim(workspace, name, image.fingerprint)
                 images.tag(endpoint, str(wrong), str(name))
-                images.remove_extra_tag(endpoint, str(wrong))
+                if images_lock.holder(workspace, wrong) is None:
+                    images.remove_extra_tag(endpoint, str(wrong))
                 retagged.append(name)
     return tuple(retagged)
 

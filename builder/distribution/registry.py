@@ -156,8 +156,10 @@ def pull(
     """Pulls a number from the registry into an engine by its ``version`` (a digest, or the number); returns the layers
     that the engine lacked. The number's tag is set last, once the content is known to be what images.lock records.
 
-    Raises TransferError where the pull failed, ImageStateError where it brought other content.
+    Raises TransferError where the pull failed, ImageStateError where it brought other content, or the engine has
+    another image under that number.
     """
+    _require_free(endpoint, name, recorded)
     with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
         details = images.inspect(endpoint, pulled)
         if details is None or images.fingerprint(details) != recorded.fingerprint:
@@ -167,6 +169,15 @@ def pull(
             )
         images.tag(endpoint, pulled, str(name))
     return layers
+
+
+def _require_free(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
+    details = images.inspect(endpoint, str(name))
+    if details is not None and images.fingerprint(details) != recorded.fingerprint:
+        raise ImageStateError(
+            f"{name} is another image than images.lock records in the engine at {endpoint.host}: not overwritten",
+            hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` there sets the name free",
+        )
 
 
 def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.building import work_folder
 from builder.commands import adopt
 from builder.commands.adopt import AdoptRequest
-from builder.engine import images
+from builder.engine import containers, images
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import ImageStateError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName
-from builder.numbered import adopted, images_lock
+from builder.numbered import adopted, identity, images_lock
 from builder.project import Project
 from tests import projects, registries, shared
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
@@ -429,6 +430,7 @@ def test_killed_at_any_moment(
         assert record.models[MODEL].pairing.image.number == turn
         assert {path.name for path in (small.builds / repository).iterdir()} == {str(n) for n in range(1, turn + 1)}
         assert not list(small.work.iterdir())
+    require_no_containers(small, endpoint)
 
 
 def test_an_image_without_a_name_survives_a_kill(
@@ -451,6 +453,14 @@ def test_an_image_without_a_name_survives_a_kill(
         adopt.run(workspace(small, endpoint), request)
         numbers = reading.read(small.lock).images[repository].numbers
         assert len(numbers) == turn
+    require_no_containers(small, endpoint)
+
+
+def require_no_containers(project: Project, endpoint: Endpoint) -> None:
+    """None is left after the next command: one that the engine was making for a process when that was killed may have
+    come after its work folder was cleaned up."""
+    work_folder.recover(workspace(project, endpoint))
+    assert containers.listing(endpoint, f"{identity.PROJECT}={identity.existing(project)}") == []
 
 
 def api_untag(endpoint: Endpoint, name: str) -> None:

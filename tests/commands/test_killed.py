@@ -28,7 +28,7 @@ from builder.errors import NothingToDoError
 from builder.lock import journal, reading
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
 from builder.lock.text import dump
-from builder.numbered import images_lock
+from builder.numbered import claims, images_lock
 from builder.project import Project
 from builder.workspace import Workspace
 from tests import projects
@@ -113,6 +113,8 @@ def require_in_line(project: Project, endpoint: Endpoint, repository: str) -> No
         details = images.inspect(endpoint, f"{repository}:{n}")
         assert details
         assert images.fingerprint(details) == record.numbers[n].fingerprint
+    claimed = {claims.number_of(labels) for labels in claims.of_repository(endpoint, repository).values()}
+    assert claimed <= {0, *record.numbers}, "nothing is claimed that is not recorded"
     assert not list((project.state / "journal").glob("*"))
     assert {path.name for path in project.root.glob(".images.lock*")} <= {".images.lock.writer", ".images.lock.new"}
 

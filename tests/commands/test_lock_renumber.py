@@ -16,7 +16,7 @@ from builder.plan import explain
 from builder.plan.model import input_hash
 from builder.project import Project
 from tests import projects
-from tests.conftest import Command
+from tests.conftest import Command, forget_claims
 from tests.stock import stock
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def merged(small: Project, builder: Command, endpoint: Endpoint, repository: str
         )
         images.tag(endpoint, f"{repository}:2", f"{repository}-{side}:2")
         images.remove(endpoint, f"{repository}:2")
+        forget_claims(endpoint, repository)
         git(small, "add", "--all")
         git(small, "commit", "--quiet", "--message=built")
     git(small, "checkout", "--quiet", "ours")

@@ -19,7 +19,7 @@ from builder.lock import reading
 from builder.lock.model import ImageName, NumberedImage
 from builder.project import Project
 from tests import projects, registries
-from tests.conftest import Command, command, remove_all
+from tests.conftest import Command, command, forget_claims, remove_all
 from tests.registries import Front, Registry
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def other(small: Project, builder: Command, repository: str, tmp_path: Path, end
     images.tag(endpoint, f"{repository}:1", f"{repository}:mine")
     for tag in ("1", "latest"):
         images.remove(endpoint, f"{repository}:{tag}")
+    forget_claims(endpoint, repository)
     made = projects.make(tmp_path / "other", repository)
     registries.grow(made, 1, "other")
     run(made, "build", "chat")
