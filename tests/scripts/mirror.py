@@ -77,10 +77,10 @@ class Mirror:
             )
         self.web.files[f"{folder}/{index}"] = self.packages if packages is None else packages
 
-    def change_signed(self, suite: str) -> None:
-        """Changes the index of ``suite`` after it was signed."""
+    def replace(self, suite: str, old: str, new: str) -> None:
+        """Changes the signed index of ``suite``."""
         path = f"/debian/dists/{suite}/InRelease"
-        self.web.files[path] = self.web.files[path].replace(b"Origin: Debian", b"Origin: Nobody")
+        self.web.files[path] = self.web.files[path].replace(old.encode(), new.encode())
 
 
 @contextmanager

@@ -122,9 +122,20 @@ def test_an_index_that_is_refused(checkout: Checkout, mirror: Mirror, release: R
     assert f"refused: {named.format(url=mirror.url, keyring=mirror.keyring)}" in checkout.refusal()
 
 
-def test_an_index_changed_after_it_was_signed(checkout: Checkout, mirror: Mirror) -> None:
-    mirror.change_signed("bookworm")
-    assert f"refused: the index of {mirror.url} bookworm has no valid signature: " in checkout.refusal()
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("Origin: Debian", "Origin: Nobody", "has no valid signature: "),
+        ("-----BEGIN PGP SIGNED", "Suite: unstable\n-----BEGIN PGP SIGNED", "is not signed"),
+        ("-----END PGP SIGNATURE-----", "-----END PGP SIGNATURE-----\nSuite: unstable", "has no valid signature: "),
+    ],
+    ids=["inside", "before", "after"],
+)
+def test_an_index_changed_after_it_was_signed(
+    checkout: Checkout, mirror: Mirror, old: str, new: str, named: str
+) -> None:
+    mirror.replace("bookworm", old, new)
+    assert f"refused: the index of {mirror.url} bookworm {named}" in checkout.refusal()
 
 
 def test_other_packages_than_the_signed_index_names(checkout: Checkout, mirror: Mirror) -> None:
