@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _WORDS = frozenset(
     {"AUTH", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "PAT", "PW", "SECRET", "TOKEN"}
@@ -56,25 +56,37 @@ def redacted(text: str) -> str:
 
 @functools.cache
 def _secret() -> re.Pattern[str] | None:
-    assigned = [word.partition("=") for word in sys.argv[1:]]
-    pairs = [*os.environ.items(), *((name, value) for name, _, value in assigned)]
+    pairs = [*os.environ.items(), *_assigned(sys.argv[1:])]
     spellings = {spelling for name, value in pairs for spelling in _spellings(name, value)}
     longest_first = sorted(spellings, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if spellings else None
 
 
+def _assigned(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """What arguments give a value to, with the value: ``NAME=VALUE``, ``--env=NAME=VALUE``, ``--api-key VALUE``."""
+    for before, word in zip(("", *arguments), arguments, strict=False):
+        name, _, value = word.partition("=")
+        yield name.lstrip("-").replace("-", "_"), value
+        if name.startswith("-"):
+            yield value.partition("=")[::2]
+        if before.startswith("-"):
+            yield before.lstrip("-").replace("-", "_"), word
+
+
 def _spellings(name: str, value: str) -> Iterator[str]:
     """The ways in which the secrets in a variable may be written: as they are, quoted for an address or for JSON, and
     as the header of a login."""
+    logins = list(_LOGIN.finditer(value)) if "@" in value else []
+    is_secret = not logins and len(value) >= _SHORTEST_VALUE and not value.startswith("/") and looks_secret(name, value)
+    if not logins and not is_secret:
+        return
     from base64 import b64encode
     from urllib.parse import quote, unquote
 
-    logins = list(_LOGIN.finditer(value)) if "@" in value else []
-    values = [unquote(login["password"]) for login in logins]
-    values = [password for password in values if len(password) >= _SHORTEST_PASSWORD]
-    if not logins and len(value) >= _SHORTEST_VALUE and not value.startswith("/") and looks_secret(name, value):
-        values += [line for line in value.splitlines() if len(line) >= _SHORTEST_VALUE]
+    values = [password for login in logins if len(password := unquote(login["password"])) >= _SHORTEST_PASSWORD]
+    values += [line for line in value.splitlines() if len(line) >= _SHORTEST_VALUE] if is_secret else []
     for secret in values:
-        yield from (secret, quote(secret), quote(secret, safe=""), secret.replace("\\", "\\\\").replace('"', '\\"'))
+        in_json = secret.replace("\\", "\\\\").replace('"', '\\"')
+        yield from (secret, quote(secret), quote(secret, safe=""), in_json)
     for login in logins:
         yield b64encode(f"{unquote(login['user'])}:{unquote(login['password'])}".encode()).decode()

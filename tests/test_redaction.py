@@ -69,7 +69,22 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         },
     )
     monkeypatch.setattr(
-        sys, "argv", ["builder", "run", "chat", "--env", "WEB_TOKEN=plantedtoken8", "-e", "A=harmless1"]
+        sys,
+        "argv",
+        [
+            "builder",
+            "run",
+            "chat",
+            "--env",
+            "WEB_TOKEN=plantedtoken8",
+            "-e",
+            "A=harmless1",
+            "--env=B_TOKEN=plantedtoken9",
+            "-eC_TOKEN=plantedtoken10",
+            "--",
+            "--api-key",
+            "plantedtoken11",
+        ],
     )
     redaction._secret.cache_clear()
     yield
@@ -84,6 +99,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ("login ann pl@nted2/x", "login ann ***"),
         ("Proxy-Authorization: Basic YW5uOnBsQG50ZWQyL3g=", "Proxy-Authorization: Basic ***"),
         ("planted3 planted4 planted5 plantedtoken8", "*** *** *** ***"),
+        ("plantedtoken9 plantedtoken10 plantedtoken11 chat", "*** *** *** chat"),
         ("  plantedline6\n", "  ***\n"),
         ('{"a": "planted\\"7\\\\"}', '{"a": "***"}'),
         ("short /run/user/1000/agent /home/ann harmless1", "short /run/user/1000/agent /home/ann harmless1"),
