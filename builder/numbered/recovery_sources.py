@@ -18,6 +18,7 @@ from builder.errors import LockError, UsageError
 from builder.events import Message
 from builder.lock import foreign, reading, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
+from builder.numbered import holdings, identity
 from builder.numbered.images_lock import RECORD
 from builder.plan import bake, labels, layout
 from builder.storage import regular_file
@@ -74,9 +75,10 @@ def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str
 
 
 def find(workspace: Workspace, remote: Mapping[ImageName, RegistryImage]) -> list[RecoverableImage]:
-    """Finds every number of this project in build directories, in the engine and in the registry (``remote``)."""
-    tagged = dict(_in_engine(workspace.engine))
+    """Finds every number of this project in build directories, in the engine and in the registry (``remote``). Those in
+    the engine that another project there has on record are left out, unless they are in builds/, too."""
     built = dict(_in_builds(workspace.project))
+    tagged = dict(_of_no_other(workspace, built, _in_engine(workspace.engine)))
     ours = _repositories(workspace.project, built)
     recoverable = []
     for name in sorted({*built, *remote, *(name for name in tagged if name.repository in ours)}):
@@ -88,6 +90,18 @@ def find(workspace: Workspace, remote: Mapping[ImageName, RegistryImage]) -> lis
         elif pushed and (own := labels_of(name, pushed.details)):
             recoverable.append(_from_registry(name, pushed, own, local))
     return [number for number in recoverable if _is_plausible(workspace, number)]
+
+
+def _of_no_other(
+    workspace: Workspace, built: Mapping[ImageName, Lock], tagged: Iterable[tuple[ImageName, ImageDetails]]
+) -> Iterator[tuple[ImageName, ImageDetails]]:
+    others = holdings.of_others(workspace.engine, identity.existing(workspace.project))
+    for name, details in tagged:
+        owner = None if name in built else holdings.holder(others, name)
+        if owner is None:
+            yield name, details
+        elif name.repository in _repositories(workspace.project, built):
+            workspace.report(Message(f"{name} is left out: {owner} has it"))
 
 
 def _is_plausible(workspace: Workspace, number: RecoverableImage) -> bool:

@@ -42,13 +42,12 @@ def overview(workspace: Workspace, lock: Lock) -> ImageOverview:
     """Looks at every number in the lock; where no engine answers, every state is unknown."""
     try:
         by_name, ids = states(workspace, lock)
-        own_id = identity.existing(workspace.project)
         stray = tuple(
             name
             for name, repository in lock.images.items()
             if by_name.get(ImageName(name, repository.current or 0)) == "present"
             and ids.get(f"{name}:latest") != ids[f"{name}:{repository.current}"]
-            and claims.owner_of_latest(workspace.engine, own_id, name) is None
+            and claims.owner_of_latest(workspace.engine, identity.existing(workspace.project), name) is None
         )
     except EngineError as error:
         return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown")), (), error.message)

@@ -215,6 +215,19 @@ def test_an_image_of_another_project_that_lost_its_name_is_no_orphan(
     images.tag(endpoint, details.id, f"{repository}:1")
 
 
+def test_a_lost_lock_is_not_recovered_from_the_images_of_another_project(
+    small: Project, other: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    stock(small, endpoint, repository, [1, 2])
+    builder("promote", f"{repository}:2")
+    done = run(other, "lock", "--recover", code=1)
+    assert f"{repository}:1 is left out: the project in {small.root}" in " ".join(done.stderr.split())
+    assert not other.lock.exists()
+    small.lock.unlink()
+    builder("lock", "--recover")
+    assert set(reading.read(small.lock).images[repository].numbers) == {1, 2}
+
+
 def test_what_a_killed_process_claimed_is_free_after_the_next_command(
     small: Project, other: Project, endpoint: Endpoint, repository: str
 ) -> None:
