@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import projects
+from tests import projects, workers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,3 +40,8 @@ def test_a_file_runs_in_one_process_and_two_files_in_two(tmp_path: Path) -> None
     pairs = {tuple(line.split()) for line in seen.read_text().splitlines()}
     assert sorted(name for name, _ in pairs) == ["test_a.py", "test_b.py"]
     assert len({worker for _, worker in pairs}) == 2
+
+
+@pytest.mark.parametrize("scenario", ["first", "second"])
+def test_each_scenario_is_a_group_of_its_own(scenario: str, request: pytest.FixtureRequest) -> None:
+    assert workers.group(request.node) == request.node.nodeid

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 def group(item: pytest.Item) -> str:
     """A file is for one process, since its tests may share what is made for them; so are all tests that need the cpu
-    image, and all that serve the one stand-in."""
+    image, and all that serve the one stand-in. Of a file with a scenario a test, each is for itself."""
     if item.get_closest_marker("image"):
         return "cpu image"
+    if "scenario" in getattr(item, "fixturenames", ()):
+        return item.nodeid
     return "served" if "kitchen" in getattr(item, "fixturenames", ()) else str(item.path)
 
 

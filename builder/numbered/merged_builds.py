@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from builder.lock import merging, reading, text
@@ -14,6 +13,9 @@ from builder.sources.git import project_history
 from builder.storage import atomic_file, atomic_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.project import Project
 
@@ -30,9 +32,9 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
     image, stayed = lock.image(to), lock.image(origin)
     if image is None or stayed is None:
         raise ValueError(f"{origin} and {to} are both in the lock by now")
-    with tempfile.TemporaryDirectory(dir=_folder(project.state), prefix="renumber-") as folder:
+    with _scratch_folder(project) as folder:
         destination = project.build_directory(to.repository, to.number)
-        candidates = [*_candidates(project, origin, Path(folder)), destination]
+        candidates = [*_candidates(project, origin, folder), destination]
         moved_from = _matching(candidates, image)
         if moved_from:
             if moved_from != destination:
@@ -42,6 +44,18 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
         if stayed_in and stayed_in != candidates[0]:
             _put_in_place(project, stayed_in, origin)
     return moved_from is not None
+
+
+@contextmanager
+def _scratch_folder(project: Project) -> Iterator[Path]:
+    """An empty folder for the time of the block. Its name is always the same, since images.lock is held: what a killed
+    process left there goes."""
+    folder = project.state / "renumber"
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield _folder(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from builder.engine import images
+from builder.engine import images, volumes
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import BuilderError
 from builder.lock import file_data, reading
 from builder.lock.model import Lock
+from builder.numbered import claims
 from builder.project import Project
 from tests import shared
 from tests.conftest import command, remove_all
@@ -27,6 +28,7 @@ from tests.crash.supervision import Ended, Fate
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _CHANCE = re.compile(r"[0-9a-f]{6,}|\d+")
+_ID = re.compile(r"[0-9a-f]{32}")
 _LARGE = 1 << 15  # bytes; a tar that several threads write has no certain order
 _KINDS = {"containers": "/containers/json", "volumes": "/volumes", "networks": "/networks"}
 
@@ -54,6 +56,7 @@ class Bench:
     repository: str = ""
     variables: dict[str, str] = field(default_factory=dict)
     _saved: dict[str, str] = field(default_factory=dict)
+    _volumes_saved: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _kept: str = ""
 
     @property
@@ -94,7 +97,7 @@ class Bench:
         if self.endpoint:
             self._kept = shared.unique_name()
             shared.remove_at_end(self._kept)
-            self._saved = self._tags()
+            self._saved, self._volumes_saved = self._tags(), self._volumes()
             for number, id_ in enumerate(self._saved.values()):
                 images.tag(self.endpoint, id_, f"{self._kept}:{number}")
 
@@ -107,8 +110,9 @@ class Bench:
 
     def restore(self) -> None:
         """Puts back what was there at `save`."""
-        for path in self.root.iterdir():
-            shutil.rmtree(path)
+        # The project's folder itself stays: another one would be another project.
+        for path in [path for name in self.root.iterdir() for path in name.iterdir()]:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         shutil.copytree(self._copy, self.root, symlinks=True, dirs_exist_ok=True)
         if self.endpoint:
             now = self._tags()
@@ -117,6 +121,20 @@ class Bench:
             for name, id_ in self._saved.items():
                 if now.get(name) != id_:
                     images.tag(self.endpoint, id_, name)
+            volumes_now = self._volumes()
+            for name in volumes_now.keys() - self._volumes_saved.keys():
+                volumes.remove(self.endpoint, name)
+            for name, labels in self._volumes_saved.items():
+                if volumes_now.get(name) != labels:
+                    volumes.remove(self.endpoint, name)
+                    volumes.create(self.endpoint, name, labels)
+
+    def set_free(self, number: int) -> None:
+        """Takes back the claim of a number, as if this engine had never had it."""
+        assert self.endpoint
+        for name, labels in self._volumes().items():
+            if claims.number_of(labels) == number or claims.NEXT in labels:
+                volumes.remove(self.endpoint, name)
 
     def state(self) -> State:
         """What is there now."""
@@ -151,6 +169,15 @@ class Bench:
         found = images.tags(self.endpoint, [self.repository, f"{self.repository}-*", "builder-work"])
         return {name: id_ for name, id_ in found.items() if self.repository in name}
 
+    def _volumes(self) -> dict[str, Mapping[str, str]]:
+        """The volumes by which the project claims numbers, with their labels."""
+        assert self.endpoint
+        of_all = volumes.labelled(self.endpoint, [claims.KIND])
+        return {name: labels for name, labels in of_all.items() if self._is_ours(str((name, labels)))}
+
+    def _is_ours(self, text: str) -> bool:
+        return self.repository in text or str(self.root) in text
+
     def _fingerprints(self) -> dict[str, str]:
         if not self.endpoint:
             return {}
@@ -165,11 +192,8 @@ class Bench:
         for kind, path in _KINDS.items():
             answer = api.request(self.endpoint, "GET", path, query={"all": 1} if kind == "containers" else None)
             listed: list[dict[str, Any]] = (answer.get("Volumes") if kind == "volumes" else answer) or []
-            found += [
-                f"{kind}: {entry.get('Name') or entry.get('Names')}"
-                for entry in listed
-                if self.repository in str(entry)
-            ]
+            entries = [str(entry.get("Name") or entry.get("Names")) for entry in listed if self._is_ours(str(entry))]
+            found += [f"{kind}: {_ID.sub('#', name)}" for name in entries]
         return tuple(sorted(found))
 
 

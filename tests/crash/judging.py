@@ -75,7 +75,7 @@ def _ended_well(fate: str, ended: Ended, now: State, new: State) -> Iterator[str
 
 
 def _old_or_new(old: State, new: State, now: State) -> Iterator[str]:
-    if now.damage:
+    if now.damage and now.damage != old.damage:
         yield f"images.lock: {now.damage}"
     else:
         yield from _mixed("images.lock, ", old.lock, new.lock, now.lock)

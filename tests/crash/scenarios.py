@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -131,6 +132,40 @@ def _recover(bench: Bench) -> Iterator[Trial]:
     yield Trial(bench, ("lock", "--recover"))
 
 
+def _renumber(bench: Bench) -> Iterator[Trial]:
+    """A merge in conflict: two branches built number 2, each with a mod of its own; the engine has that of theirs."""
+    assert bench.endpoint
+    root, repository = bench.project.root, bench.repository
+    projects.write(root / ".gitignore", ".builder/\n.images.lock.*\n")
+    for side in ("ours", "theirs"):
+        projects.add_mod(root, side, f"echo {side} > /side\n", {})
+    checkouts.git(root, "init", "--quiet", "--initial-branch=ours")
+    bench.must("build", "small")
+    _commit(root)
+    for side in ("ours", "theirs"):
+        if side == "theirs":
+            checkouts.git(root, "checkout", "--quiet", "-b", side, "HEAD~1")
+        bench.must("build", "small", "--mod", side, "--model", f"m/{side}")
+        images.tag(bench.endpoint, f"{repository}:2", f"{repository}-{side}:2")
+        images.remove(bench.endpoint, f"{repository}:2")
+        bench.set_free(2)  # the other branch was built on another machine
+        _commit(root)
+    checkouts.git(root, "checkout", "--quiet", "ours")
+    with suppress(subprocess.CalledProcessError):
+        checkouts.git(root, "merge", "--quiet", "theirs")
+    images.tag(bench.endpoint, f"{repository}-theirs:2", f"{repository}:2")
+    try:
+        yield Trial(bench, ("lock", "--renumber"))
+    finally:
+        for side in ("ours", "theirs"):
+            remove_all(bench.endpoint, f"{repository}-{side}")
+
+
+def _commit(root: Path) -> None:
+    checkouts.git(root, "add", "--all")
+    checkouts.git(root, "commit", "--quiet", "--message=x")
+
+
 def _lock(bench: Bench) -> Iterator[Trial]:
     yield Trial(bench, ("lock", "small"))
 
@@ -219,6 +254,7 @@ SCENARIOS = (
     Scenario("import-image", _import_image, engine=True),
     Scenario("lock", _lock, engine=True),
     Scenario("lock --recover", _recover, engine=True),
+    Scenario("lock --renumber", _renumber, engine=True),
     Scenario("mods add", _mods_add),
     Scenario("mods update", _mods_update),
     Scenario("mods pin", _mods_pin),
