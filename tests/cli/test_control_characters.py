@@ -63,7 +63,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     image = replace(
         locks.numbered({"template": f"sha256:{ATTACK}"}),
         note=ATTACK,
-        versions={"vllm": Version(f"0.32{ATTACK}", ATTACK), f"x{ATTACK}": Version(ATTACK)},
+        versions={"vllm": Version(f"0.32{ATTACK}"), "flashinfer": Version(ATTACK, "0123456")},
         recipe=f"recipes/{ATTACK}.yaml",
     )
     lock = Lock().with_image(ImageName("small", 1), image).with_image(ImageName("small", 2), image)
