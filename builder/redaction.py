@@ -63,7 +63,7 @@ def _secret() -> re.Pattern[str] | None:
 
 
 def _assigned(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The names that arguments give a value to, each with it: ``NAME=VALUE``, ``--env=NAME=VALUE``, ``--api-key VALUE``."""
+    """The names that arguments set, with their values: ``NAME=VALUE``, ``--env=NAME=VALUE``, ``--api-key VALUE``."""
     for before, word in zip(("", *arguments), arguments, strict=False):
         name, _, value = word.partition("=")
         yield name.lstrip("-").replace("-", "_"), value

@@ -123,7 +123,7 @@ class ImageDefinition:
 
 def names(project: Project) -> tuple[str, ...]:
     """The names of all definitions in the project, sorted; a hidden folder is none."""
-    folders = (path.parent.name for path in project.dockerfiles.glob("[!.]*/image.yaml"))
+    folders = (path.parent.name for path in project.dockerfiles.glob("[!.-]*/image.yaml"))
     return tuple(sorted(name for name in folders if name.isprintable() and "\\" not in name))
 
 

@@ -1,5 +1,5 @@
 """The kinds of names in images.lock. They become folders, arguments and lines of Dockerfiles: whoever wrote the file,
-none of them leads to another folder, begins like an option, or holds a space."""
+none of them leads to another folder, begins like an option, or holds a line break."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPOSITORY = matching(
     name="repository_name",
 )
 DEFINITION = matching(
-    r"(?!\.)[^/\\\x00-\x1f\x7f]+", "a definition's name, which is a folder's", name="definition_name", scalar=True
+    r"(?![.-])[^/\\\x00-\x1f\x7f]+", "a definition's name, which is a folder's", name="definition_name", scalar=True
 )
 PLATFORM = matching("[a-z0-9]+(?:/[a-z0-9][a-z0-9_.-]*){1,2}", "a platform such as `linux/arm64`", name="platform")
 PART = matching("[A-Za-z0-9][A-Za-z0-9._+-]*", "a name of letters, digits and . _ + -", name="part_name")

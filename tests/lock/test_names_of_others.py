@@ -45,6 +45,7 @@ def test_all_names_that_docker_takes_are_taken(name: str, golden: str) -> None:
     [
         ("\n  cpu:\n", "\n  ../cpu:\n", "a definition's name"),
         ("definition: cpu", "definition: ../../cpu", "a definition's name"),
+        ("definition: cpu", "definition: --cpu", "a definition's name"),
         ("\n    linux/arm64:", "\n    ../arm64:", "a platform"),
         ("platform: linux/amd64", "platform: --platform=x", "a platform"),
         ("\n        vllm:\n", "\n        ../../vllm:\n", "a name of letters"),
