@@ -70,7 +70,7 @@ def _ended_well(fate: str, ended: Ended, now: State, new: State) -> Iterator[str
         yield f"it ended by signal {-ended.code}"
     elif ended.code == 0 and now.lock != new.lock:
         yield "it ended well, and images.lock is not what it is to be"
-    elif ended.code and not ended.stderr.strip():
+    elif ended.code and not (ended.stdout + ended.stderr).strip():
         yield "it failed without a word"
 
 

@@ -234,7 +234,7 @@ def _nodes_discover(bench: Bench) -> Iterator[Trial]:
     for name, address in (("programs", "10.0.0.2/24"), ("bin", "10.0.0.1/24")):
         machine.programs(folder / name, machine.PAIR, {"enp1s0f1np1": address})
     bench.variables["FAKE_PATH"] = f"{folder}/programs:{bench.environ['PATH']}"
-    projects.write(bench.project.root / "builder.yaml", "nodes:\n  one: unix:///x.sock\n  two: ssh://me@two\n")
+    projects.write(bench.project.root / "builder.yaml", "nodes:\n  two: ssh://me@two\n")
     yield Trial(bench, ("nodes", "discover", "--yes"))
 
 
