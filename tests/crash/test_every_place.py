@@ -19,7 +19,7 @@ def _marked(scenario: Scenario) -> object:
     return pytest.param(scenario, id=scenario.name, marks=marks)
 
 
-@pytest.mark.parametrize("scenario", map(_marked, SCENARIOS))
+@pytest.mark.parametrize("scenario", [_marked(scenario) for scenario in SCENARIOS])
 def test_every_place(scenario: Scenario, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     endpoint: Endpoint | None = request.getfixturevalue("endpoint") if scenario.engine else None
     with scenario.trial(tmp_path, endpoint) as trial:
