@@ -8,7 +8,7 @@ from builder.building.request import AlreadyBuilt, ModelOutcome
 from builder.engine import images
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from builder.numbered import images_lock
+from builder.numbered import images_lock, reserved_slots
 from builder.pinning import vendored
 from builder.storage import plain_file
 
@@ -33,7 +33,7 @@ def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, *, pr
         plain_file.write(directory / images_lock.RECORD, text.dump(own_part).encode())
         transaction.place(name, candidate)
         lock = _recorded(transaction.lock, name, planned, record, promote=promote)
-        transaction.commit(images_lock.with_reserved_slots(workspace.project, lock))
+        transaction.commit(reserved_slots.added(workspace.project, lock))
     # The end of the transaction has set `latest`.
     return name
 

@@ -14,7 +14,7 @@ from builder.engine.registry import loopback, tunnel
 from builder.errors import BuilderError
 from builder.events import Message, Report
 from builder.lock import reading
-from builder.numbered import claims, identity, images_lock, names
+from builder.numbered import claims, identity, latest_tag, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,5 +155,5 @@ def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
     latest = f"{job.name.repository}:latest at {engine.host}"
     if owner := claims.owner_of_latest(engine, job.own.id, job.name.repository):
         job.report(Message(f"{latest} stays as it is: {owner} has it"))
-    elif kept := images_lock.move_latest(engine, job.name):
+    elif kept := latest_tag.move(engine, job.name):
         job.report(Message(f"{latest} was an image without a number, which is {kept} now"))

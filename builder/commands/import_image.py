@@ -11,7 +11,7 @@ from builder.engine import image_archive, images
 from builder.errors import ImageStateError, LockError, TransferError
 from builder.events import Report, delayed_progress
 from builder.lock import merging, reading
-from builder.numbered import build_directory, images_lock
+from builder.numbered import build_directory, images_lock, reserved_slots
 from builder.numbered.images_lock import RECORD, Candidate
 from builder.plan import layout
 from builder.storage import regular_file
@@ -161,7 +161,7 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
         raise ImageStateError(f"{contents.name} was removed from the engine meanwhile", hint="run it again")
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
-        after = images_lock.with_reserved_slots(workspace.project, with_archive(transaction.lock, contents))
+        after = reserved_slots.added(workspace.project, with_archive(transaction.lock, contents))
         candidate = Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
         transaction.place(contents.name, candidate)
         transaction.commit(after)

@@ -15,7 +15,7 @@ from builder.errors import LockError, NothingToDoError
 from builder.events import Message
 from builder.lock import lost_lock, merge_sides, merging, reading
 from builder.lock.model import ImageName, Lock
-from builder.numbered import images_lock, recovery_sources
+from builder.numbered import images_lock, latest_tag, recovery_sources
 from builder.storage import atomic_file
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def run(workspace: Workspace) -> Recovered:
         latest = recovery_sources.current(workspace.engine, recoverable)
         writer.commit(completed(writer.lock, missing, {**pushed.latest, **latest}))
         for name, repository in writer.lock.images.items():
-            images_lock.point_latest(workspace, name, repository.current)
+            latest_tag.point(workspace, name, repository.current)
             images_lock.tell_numbers(workspace, writer.lock, name)
     unknown = (
         *(line for number in missing for line in number.unknown),

@@ -13,7 +13,7 @@ from builder.engine import images
 from builder.errors import EngineError
 from builder.lock import lost_lock, merge_sides, merging, reading
 from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.numbered import images_lock, merged_builds
+from builder.numbered import images_lock, merged_builds, next_number
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
@@ -100,9 +100,9 @@ def _free_number(workspace: Workspace, lock: Lock, repository: str, image: Numbe
     if merged_builds.is_of(started, image):
         return lock.images[repository].next
     try:
-        return images_lock.give_number(workspace, lock, repository, image.fingerprint).number
+        return next_number.give(workspace, lock, repository, image.fingerprint).number
     except EngineError:  # the merge may be finished without an engine: the build directories have the numbers, too
-        return images_lock.free_number(workspace.project, lock, repository, ())
+        return next_number.free(workspace.project, lock, repository, ())
 
 
 def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:

@@ -13,7 +13,7 @@ from builder.errors import SourceError
 from builder.events import Message
 from builder.lock import reading
 from builder.lock.pins import GitPin, IncludedPin, Pins
-from builder.numbered import images_lock
+from builder.numbered import images_lock, reserved_slots
 from builder.pinning import chain as chains
 from builder.pinning import definition_pins, vendored
 
@@ -79,7 +79,7 @@ def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, pla
         lock = transaction.lock
         for (definition_name, platform), pins in after.items():
             lock = lock.with_pins(definition_name, platform, pins)
-        transaction.commit(images_lock.with_reserved_slots(workspace.project, lock) if after else lock)
+        transaction.commit(reserved_slots.added(workspace.project, lock) if after else lock)
     return UpdatedPins(tuple(moved), tuple(fault for resolved in completed.values() for fault in resolved.faults))
 
 

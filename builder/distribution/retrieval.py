@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from builder.distribution import registry
 from builder.engine import images
 from builder.events import Message
-from builder.numbered import images_lock
+from builder.numbered import images_lock, latest_tag
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
@@ -40,6 +40,6 @@ def pull(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Pul
     if recorded.pruned:
         images_lock.restore(workspace, name, str(name))
     if repository.current == name.number:
-        images_lock.point_latest(workspace, name.repository, name.number)
+        latest_tag.point(workspace, name.repository, name.number)
     images_lock.tell_numbers(workspace, lock, name.repository)
     return layers

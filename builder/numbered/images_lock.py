@@ -12,22 +12,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.engine import images
-from builder.errors import BuilderError, ConflictError, ImageStateError
-from builder.events import Message
+from builder.errors import ConflictError, ImageStateError
 from builder.lock import journal, writing
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
-from builder.numbered import claims, holdings, identity
+from builder.numbered import claims, holdings, identity, latest_tag, next_number
 from builder.plan import layout
 from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
     from builder.lock.writing import Read
     from builder.numbered.identity import ProjectIdentity
-    from builder.project import Project
     from builder.workspace import Workspace
 
 RECORD = layout.RECORD  # in a build directory: the part of the project's images.lock that the build wrote
@@ -62,7 +59,7 @@ class Transaction:
         """The next number of ``repository``, which no image ever had and no other project in this engine gets. It is
         claimed for the content of this fingerprint, until the block ends; for good if images.lock records it then."""
         # Announced before it is claimed: so the claim of a process that is killed now is taken back.
-        name = give_number(self._workspace, self.lock, repository, fingerprint, self.announce)
+        name = next_number.give(self._workspace, self.lock, repository, fingerprint, self.announce)
         self._given.add(name)
         return name
 
@@ -137,25 +134,6 @@ def claim(workspace: Workspace, name: ImageName, fingerprint: str) -> None:
     claims.require_number(workspace.engine, identity.of(workspace.project), name, fingerprint)
 
 
-def give_number(
-    workspace: Workspace,
-    lock: Lock,
-    repository: str,
-    fingerprint: str,
-    announce: Callable[[ImageName], None] = lambda _: None,
-) -> ImageName:
-    """The next number of a repository in ``lock``, in the engine and in ``builds/``, claimed for the content of this
-    fingerprint; ``announce`` is called with each that is tried."""
-    engine, own = workspace.engine, identity.of(workspace.project)
-    first = free_number(workspace.project, lock, repository, images.tags(engine, [repository]))
-    name = ImageName(repository, max(first, claims.next_number(engine, repository)))
-    while True:
-        announce(name)
-        if claims.give_number(engine, own, name, fingerprint):
-            return name
-        name = ImageName(repository, name.number + 1)
-
-
 def tell_numbers(workspace: Workspace, lock: Lock, repository: str) -> None:
     """Tells other projects in the engine which numbers of a repository this one has on record."""
     holdings.write(workspace.engine, identity.of(workspace.project), lock, repository)
@@ -172,64 +150,6 @@ def restore(workspace: Workspace, name: ImageName, source: str) -> None:
         images.tag(workspace.engine, source, str(name))
         if record and record.pruned:
             change.commit(change.lock.with_image(name, replace(record, pruned=None)))
-
-
-def point_latest(workspace: Workspace, repository: str, current: int | None) -> None:
-    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is, and
-    so it does where it is another project's, which is reported."""
-    engine = workspace.engine
-    if current is None or images.inspect(engine, f"{repository}:{current}") is None:
-        return
-    if owner := claims.take_latest(engine, identity.of(workspace.project), repository):
-        workspace.report(Message(_foreign_latest(repository, owner)))
-        return
-    if kept := move_latest(engine, ImageName(repository, current)):
-        gets = f"`builder adopt {kept}` gives it one"
-        workspace.report(Message(f"{repository}:latest was an image without a number, which is {kept} now; {gets}"))
-
-
-def _foreign_latest(repository: str, owner: ProjectIdentity) -> str:
-    frees = f"`docker volume rm {claims.latest_volume(repository)}` lets the project that moves it next have it"
-    return f"{repository}:latest stays as it is: {owner} has it; {frees}"
-
-
-def move_latest(endpoint: Endpoint, name: ImageName) -> str:
-    """Points the ``latest`` of an engine to a number that it has. An image whose only name that was gets another one,
-    or the next clean-up would take it: it was there before this project, or was pulled beside it. Returns that name;
-    empty where there is no such image."""
-    latest, kept = f"{name.repository}:latest", ""
-    details, before = images.inspect(endpoint, str(name)), images.inspect(endpoint, latest)
-    if details and before and before.id != details.id and before.tags == (latest,):
-        kept = f"{name.repository}:before-{before.id.removeprefix('sha256:')[:12]}"
-        images.tag(endpoint, before.id, kept)
-    images.tag(endpoint, str(name), latest)
-    return kept
-
-
-def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
-    """The next number, above every one in the lock, in the engine and in ``builds/``: none is used twice, not even
-    after images.lock was lost or replaced."""
-    folder = project.builds / repository
-    taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
-    taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    return max([_repository(lock, repository).next, *(int(number) + 1 for number in taken if number.isdecimal())])
-
-
-def with_reserved_slots(project: Project, lock: Lock) -> Lock:
-    """``lock`` with an empty block for every definition and repository that it does not have yet.
-
-    Two branches that each add such a block would otherwise add it at the same place, which git reports as a conflict.
-    """
-    from builder.definitions import image
-
-    for name in image.names(project):
-        try:
-            repository = image.repository_of(project, name)
-        except BuilderError:  # not the definition that is being built: its errors are reported when it is
-            continue
-        lock = lock if name in lock.pins else lock.with_definition(name)
-        lock = lock if repository in lock.images else lock.with_repository(repository, Repository())
-    return lock
 
 
 def _replay_journal(workspace: Workspace, writer: writing.LockWriter) -> None:
@@ -251,7 +171,7 @@ def _replay_journal(workspace: Workspace, writer: writing.LockWriter) -> None:
             writer.commit(lock.with_image(name, replace(record, pruned=None)))
         if record is None and name.number:
             claims.release_number(engine, identity.of(project), name)
-        point_latest(workspace, name.repository, _repository(lock, name.repository).current)
+        latest_tag.point(workspace, name.repository, _repository(lock, name.repository).current)
         tell_numbers(workspace, writer.lock, name.repository)
         entry.path.unlink()
 

@@ -18,7 +18,7 @@ from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import ImageStateError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName
-from builder.numbered import adopted, identity, images_lock
+from builder.numbered import adopted, identity, latest_tag
 from builder.project import Project
 from tests import projects, registries, shared
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
@@ -333,13 +333,13 @@ def test_an_image_without_a_number_keeps_a_name_on_another_engine_too(endpoint: 
     for tag, content in (("latest", b"works today\n"), ("1", b"number one\n")):
         load(endpoint, f"{repository}:{tag}", [{"file": content}])
     today = details_of(endpoint, f"{repository}:latest").id
-    kept = images_lock.move_latest(endpoint, ImageName(repository, 1))
+    kept = latest_tag.move(endpoint, ImageName(repository, 1))
     tags = images.tags(endpoint, [repository])
     assert tags == {
         kept: today,
         **dict.fromkeys((f"{repository}:latest", f"{repository}:1"), details_of(endpoint, f"{repository}:1").id),
     }
-    assert images_lock.move_latest(endpoint, ImageName(repository, 1)) == ""
+    assert latest_tag.move(endpoint, ImageName(repository, 1)) == ""
     assert images.tags(endpoint, [repository]) == tags
 
 

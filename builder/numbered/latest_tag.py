@@ -1,0 +1,47 @@
+"""The tag ``latest`` of a repository, which follows its current number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.engine import images
+from builder.events import Message
+from builder.lock.model import ImageName
+from builder.numbered import claims, identity
+
+if TYPE_CHECKING:
+    from builder.engine.client.endpoint import Endpoint
+    from builder.numbered.identity import ProjectIdentity
+    from builder.workspace import Workspace
+
+
+def point(workspace: Workspace, repository: str, current: int | None) -> None:
+    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is, and
+    so it does where it is another project's, which is reported."""
+    engine = workspace.engine
+    if current is None or images.inspect(engine, f"{repository}:{current}") is None:
+        return
+    if owner := claims.take_latest(engine, identity.of(workspace.project), repository):
+        workspace.report(Message(_foreign_latest(repository, owner)))
+        return
+    if kept := move(engine, ImageName(repository, current)):
+        gets = f"`builder adopt {kept}` gives it one"
+        workspace.report(Message(f"{repository}:latest was an image without a number, which is {kept} now; {gets}"))
+
+
+def move(endpoint: Endpoint, name: ImageName) -> str:
+    """Points the ``latest`` of an engine to a number that it has. An image whose only name that was gets another one,
+    or the next clean-up would take it: it was there before this project, or was pulled beside it. Returns that name;
+    empty where there is no such image."""
+    latest, kept = f"{name.repository}:latest", ""
+    details, before = images.inspect(endpoint, str(name)), images.inspect(endpoint, latest)
+    if details and before and before.id != details.id and before.tags == (latest,):
+        kept = f"{name.repository}:before-{before.id.removeprefix('sha256:')[:12]}"
+        images.tag(endpoint, before.id, kept)
+    images.tag(endpoint, str(name), latest)
+    return kept
+
+
+def _foreign_latest(repository: str, owner: ProjectIdentity) -> str:
+    frees = f"`docker volume rm {claims.latest_volume(repository)}` lets the project that moves it next have it"
+    return f"{repository}:latest stays as it is: {owner} has it; {frees}"

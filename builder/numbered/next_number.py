@@ -1,0 +1,46 @@
+"""The next number of a repository: above every one that was ever given to its images, here and in the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.engine import images
+from builder.lock.model import ImageName, Repository
+from builder.numbered import claims, identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from builder.lock.model import Lock
+    from builder.project import Project
+    from builder.workspace import Workspace
+
+
+def give(
+    workspace: Workspace,
+    lock: Lock,
+    repository: str,
+    fingerprint: str,
+    announce: Callable[[ImageName], None] = lambda _: None,
+) -> ImageName:
+    """The next number of a repository in ``lock``, in the engine and in ``builds/``, claimed for the content of this
+    fingerprint; ``announce`` is called with each that is tried."""
+    engine, own = workspace.engine, identity.of(workspace.project)
+    first = free(workspace.project, lock, repository, images.tags(engine, [repository]))
+    name = ImageName(repository, max(first, claims.next_number(engine, repository)))
+    while True:
+        announce(name)
+        if claims.give_number(engine, own, name, fingerprint):
+            return name
+        name = ImageName(repository, name.number + 1)
+
+
+def free(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
+    """The next number, above every one in the lock, in the engine and in ``builds/``: none is used twice, not even
+    after images.lock was lost or replaced."""
+    folder = project.builds / repository
+    taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
+    taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return max(
+        [lock.images.get(repository, Repository()).next, *(int(number) + 1 for number in taken if number.isdecimal())]
+    )
