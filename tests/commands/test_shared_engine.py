@@ -281,6 +281,6 @@ def test_two_prunes_at_once_and_images_removed_by_hand_meanwhile(
         images.remove(endpoint, f"{repository}:{number}")
     for process in processes:
         output, errors = process.communicate(timeout=120)
-        assert (process.returncode, errors) == (0, ""), output + errors
+        assert process.returncode == 0, output + errors
     builder("prune", "--keep", "1", "--yes")
     assert set(images.tags(endpoint, [repository])) == {f"{repository}:12", f"{repository}:latest"}

@@ -6,6 +6,7 @@ API reference: https://docs.docker.com/reference/api/engine/ (paths here are unv
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.engine.client.endpoint import Endpoint
+
+# A request that another one got in the way of, in which case the engine did nothing (moby, daemon/containerd).
+_CHANGED_MEANWHILE = b"consistency error: data changed during operation, retry"
+_PAUSES = (0.02, 0.1, 0.3, 1.0)  # seconds
 
 
 def request(
@@ -56,9 +61,14 @@ def raw(
     headers: Mapping[str, str] | None = None,
     timeout: float = 60,
 ) -> bytes:
-    """Sends a request as `request` does; returns the body as it came, since a container's output is not JSON."""
+    """Sends a request as `request` does; returns the body as it came, since a container's output is not JSON. One that
+    the engine asks to send again is sent again."""
     content = b"" if body is None else json.dumps(body).encode()
-    status, data = transport.exchange(endpoint, method, _target(path, query), content, headers or {}, timeout)
+    for pause in (*_PAUSES, 0.0):
+        status, data = transport.exchange(endpoint, method, _target(path, query), content, headers or {}, timeout)
+        if status < 400 or _CHANGED_MEANWHILE not in data:
+            break
+        time.sleep(pause)
     if status >= 400:
         raise _http_error(status, data, f"{method} {path}")
     return data

@@ -86,6 +86,18 @@ def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
     assert caught.value.exit_code == 5
 
 
+def test_what_the_engine_wants_again_is_sent_again(tmp_path: Path) -> None:
+    message = b'{"message":"consistency error: data changed during operation, retry"}'
+    answers = [b"HTTP/1.0 500 Oops\r\n\r\n" + message] * 2 + [b"HTTP/1.0 200 OK\r\n\r\n[1]"]
+
+    def serve(connection: socket.socket) -> None:
+        answering(answers.pop(0))(connection)
+
+    with serving(tmp_path / "s", serve) as endpoint:
+        assert api.request(endpoint, "DELETE", "/images/x") == [1]
+    assert not answers
+
+
 @pytest.mark.parametrize(
     ("body", "explanation"), [(b"plain text", "plain text"), (b"", "status 500 for GET /x"), (b"[]", "500")]
 )
