@@ -196,7 +196,7 @@ def test_mods_are_compared_file_by_file(numbers: Kept) -> None:
         "     one",
         "    -two",
     ]
-    assert "    +2?[2J" in lines
+    assert "    +2\\x1b[2J" in lines
     assert "mod new added" in lines
     assert "mod old removed" in lines
 

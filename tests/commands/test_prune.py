@@ -109,7 +109,7 @@ def test_a_number_pruned_stays_on_record_and_is_never_given_again(
     ]
     assert "pruned" in builder("show", "small:1").stdout
     assert (small.builds / repository / "1" / "bake.json").is_file()
-    # BuildKit's copies of the layers go, too. The engine alone knows which these are, and at times tells it of no image.
+    # BuildKit's copies of the layers go, too. Only the engine knows which they are, and at times it marks none.
     gone = {record.id for record in cached} - {record.id for record in build_cache.records(endpoint)}
     assert gone or not any(record.shared for record in cached)
 
