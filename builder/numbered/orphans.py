@@ -14,7 +14,7 @@ from builder.plan.make import BASE_PACKAGES
 from builder.storage import regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -88,7 +88,7 @@ def _text(file: Path) -> str:
 
 
 def removable_records(
-    before: Iterable[build_cache.CacheRecord], after: Iterable[build_cache.CacheRecord], gone: str, kept: str
+    before: Iterable[build_cache.CacheRecord], after: Collection[build_cache.CacheRecord], gone: str, kept: str
 ) -> set[str]:
     """The ids of the cache records that only removed images needed; ``gone`` and ``kept`` are the Dockerfiles of those
     and of all others.
@@ -98,6 +98,9 @@ def removable_records(
     step of one line could be another project's.
     """
     shared = {record.id for record in before if record.shared}
+    if not any(record.shared for record in after):
+        # The engine marks none at times (seen with 28.5). The images that stay have shared layers: so it tells nothing.
+        shared = set()
     free = [
         record for record in after if record.step and record.step in gone and not record.shared and not record.in_use
     ]

@@ -15,10 +15,11 @@ from tests import projects
 SCRIPT = "# the vllm wheel\nset -eu\nbuild ."
 LAYER = CacheRecord("layer", "RUN-LINE", 10, True, False)
 STAGE = CacheRecord("stage", SCRIPT, 10, False, False)
+BASE = CacheRecord("base", "", 10, True, False)
 
 
 def let_go(before: CacheRecord, after: CacheRecord, gone: str, kept: str = "") -> set[str]:
-    return orphans.removable_records([before], [after], gone, kept)
+    return orphans.removable_records([before, BASE], [after, BASE], gone, kept)
 
 
 def test_the_copy_of_a_layer_goes_with_the_last_image_that_has_it() -> None:
@@ -28,6 +29,11 @@ def test_the_copy_of_a_layer_goes_with_the_last_image_that_has_it() -> None:
     assert let_go(free, free, "RUN RUN-LINE") == set(), "no image of ours had it"
     assert let_go(LAYER, free, "RUN another") == set(), "an image of another project went meanwhile"
     assert let_go(LAYER, replace(free, in_use=True), "RUN RUN-LINE") == set()
+
+
+def test_an_engine_that_marks_no_layer_as_shared_tells_nothing() -> None:
+    free = replace(LAYER, shared=False)
+    assert orphans.removable_records([LAYER, BASE], [free, replace(BASE, shared=False)], "RUN RUN-LINE", "") == set()
 
 
 def test_another_stage_goes_with_the_last_dockerfile_that_has_it() -> None:
