@@ -165,7 +165,7 @@ def run(workspace: Workspace, pruning: PrunePlan) -> Pruned:
     right wherever this is interrupted. An image that changed since the plan was made stays, and is among the
     ``refused``."""
     work_folder.remove_stale(workspace)
-    cached = build_cache.records(workspace.engine)
+    cached = build_cache.settled_records(workspace.engine)
     gone: list[ImageName] = []
     refused: list[str] = []
     stamp = timestamp.now()
@@ -242,5 +242,5 @@ def _prune_cache(workspace: Workspace, before: Iterable[build_cache.CacheRecord]
             names[image.pruned is not None].append(ImageName(repository, number))
     gone, kept = (orphans.dockerfile_text(workspace.project, names[pruned]) for pruned in (True, False))
     return build_cache.remove(
-        workspace.engine, orphans.removable_records(before, build_cache.records(workspace.engine), gone, kept)
+        workspace.engine, orphans.removable_records(before, build_cache.settled_records(workspace.engine), gone, kept)
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
 
 _WAIT = 600.0
+_PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)  # seconds between listings
 _STEP = re.compile(
     r'(?:mount / from exec /bin/sh -c |cached mount \S+ from exec /bin/sh -c |\[[^\]]*\] )(.*?)(?: with id "[^"]*")?',
     re.DOTALL,
@@ -52,6 +54,20 @@ def records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
         )
         for record in usage.get("BuildCache") or ()
     )
+
+
+def settled_records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
+    """Returns all records once two listings in a row mark the same ones as shared. For a moment after an image was
+    removed the engine marks some or none (seen with 28.5); after some seconds the last listing counts."""
+    before: frozenset[str] = frozenset()
+    for pause in _PAUSES:
+        listing = records(endpoint)
+        marked = frozenset(record.id for record in listing if record.shared)
+        if marked and marked == before:
+            return listing
+        before = marked
+        time.sleep(pause)
+    return records(endpoint)
 
 
 def remove(endpoint: Endpoint, ids: Iterable[str]) -> int:
