@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 from builder.engine import volumes
 from builder.errors import ImageStateError
-from builder.numbered import identity
-from builder.numbered.identity import PROJECT, ProjectIdentity
+from builder.numbered import identity, succession
+from builder.numbered.identity import PROJECT
+from builder.numbered.succession import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.engine.client.endpoint import Endpoint
     from builder.lock.model import ImageName
+    from builder.numbered.identity import ProjectIdentity
+    from builder.numbered.succession import Claim
 
 KIND = "builder.claim"
 REPOSITORY, NUMBER, NEXT, FINGERPRINT = (f"{KIND}.{name}" for name in ("repository", "number", "next", "fingerprint"))
@@ -45,103 +48,75 @@ def next_number(endpoint: Endpoint, repository: str) -> int:
     """The first number of a repository that is above all that projects have given in this engine."""
     claimed = of_repository(endpoint, repository).values()
     given = (number_of(labels) + 1 for labels in claimed)
-    return max([1, *given, *(_number(labels.get(NEXT, "")) for labels in claimed)])
+    return max([1, *given, *(_as_number(labels.get(NEXT, "")) for labels in claimed)])
 
 
 def number_of(labels: Mapping[str, str]) -> int:
     """The number that a claim is of; 0 for one that is of none."""
-    return _number(labels.get(NUMBER, ""))
+    return _as_number(labels.get(NUMBER, ""))
 
 
 def give_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fingerprint: str) -> bool:
     """Claims a number for a new image; False where another project has just claimed it."""
-    owner = volumes.create(endpoint, _number_volume(name), _number_labels(own, name, fingerprint))
+    subject = _number(name)
+    owner = volumes.create(endpoint, subject.volume, {**subject.labels, FINGERPRINT: fingerprint, **own.labels})
     return owner.get(PROJECT) == own.id
 
 
 def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fingerprint: str) -> None:
     """Claims a number that images.lock, a file or a registry has for this content; where another project claimed it for
     the same content, both have the same image. Raises ImageStateError where that is other content."""
-    volume, labels = _number_volume(name), _number_labels(own, name, fingerprint)
-    existing = volumes.create(endpoint, volume, labels)
-    if existing.get(FINGERPRINT) == fingerprint:
-        return
-    owner: ProjectIdentity | None = identity.of_labels(existing)
-    if owner and (owner.id == own.id or identity.is_gone(owner)):
-        owner = _take_over(endpoint, own, volume, labels)
-    if owner is not None:
+
+    def passes(existing: Claim) -> bool:
+        if existing.labels.get(FINGERPRINT) == fingerprint:
+            return False
+        # What this project's number is to have is known better than when it was claimed.
+        return existing.owner.id == own.id or identity.is_gone(existing.owner)
+
+    claim = succession.claim(endpoint, _number(name), {FINGERPRINT: fingerprint, **own.labels}, passes)
+    if claim.labels.get(FINGERPRINT) != fingerprint:
         raise ImageStateError(
-            f"{name} is another image in this engine: {owner} gave it that number, which is never given to other"
+            f"{name} is another image in this engine: {claim.owner} gave it that number, which is never given to other"
             " content",
             hint="projects that build in one engine need a repository each (`repository:` in image.yaml); where that"
-            f" project is no more, `docker volume rm {volume}` sets the number free",
+            f" project is no more, `docker volume rm {claim.volume}` sets the number free",
         )
 
 
 def release_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName) -> None:
     """Takes this project's claim of a number back, which was not recorded in the end. That of another one stays."""
-    labels = volumes.find(endpoint, _number_volume(name))
-    if labels and labels.get(PROJECT) == own.id:
-        volumes.remove(endpoint, _number_volume(name))
+    for claim in succession.generations(endpoint, _number(name)).values():
+        if claim.owner.id == own.id:
+            volumes.remove(endpoint, claim.volume)
 
 
-def take_latest(endpoint: Endpoint, own: ProjectIdentity, repository: str) -> ProjectIdentity | None:
+def take_latest(endpoint: Endpoint, own: ProjectIdentity, repository: str) -> Claim | None:
     """Makes the ``latest`` of a repository this project's, where it is nobody's or of a project that is gone; None if
-    it is this one's now, else whose it is."""
-    volume = latest_volume(repository)
-    labels = {KIND: "latest", REPOSITORY: repository, **own.labels}
-    owner = identity.of_labels(volumes.create(endpoint, volume, labels))
-    if owner.id != own.id and identity.is_gone(owner):
-        return _take_over(endpoint, own, volume, labels)
-    return None if owner.id == own.id else owner
+    it is this one's now, else the claim of the project whose it is."""
+    claim = succession.claim(
+        endpoint, subject_of_latest(repository), own.labels, lambda existing: identity.is_gone(existing.owner)
+    )
+    return None if claim.owner.id == own.id else claim
 
 
 def owner_of_latest(endpoint: Endpoint, own_id: str, repository: str) -> ProjectIdentity | None:
     """The other project that the ``latest`` of a repository is of; None where it is this one's or nobody's."""
-    labels = volumes.find(endpoint, latest_volume(repository))
-    owner = identity.of_labels(labels or {})
-    return None if labels is None or owner.id == own_id or identity.is_gone(owner) else owner
+    claim = succession.newest(endpoint, subject_of_latest(repository))
+    return None if claim is None or claim.owner.id == own_id or identity.is_gone(claim.owner) else claim.owner
 
 
-def latest_volume(repository: str) -> str:
-    """The name of the volume by which a project claims the ``latest`` of a repository."""
-    return f"builder.latest.{_volume_part(repository)}"
+def subject_of_latest(repository: str) -> Subject:
+    return Subject(f"builder.latest.{_volume_part(repository)}", {KIND: "latest", REPOSITORY: repository})
 
 
-def _take_over(
-    endpoint: Endpoint, own: ProjectIdentity, volume: str, labels: Mapping[str, str]
-) -> ProjectIdentity | None:
-    """Takes over a claim of a project that is gone; None if it is this project's now, else whose it is.
-
-    Two may try at once, and what one has just made the other must not remove: they take turns by a further claim. This
-    project's own claim of a number gives way, too: what is to have it is known better than when that was made.
-    """
-    turn = f"{volume}.TURN"  # no repository has capitals in its name
-    rival = identity.of_labels(volumes.create(endpoint, turn, {**labels, KIND: "turn"}))
-    if rival.id != own.id and not identity.is_gone(rival):
-        return rival
-    try:
-        before = identity.of_labels(volumes.find(endpoint, volume) or {})
-        if before.id == own.id or identity.is_gone(before):
-            volumes.remove(endpoint, volume)
-        owner = identity.of_labels(volumes.create(endpoint, volume, labels))
-        return None if owner.id == own.id else owner
-    finally:
-        volumes.remove(endpoint, turn)
+def _number(name: ImageName) -> Subject:
+    labels = {KIND: "number", REPOSITORY: name.repository, NUMBER: str(name.number)}
+    return Subject(f"builder.number.{_volume_part(name.repository)}.{name.number}", labels)
 
 
-def _number(text: str) -> int:
+def _as_number(text: str) -> int:
     """The number in a label, which anybody may have written; 0 where it is none."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
-
-
-def _number_labels(own: ProjectIdentity, name: ImageName, fingerprint: str) -> dict[str, str]:
-    number = {KIND: "number", REPOSITORY: name.repository, NUMBER: str(name.number), FINGERPRINT: fingerprint}
-    return {**number, **own.labels}
-
-
-def _number_volume(name: ImageName) -> str:
-    return f"builder.number.{_volume_part(name.repository)}.{name.number}"
 
 
 def _volume_part(repository: str) -> str:

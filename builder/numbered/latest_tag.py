@@ -11,7 +11,7 @@ from builder.numbered import claims, identity
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
-    from builder.numbered.identity import ProjectIdentity
+    from builder.numbered.succession import Claim
     from builder.workspace import Workspace
 
 
@@ -21,8 +21,8 @@ def point(workspace: Workspace, repository: str, current: int | None) -> None:
     engine = workspace.engine
     if current is None or images.inspect(engine, f"{repository}:{current}") is None:
         return
-    if owner := claims.take_latest(engine, identity.of(workspace.project), repository):
-        workspace.report(Message(_foreign_latest(repository, owner)))
+    if foreign := claims.take_latest(engine, identity.of(workspace.project), repository):
+        workspace.report(Message(_foreign_latest(repository, foreign)))
         return
     if kept := move(engine, ImageName(repository, current)):
         gets = f"`builder adopt {kept}` gives it one"
@@ -42,6 +42,6 @@ def move(endpoint: Endpoint, name: ImageName) -> str:
     return kept
 
 
-def _foreign_latest(repository: str, owner: ProjectIdentity) -> str:
-    frees = f"`docker volume rm {claims.latest_volume(repository)}` lets the project that moves it next have it"
-    return f"{repository}:latest stays as it is: {owner} has it; {frees}"
+def _foreign_latest(repository: str, claim: Claim) -> str:
+    frees = f"`docker volume rm {claim.volume}` lets the project that moves it next have it"
+    return f"{repository}:latest stays as it is: {claim.owner} has it; {frees}"

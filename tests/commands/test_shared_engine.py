@@ -126,7 +126,7 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     assert done.stdout.startswith(f"built {repository}:2 in ")
     told = " ".join(done.stderr.split())
     assert f"{repository}:latest stays as it is: the project in {small.root} on " in told
-    assert f"`docker volume rm {claims.latest_volume(repository)}`" in told
+    assert f"`docker volume rm {claims.subject_of_latest(repository).volume}`" in told
     assert content(endpoint, f"{repository}:latest") == latest
     for project in (small, other):
         assert run(project, "verify").stdout == "all is as images.lock has it\n"
