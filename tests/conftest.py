@@ -116,9 +116,12 @@ def _start_engine() -> str:
     try:
         versions.require_supported(endpoints.find(os.environ))
     except EngineError:
+        # The private engine may be running while the environment names another one: then it is not ours to stop.
+        was_running = subprocess.run([SCRIPTS / "engine", "env"], check=True, capture_output=True).stdout
         subprocess.run([SCRIPTS / "engine", "up"], check=True)
         started = "started"
-        shared.stop_engine_at_end()
+        if not was_running:
+            shared.stop_engine_at_end()
     subprocess.run(["bash", "-c", 'eval "$("$0/engine" env)"; exec "$0/base-image" "$1"', SCRIPTS, BASE], check=True)
     return started
 
