@@ -23,8 +23,8 @@ _READ_AND_WRITE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class LockHeldError(Exception):
-    """Another process held the lock for longer than this one would wait; ``holder`` is its process id, None where it
-    did not leave any."""
+    """One other process held the lock for longer than this one would wait; ``holder`` is its process id, None where
+    it did not leave any."""
 
     def __init__(self, holder: int | None) -> None:
         super().__init__(holder)
@@ -52,8 +52,9 @@ def locked(
     """Holds the lock file ``path``, which is made where it is missing and holds the process id of its holder.
 
     It is never deleted: a waiter would go on waiting for the deleted one while others take the next. ``on_wait`` is
-    called once when it takes longer than a moment. Raises LockHeldError after ``wait_seconds``, NoFileLocksError where
-    the file cannot be locked, and LockFileError where it cannot be opened, as through a symbolic link.
+    called once when it takes longer than a moment. Raises LockHeldError after another process has held it for
+    ``wait_seconds`` on end (of many that take turns each is waited for), NoFileLocksError where the file cannot be
+    locked, and LockFileError where it cannot be opened, as through a symbolic link.
     """
     lock = FileLock()
     descriptor = _open(path)
@@ -162,15 +163,18 @@ def _open(path: Path) -> int:
 
 def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | None) -> None:
     started = time.monotonic()
+    holder, since = _holder(descriptor), started
     pause = 0.001
     while not _try_lock(descriptor):
-        waited = time.monotonic() - started
-        if waited >= wait_seconds:
-            raise LockHeldError(_holder(descriptor))
-        if on_wait and waited >= _TELL_AFTER:
+        now = time.monotonic()
+        if (current := _holder(descriptor)) != holder:
+            holder, since = current, now
+        if now - since >= wait_seconds:
+            raise LockHeldError(holder)
+        if on_wait and now - started >= _TELL_AFTER:
             on_wait()
             on_wait = None
-        time.sleep(min(pause, wait_seconds - waited))
+        time.sleep(min(pause, wait_seconds - (now - since)))
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 

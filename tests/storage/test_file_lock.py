@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -80,6 +81,22 @@ def test_it_goes_on_as_soon_as_it_is_free(file: Path, fork: Fork) -> None:
     with locked(file, wait_seconds=30, on_wait=lambda: told.append("waiting")):
         assert file.read_text() == f"{os.getpid()}\n"
     assert told == ["waiting"]
+
+
+def test_of_many_that_take_turns_each_is_waited_for(file: Path, fork: Fork) -> None:
+    def take_turn() -> None:
+        descriptor = os.open(file, os.O_RDWR)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # in the kernel's queue: who polls gets it last
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        time.sleep(0.6)
+
+    start(fork, file, 1)
+    for _ in range(4):
+        fork(take_turn)
+    began = time.monotonic()
+    with locked(file, wait_seconds=2, on_wait=None):
+        assert time.monotonic() - began > 2
 
 
 def test_nobody_is_told_of_a_moment(file: Path, fork: Fork) -> None:
