@@ -17,7 +17,7 @@ from builder.storage import unfinished_file
 from builder.storage.named_errors import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 # What fsync(2) says of a folder where the file system has nothing to force.
@@ -43,8 +43,7 @@ def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None 
     content is on the disk, right before it takes its place; what it raises ends this. Raises OSError. The file is as it
     was then.
     """
-    temporary = path.with_name(f".{path.name}.new")
-    with _new_file(temporary) as file:
+    with unfinished_file.of_one_writer(path) as (file, temporary):
         with contextlib.suppress(FileNotFoundError):
             _give_access_of(path.stat(), file.fileno())
         file.write(content)
@@ -84,21 +83,6 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
         sync_folder(path.parent)
-
-
-@contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that is gone when the block ends, but for where it got another name."""
-    try:
-        # Deleted rather than opened: what a killed writer left may belong to another user, or be a link.
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        with naming(path), os.fdopen(descriptor, "wb") as file:
-            yield file
-    finally:
-        # In its place it is no longer here; anywhere before that it is litter.
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
 
 
 def _give_access_of(status: os.stat_result, descriptor: int) -> None:

@@ -16,7 +16,7 @@ from builder.storage import file_lock
 from builder.storage.named_errors import naming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
@@ -25,13 +25,17 @@ def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     where it got another name. Several processes may write the same ``path`` at a time. Raises OSError."""
     _remove_stale(path)
     temporary = path.with_name(f"{_prefix(path)}{os.getpid()}.{threading.get_ident()}")
-    try:
-        with naming(temporary), os.fdopen(_make_and_lock(temporary), "wb") as file:
-            yield file, temporary
-    finally:
-        # In its place it is no longer here; anywhere before that it is litter.
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with _until_named(temporary, _make_and_lock) as file:
+        yield file, temporary
+
+
+@contextlib.contextmanager
+def of_one_writer(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
+    """The same for a caller who holds a lock, so that nobody else writes ``path``. A killed one leaves ``.NAME.new``,
+    which the next one replaces. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.new")
+    with _until_named(temporary, _make) as file:
+        yield file, temporary
 
 
 def is_abandoned(path: Path) -> bool:
@@ -45,11 +49,27 @@ def _prefix(path: Path) -> str:
     return f".{path.name}."
 
 
+@contextlib.contextmanager
+def _until_named(temporary: Path, make: Callable[[Path], int]) -> Iterator[IO[bytes]]:
+    """The file that ``make`` opens; it is gone when the block ends, but for where it got another name."""
+    try:
+        with naming(temporary), os.fdopen(make(temporary), "wb") as file:
+            yield file
+    finally:
+        # In its place it is no longer here; anywhere before that it is litter.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _make(path: Path) -> int:
+    # Deleted rather than opened: what a killed writer left may belong to another user, or be a link.
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
 def _make_and_lock(path: Path) -> int:
     while True:
-        # Deleted rather than opened: what a killed writer left may belong to another user, or be a link.
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = _make(path)
         if file_lock.lock_new(path, descriptor):
             return descriptor
         os.close(descriptor)
