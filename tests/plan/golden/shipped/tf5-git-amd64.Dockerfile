@@ -23,6 +23,7 @@ apt_get install -y --no-install-recommends \
     ca-certificates \
     curl \
     earlyoom \
+    ffmpeg \
     g++ \
     gcc \
     git \
@@ -58,7 +59,7 @@ EOF
 FROM toolchain AS build
 
 RUN --mount=type=cache,id=apt-tf5-amd64,target=/run/builder/apt,sharing=locked <<'EOF'
-# the compiler cache
+# the compiler cache, and what Rust needs
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 mkdir -p /run/builder/apt/lists /run/builder/apt/archives
@@ -69,7 +70,12 @@ apt_get() {
 }
 apt_get update
 apt_get install -y --no-install-recommends \
-    ccache
+    ccache \
+    libprotobuf-dev \
+    perl \
+    pkg-config \
+    protobuf-compiler \
+    xz-utils
 rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
 EOF
 
@@ -139,6 +145,7 @@ EOF
 
 FROM build AS vllm-wheel
 RUN --mount=type=bind,from=vllm-source,target=/src/vllm,rw \
+    --mount=type=cache,id=cargo-tf5-amd64,target=/root/.cache/cargo \
     --mount=type=cache,id=ccache-tf5-amd64,target=/root/.cache/ccache \
     --mount=type=cache,id=uv-tf5-amd64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
@@ -168,6 +175,47 @@ export VLLM_VERSION_OVERRIDE=0.19.2.dev31+gaaaaaaa SETUPTOOLS_SCM_PRETEND_VERSIO
 export SETUPTOOLS_SCM_PRETEND_METADATA='{node = "gaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", dirty = false}'
 export VLLM_TARGET_DEVICE=cuda CMAKE_BUILD_TYPE=Release
 export TORCH_CUDA_ARCH_LIST=12.1a
+if [ -f rust-toolchain.toml ]; then
+    rust=1.95.0
+    rust_wanted=$(sed -n 's/^ *channel *= *"\([^"]*\)".*/\1/p' rust-toolchain.toml)
+    rust_archive="rust-$rust-$(uname -m)-unknown-linux-gnu.tar.xz"
+    rust_url="https://static.rust-lang.org/dist/$rust_archive"
+    case "$rust_wanted:$rust." in
+        stable:* | "$rust_wanted:$rust_wanted."*) ;;
+        *)
+            echo "vLLM's front end is written for Rust $rust_wanted, and image.yaml has Rust $rust: set \`rust\` and" >&2
+            echo "\`rust_sha256\` under \`args:\` (the sum is at $rust_url.sha256, for the version of your choice)." >&2
+            exit 1
+            ;;
+    esac
+    rust_file="/root/.cache/cargo/$rust_archive"
+    rust_verified() {
+        printf '%s  %s\n' 2e0338f18ecbaa4a0f631b9e80e8b8e26bb6fe77dd5454fba8a70cf96c1e84a1 "$rust_file" | sha256sum --check --status 2> /dev/null
+    }
+    if ! rust_verified; then
+        echo "fetching $rust_url"
+        rust_part=$(mktemp "$rust_file.XXXXXX")
+        curl --proto '=https' --retry 3 -fsSL -o "$rust_part" "$rust_url"
+        mv "$rust_part" "$rust_file"
+        if ! rust_verified; then
+            echo "$rust_url has the SHA-256 $(sha256sum "$rust_file" | cut -d ' ' -f 1), not "2e0338f18ecbaa4a0f631b9e80e8b8e26bb6fe77dd5454fba8a70cf96c1e84a1": nothing" >&2
+            echo "of it is run. \`rust_sha256\` under \`args:\` in image.yaml is the sum of another version's archive." >&2
+            rm "$rust_file"
+            exit 1
+        fi
+    fi
+    mkdir -p /opt/rust/archive
+    tar -xJf "$rust_file" -C /opt/rust/archive --strip-components=1
+    /opt/rust/archive/install.sh --prefix=/opt/rust --disable-ldconfig \
+        --components="rustc,cargo,rust-std-$(uname -m)-unknown-linux-gnu" > /dev/null
+    rm -rf /opt/rust/archive
+    # Cargo.lock has the sum of every crate; those that come from git are fetched by git, which knows the CA file.
+    export PATH="/opt/rust/bin:$PATH" CARGO_HOME=/root/.cache/cargo CARGO_BUILD_JOBS="$MAX_JOBS"
+    export CARGO_HTTP_CAINFO=/etc/ssl/certs/ca-certificates.crt CARGO_NET_GIT_FETCH_WITH_CLI=true
+    export VLLM_REQUIRE_RUST_FRONTEND=1
+    rustc --version
+fi
+
 build .
 ccache --show-stats
 EOF

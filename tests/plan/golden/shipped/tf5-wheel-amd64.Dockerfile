@@ -19,6 +19,7 @@ apt_get install -y --no-install-recommends \
     ca-certificates \
     curl \
     earlyoom \
+    ffmpeg \
     g++ \
     gcc \
     git \
