@@ -13,7 +13,7 @@ from builder.engine import images
 from builder.errors import EngineError
 from builder.lock import lost_lock, merge_sides, merging, reading
 from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.numbered import images_lock, merged_builds, next_number
+from builder.numbered import claims, identity, images_lock, merged_builds, next_number
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
@@ -96,10 +96,14 @@ def _separate(workspace: Workspace, ours: Lock, theirs: Lock) -> tuple[Lock, Loc
 
 def _free_number(workspace: Workspace, lock: Lock, repository: str, image: NumberedImage) -> int:
     """The next number, or the one that a killed process was giving to this very image."""
-    started = workspace.project.build_directory(repository, lock.images[repository].next)
+    record = lock.images[repository]
+    started = workspace.project.build_directory(repository, record.next)
     if merged_builds.is_of(started, image):
-        return lock.images[repository].next
+        return record.next
     try:
+        own = identity.of(workspace.project)
+        if given := claims.numbers_for(workspace.engine, own, repository, image.fingerprint) - record.numbers.keys():
+            return min(given)
         return next_number.give(workspace, lock, repository, image.fingerprint).number
     except EngineError:  # the merge may be finished without an engine: the build directories have the numbers, too
         return next_number.free(workspace.project, lock, repository, ())

@@ -83,6 +83,13 @@ def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fi
         )
 
 
+def numbers_for(endpoint: Endpoint, own: ProjectIdentity, repository: str, fingerprint: str) -> frozenset[int]:
+    """The numbers of a repository that this project claimed for the content of this fingerprint."""
+    claimed = of_repository(endpoint, repository).values()
+    own_claims = (labels for labels in claimed if labels.get(PROJECT) == own.id)
+    return frozenset(number_of(labels) for labels in own_claims if labels.get(FINGERPRINT) == fingerprint)
+
+
 def release_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName) -> None:
     """Takes this project's claim of a number back, which was not recorded in the end. That of another one stays."""
     for claim in succession.generations(endpoint, _number(name)).values():

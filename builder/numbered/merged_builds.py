@@ -36,13 +36,13 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
         destination = project.build_directory(to.repository, to.number)
         candidates = [*_candidates(project, origin, folder), destination]
         moved_from = _matching(candidates, image)
-        if moved_from:
-            if moved_from != destination:
-                _put_in_place(project, moved_from, to)
-            _rename_record(project, origin, to)
+        if moved_from and moved_from != destination:
+            with _new_directory(project, moved_from, to) as directory:
+                _rename_record(directory, origin, to)
         stayed_in = _matching(candidates, stayed)
         if stayed_in and stayed_in != candidates[0]:
-            _put_in_place(project, stayed_in, origin)
+            with _new_directory(project, stayed_in, origin):
+                pass
     return moved_from is not None
 
 
@@ -84,17 +84,19 @@ def is_of(directory: Path, image: NumberedImage) -> bool:
     return steps is not None and input_hash(steps) == image.input_hash
 
 
-def _put_in_place(project: Project, source: Path, name: ImageName) -> None:
-    """Makes a copy of ``source`` the build directory of a number, in one step."""
+@contextmanager
+def _new_directory(project: Project, source: Path, name: ImageName) -> Iterator[Path]:
+    """A copy of ``source``, which becomes the build directory of a number in one step, as the block left it."""
     target = project.build_directory(name.repository, name.number)
     beside = target.with_name(f".{target.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     shutil.copytree(source, beside, symlinks=True)  # what a link leads to is no part of it
+    yield beside
     atomic_folder.replace(beside, target)
 
 
-def _rename_record(project: Project, origin: ImageName, to: ImageName) -> None:
-    file = project.build_directory(to.repository, to.number) / images_lock.RECORD
+def _rename_record(directory: Path, origin: ImageName, to: ImageName) -> None:
+    file = directory / images_lock.RECORD
     if not file.is_file():
         return
     record = reading.read(file)
