@@ -17,6 +17,34 @@ def meminfo(available: float) -> str:
     return f"MemTotal:       {TOTAL} kB\nMemFree:         1048576 kB\nMemAvailable:   {free} kB\nBuffers:  1 kB\n"
 
 
+def write_whole(
+    folder: Path, *, driver: str = "580.95.05", swap: tuple[int, int] = (16, 16), earlyoom: bool = True
+) -> Path:
+    """Writes what else a check of the machine reads there, too: the driver's version, the swap in GiB (all of it, and
+    what is free), and the processes."""
+    write(folder, available=110)
+    version = (
+        f"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  {driver}  Release Build  (a@b)\nGCC version:\n"
+    )
+    (folder / "driver/nvidia/version").write_text(version, encoding="utf-8")
+    total, free = (size << 20 for size in swap)
+    with (folder / "meminfo").open("a", encoding="utf-8") as file:
+        file.write(f"SwapTotal:      {total} kB\nSwapFree:       {free} kB\n")
+    for number, name in enumerate(["systemd", "bash", *(["earlyoom"] if earlyoom else [])], 1):
+        (folder / str(number)).mkdir()
+        (folder / str(number) / "comm").write_text(f"{name}\n", encoding="utf-8")
+    return folder
+
+
+def nvidia_smi(folder: Path, output: str = "12.1", code: int = 0) -> Path:
+    """Puts a stand-in for `nvidia-smi` into ``folder``, and returns that."""
+    folder.mkdir(exist_ok=True)
+    stream = " >&2" if code else ""
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\necho '{output}'{stream}\nexit {code}\n", encoding="utf-8")
+    (folder / "nvidia-smi").chmod(0o755)
+    return folder
+
+
 def write(folder: Path, available: float, model: str = "NVIDIA GB10") -> Path:
     """Writes the files below ``folder``, and returns it."""
     gpu = folder / "driver/nvidia/gpus/000f:01:00.0"

@@ -13,7 +13,7 @@ from builder.cli.output import print_json, print_line
 from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
-    from builder.commands.doctor import Diagnosis
+    from builder.diagnosis import Diagnosis
 
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from builder.building import mod_selection
 from builder.definitions import image
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import finding, recipe, recipe_problems
+from builder.diagnosis import Diagnosis
+from builder.engine import daemon_settings
 from builder.engine.client import endpoint as endpoints
 from builder.engine.client import versions
 from builder.errors import BuilderError
 from builder.events import ignore
 from builder.lock import lost_lock, reading
 from builder.lock.file_problems import TAKE_BACK
+from builder.nodes import machine_shell, spark_checks, spark_facts
 from builder.numbered import status
 from builder.sources import environment
 from builder.workspace import Workspace
@@ -31,31 +34,24 @@ GB = 1000**3
 # A GPU image is 19 to 35 GB, and BuildKit holds about as much again while it is made.
 ROOM_FOR_A_GPU_IMAGE = 80 * GB
 ROOM_FOR_ANY_IMAGE = 12 * GB
-NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+# ccache may hold 50 GB, and the layers of a GPU image beside it.
+ROOM_FOR_BUILD_CACHE = 80 * GB
+PROC = Path("/proc")
 # BuildKit writes this where it leaves out the rest of a step's output.
 _CLIPPED = "[output clipped, log limit"
 _LOGS_READ = 20
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """The result of one check. ``remedy`` is what to do, empty where all is well."""
-
-    subject: str
-    verdict: Literal["ok", "warning", "error"]
-    message: str
-    remedy: str = ""
-
-
-def run(project: Project, environ: Mapping[str, str], driver: Path = NVIDIA_DRIVER) -> tuple[Diagnosis, ...]:
-    """Runs every check. ``driver`` is a file that exists where the machine has an NVIDIA GPU."""
+def run(project: Project, environ: Mapping[str, str], proc: Path = PROC) -> tuple[Diagnosis, ...]:
+    """Runs every check. ``proc`` is the machine's /proc, which tells if it has an NVIDIA GPU, and which."""
     results: list[Diagnosis] = []
     try:
         endpoint = endpoints.find(environ)
-        results += _engine(endpoint, driver)
+        results += _engine(endpoint, proc)
     except BuilderError as error:
         endpoint = None
         results.append(Diagnosis("engine", "error", error.message, error.hint))
+    results += _spark(project, endpoint, environ, proc)
     results += _files(project)
     results += _lock(project, endpoint, environ)
     results += _logs(project)
@@ -64,7 +60,7 @@ def run(project: Project, environ: Mapping[str, str], driver: Path = NVIDIA_DRIV
     return tuple(results)
 
 
-def _engine(endpoint: Endpoint, driver: Path) -> Iterator[Diagnosis]:
+def _engine(endpoint: Endpoint, proc: Path) -> Iterator[Diagnosis]:
     engine = versions.require_supported(endpoint)
     yield Diagnosis(
         "engine", "ok", f"Docker {engine.engine} on {engine.platform} at {endpoint.host} ({endpoint.origin})"
@@ -79,10 +75,56 @@ def _engine(endpoint: Endpoint, driver: Path) -> Iterator[Diagnosis]:
             "the classic store: image ids differ from those of other machines, and layers are compressed again to push",
             'set {"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json and restart Docker',
         )
-    if driver.exists():
+    if (proc / "driver/nvidia/version").exists():
         yield _gpu(engine)
+    yield from _daemon(endpoint)
     if engine.data_root:
         yield from _disk(engine.data_root)
+
+
+def _daemon(endpoint: Endpoint) -> Iterator[Diagnosis]:
+    settings = daemon_settings.read(endpoint)
+    if not settings.limits_memory:
+        yield Diagnosis(
+            "limits",
+            "warning",
+            "the engine cannot limit the memory of a container: `run --memory` does nothing",
+            "turn the kernel's memory controller on (cgroup v2, or `cgroup_enable=memory swapaccount=1`) and restart",
+        )
+    if settings.endless_logs:
+        yield Diagnosis(
+            "server logs",
+            "warning",
+            "the engine keeps the output of a server for as long as it runs, without a limit",
+            'set {"log-driver": "local"} in /etc/docker/daemon.json, which keeps 100 MB of each, and restart Docker',
+        )
+    if settings.build_cache is not None and settings.build_cache < ROOM_FOR_BUILD_CACHE:
+        yield Diagnosis(
+            "build cache",
+            "warning",
+            f"BuildKit keeps {settings.build_cache / GB:.0f} GB: what a GPU image compiled is gone by the next build",
+            'set "builder": {"gc": {"defaultKeepStorage": "80GB"}} or more in /etc/docker/daemon.json, or take it out',
+        )
+
+
+def _spark(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
+    """Checks this machine where it is a DGX Spark, and the engine is its own."""
+    if endpoint is not None and not machine_shell.is_here(endpoint.host):
+        return
+    facts = spark_facts.read(environ, proc)
+    if facts is not None:
+        yield from spark_checks.run(facts, _architectures(project))
+
+
+def _architectures(project: Project) -> dict[str, str]:
+    """The GPU architecture of each definition that has one; a file with an error is reported elsewhere."""
+    architectures = {}
+    for name in image.names(project):
+        with suppress(BuilderError):
+            architecture = image.load(project, name, "linux/arm64").args.get("gpu_arch")
+            if architecture is not None:
+                architectures[name] = str(architecture)
+    return architectures
 
 
 def _gpu(engine: versions.Versions) -> Diagnosis:

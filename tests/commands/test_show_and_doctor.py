@@ -13,7 +13,7 @@ from builder.engine.client import versions
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
-from tests import projects
+from tests import projects, spark_proc
 from tests.conftest import Command
 
 if TYPE_CHECKING:
@@ -87,17 +87,37 @@ def test_doctor_names_every_thing_that_is_wrong(
 
 def test_doctor_looks_at_gpu_logs_and_proxies(small: Project, tmp_path: Path) -> None:
     """A machine with an NVIDIA GPU is one with the driver's file; no engine of a test has the GPU's runtime."""
-    driver = tmp_path / "driver-version"
     log = small.state / "logs/20261120-100000-x.log"
     projects.write(log, "compiling\n[output clipped, log limit 2MiB reached]\n")
     environ = {**os.environ, "HTTPS_PROXY": "http://127.0.0.1:3128", "HTTP_PROXY": "10.0.0.1:3128"}
-    found = {finding.subject: finding for finding in doctor.run(small, environ, driver)}
+    found = {finding.subject: finding for finding in doctor.run(small, environ, tmp_path)}
     assert "GPU" not in found
     assert "10.0.0.1" not in found["proxy"].message
     assert "HTTPS_PROXY is 127.0.0.1" in found["proxy"].message
     assert ".builder/logs/20261120-100000-x.log" in found["build logs"].message
-    driver.touch()
-    gpu = next(finding for finding in doctor.run(small, environ, driver) if finding.subject == "GPU")
+    projects.write(tmp_path / "driver/nvidia/version", "")
+    gpu = next(finding for finding in doctor.run(small, environ, tmp_path) if finding.subject == "GPU")
     engine = versions.require_supported(endpoints.find(os.environ))
     assert gpu.verdict == ("ok" if engine.nvidia else "error")
     assert engine.nvidia or "nvidia-ctk runtime configure" in gpu.remedy
+
+
+def test_doctor_on_a_spark_tells_what_to_do(small: Project, tmp_path: Path) -> None:
+    """The machine is a folder like a Spark's /proc, and `nvidia-smi` a stand-in on PATH."""
+    proc = spark_proc.write_whole(tmp_path / "proc", earlyoom=False)
+    programs = spark_proc.nvidia_smi(tmp_path / "bin", "12.0")
+    file = small.root / "dockerfiles/small/image.yaml"
+    projects.write(file, file.read_text(encoding="utf-8").replace("args: {", "args: {gpu_arch: 12.1a, "))
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    found = {finding.subject: finding for finding in doctor.run(small, environ, proc)}
+    assert (found["driver"].verdict, found["driver"].message) == ("ok", "NVIDIA 580.95.05")
+    assert found["memory"].message == "110 of 120 GiB available, which the GPU shares"
+    assert found["swap"].message == "0.0 of 16 GiB in use"
+    assert (
+        found["GPU arch"].message
+        == "compute capability 12.0, and these definitions build for another GPU: small (12.1a)"
+    )
+    assert found["GPU arch"].remedy.startswith("`gpu_arch: 12.0a`")
+    assert "apt install earlyoom" in found["earlyoom"].remedy
+    away = {**environ, "DOCKER_HOST": f"ssh://nobody@{tmp_path.name}.invalid"}
+    assert "driver" not in {finding.subject for finding in doctor.run(small, away, proc)}

@@ -1,0 +1,98 @@
+"""Checks of a DGX Spark: what would keep an image from being built there, or a model from being served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.diagnosis import Diagnosis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from builder.nodes.spark_facts import SparkFacts
+
+GIB = 1 << 30
+# The images have CUDA 13, which wants this driver: https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/
+OLDEST_DRIVER = 580
+# A job of FlashInfer's build takes 8 GiB, and the desktop and page cache some more.
+MEMORY_TO_BUILD = 16 * GIB
+# Swap in use by more than this share of it: what is served waits for the disk.
+SWAP_IN_USE = 0.25
+_UPDATE = "`sudo apt update && sudo apt full-upgrade`, then restart: DGX OS brings the driver with its own updates"
+
+
+def run(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:
+    """Checks driver, GPU, memory, swap and earlyoom. ``architectures`` are the GPU architectures that definitions build
+    for, by definition."""
+    yield _driver(facts)
+    yield from _gpu(facts, architectures)
+    yield _memory(facts)
+    yield _swap(facts)
+    yield _earlyoom(facts)
+
+
+def _driver(facts: SparkFacts) -> Diagnosis:
+    if not facts.driver:
+        return Diagnosis("driver", "error", "the kernel has a GB10, and no version of NVIDIA's driver", _UPDATE)
+    if int(facts.driver.partition(".")[0]) < OLDEST_DRIVER:
+        message = f"NVIDIA {facts.driver}; CUDA 13, which the images have, wants {OLDEST_DRIVER} or later"
+        return Diagnosis("driver", "error", message, _UPDATE)
+    return Diagnosis("driver", "ok", f"NVIDIA {facts.driver}")
+
+
+def _gpu(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:
+    if facts.silence:
+        remedy = "`nvidia-smi` by hand shows more; where it hangs, the driver is wedged, and only a restart helps"
+        yield Diagnosis(
+            "GPU arch", "error", f"nvidia-smi does not tell the compute capability: {facts.silence}", remedy
+        )
+        return
+    others = {
+        definition: architecture
+        for definition, architecture in architectures.items()
+        if not any(part.rstrip("af+PTX") == facts.compute_capability for part in architecture.replace(";", " ").split())
+    }
+    if others:
+        named = ", ".join(f"{definition} ({architecture})" for definition, architecture in others.items())
+        message = f"compute capability {facts.compute_capability}, and these definitions build for another GPU: {named}"
+        remedy = f"`gpu_arch: {facts.compute_capability}a` under `args:` in their image.yaml"
+        yield Diagnosis("GPU arch", "warning", message, remedy)
+    else:
+        yield Diagnosis("GPU arch", "ok", f"compute capability {facts.compute_capability}")
+
+
+def _memory(facts: SparkFacts) -> Diagnosis:
+    total, available = (facts.sizes.get(name, 0) for name in ("MemTotal", "MemAvailable"))
+    message = f"{available / GIB:.0f} of {total / GIB:.0f} GiB available, which the GPU shares"
+    if available < MEMORY_TO_BUILD:
+        remedy = (
+            "`builder status` shows what is served, and `builder stop` ends it: a build from source needs the memory"
+        )
+        return Diagnosis("memory", "warning", message, remedy)
+    return Diagnosis("memory", "ok", message)
+
+
+def _swap(facts: SparkFacts) -> Diagnosis:
+    total, free = (facts.sizes.get(name, 0) for name in ("SwapTotal", "SwapFree"))
+    if not total:
+        return Diagnosis("swap", "ok", "none: what does not fit into memory is ended, and not slowed down")
+    message = f"{(total - free) / GIB:.1f} of {total / GIB:.0f} GiB in use"
+    if total - free > SWAP_IN_USE * total:
+        remedy = (
+            "the machine slows down until it does not answer: end what holds the memory, then "
+            "`sudo swapoff -a && sudo swapon -a` brings back what was moved out"
+        )
+        return Diagnosis("swap", "warning", message, remedy)
+    return Diagnosis("swap", "ok", message)
+
+
+def _earlyoom(facts: SparkFacts) -> Diagnosis:
+    if facts.earlyoom:
+        return Diagnosis("earlyoom", "ok", "running")
+    # https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1358
+    return Diagnosis(
+        "earlyoom",
+        "warning",
+        "not running: a Spark whose memory is all in use ends nothing, it freezes",
+        "`sudo apt install earlyoom` for all that runs here, builds too; `builder run --earlyoom` for one server",
+    )

@@ -1,0 +1,85 @@
+"""What is found on a DGX Spark, and what to do: a folder stands in for its /proc, a script for `nvidia-smi`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from builder.nodes import spark_checks, spark_facts
+from tests import spark_proc
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.diagnosis import Diagnosis
+
+
+def found(proc: Path, programs: Path, architectures: dict[str, str] | None = None) -> dict[str, Diagnosis]:
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    facts = spark_facts.read(environ, proc)
+    assert facts is not None
+    return {diagnosis.subject: diagnosis for diagnosis in spark_checks.run(facts, architectures or {"tf5": "12.1a"})}
+
+
+def test_a_spark_with_nothing_wrong(tmp_path: Path) -> None:
+    diagnoses = found(spark_proc.write_whole(tmp_path / "proc"), spark_proc.nvidia_smi(tmp_path / "bin"))
+    assert {diagnosis.verdict for diagnosis in diagnoses.values()} == {"ok"}
+    assert list(diagnoses) == ["driver", "GPU arch", "memory", "swap", "earlyoom"]
+
+
+def test_another_machine_is_not_looked_at(tmp_path: Path) -> None:
+    spark_proc.write(tmp_path, available=20, model="NVIDIA H200")
+    assert spark_facts.read(os.environ, tmp_path) is None
+    assert spark_facts.read(os.environ, tmp_path / "none") is None
+
+
+def test_a_driver_too_old_for_the_images(tmp_path: Path) -> None:
+    proc = spark_proc.write_whole(tmp_path / "proc", driver="570.133.20")
+    driver = found(proc, spark_proc.nvidia_smi(tmp_path / "bin"))["driver"]
+    assert driver.verdict == "error"
+    assert driver.message == "NVIDIA 570.133.20; CUDA 13, which the images have, wants 580 or later"
+    assert "apt full-upgrade" in driver.remedy
+
+
+def test_a_driver_that_is_not_loaded(tmp_path: Path) -> None:
+    proc = spark_proc.write_whole(tmp_path / "proc")
+    (proc / "driver/nvidia/version").unlink()
+    assert found(proc, spark_proc.nvidia_smi(tmp_path / "bin"))["driver"].verdict == "error"
+
+
+def test_an_nvidia_smi_that_fails_or_says_something_else(tmp_path: Path) -> None:
+    proc = spark_proc.write_whole(tmp_path / "proc")
+    failing = spark_proc.nvidia_smi(tmp_path / "a", "Failed to initialize NVML: Unknown Error", code=9)
+    assert "Failed to initialize NVML" in found(proc, failing)["GPU arch"].message
+    other = found(proc, spark_proc.nvidia_smi(tmp_path / "b", "No devices were found"))["GPU arch"]
+    assert (other.verdict, other.message[-29:]) == ("error", "it says No devices were found")
+
+
+def test_definitions_for_another_gpu_are_named(tmp_path: Path) -> None:
+    proc, programs = spark_proc.write_whole(tmp_path / "proc"), spark_proc.nvidia_smi(tmp_path / "bin")
+    built_for = {"tf5": "12.1a", "many": "9.0a;12.1+PTX", "server": "12.0a", "family": "12.1f"}
+    arch = found(proc, programs, built_for)["GPU arch"]
+    assert arch.message == "compute capability 12.1, and these definitions build for another GPU: server (12.0a)"
+
+
+def test_memory_that_others_hold(tmp_path: Path) -> None:
+    proc = spark_proc.write_whole(tmp_path / "proc")
+    (proc / "meminfo").write_text(spark_proc.meminfo(9), encoding="utf-8")
+    memory = found(proc, spark_proc.nvidia_smi(tmp_path / "bin"))["memory"]
+    assert (memory.verdict, memory.message) == ("warning", "9 of 120 GiB available, which the GPU shares")
+    assert "builder stop" in memory.remedy
+
+
+def test_swap_in_use_and_none(tmp_path: Path) -> None:
+    programs = spark_proc.nvidia_smi(tmp_path / "bin")
+    used = found(spark_proc.write_whole(tmp_path / "a", swap=(16, 8)), programs)["swap"]
+    assert (used.verdict, used.message) == ("warning", "8.0 of 16 GiB in use")
+    none = found(spark_proc.write_whole(tmp_path / "b", swap=(0, 0)), programs)["swap"]
+    assert (none.verdict, none.message[:4]) == ("ok", "none")
+
+
+def test_a_machine_without_earlyoom(tmp_path: Path) -> None:
+    proc = spark_proc.write_whole(tmp_path / "proc", earlyoom=False)
+    earlyoom = found(proc, spark_proc.nvidia_smi(tmp_path / "bin"))["earlyoom"]
+    assert earlyoom.verdict == "warning"
+    assert "apt install earlyoom" in earlyoom.remedy
