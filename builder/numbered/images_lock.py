@@ -106,6 +106,7 @@ def transaction(workspace: Workspace) -> Iterator[Transaction]:
     """
     project = workspace.project
     with writing.writing(project.lock, on_wait=workspace.report_waiting) as writer:
+        identity.of(project)  # made before anything is recorded: what comes after the record needs it
         _replay_journal(workspace, writer)
         try:
             yield Transaction(workspace, writer)
