@@ -45,13 +45,16 @@ _LOGS_READ = 20
 def run(project: Project, environ: Mapping[str, str], proc: Path = PROC) -> tuple[Diagnosis, ...]:
     """Runs every check. ``proc`` is the machine's /proc, which tells if it has an NVIDIA GPU, and which."""
     results: list[Diagnosis] = []
+    is_here = True
     try:
         endpoint = endpoints.find(environ)
+        is_here = machine_shell.is_here(endpoint.host)
         results += _engine(endpoint, proc)
     except BuilderError as error:
         endpoint = None
         results.append(Diagnosis("engine", "error", error.message, error.hint))
-    results += _spark(project, endpoint, environ, proc)
+    if is_here:
+        results += _spark(project, environ, proc)
     results += _files(project)
     results += _lock(project, endpoint, environ)
     results += _logs(project)
@@ -107,10 +110,8 @@ def _daemon(endpoint: Endpoint) -> Iterator[Diagnosis]:
         )
 
 
-def _spark(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
-    """Checks this machine where it is a DGX Spark, and the engine is its own."""
-    if endpoint is not None and not machine_shell.is_here(endpoint.host):
-        return
+def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
+    """Checks this machine where it is a DGX Spark."""
     facts = spark_facts.read(environ, proc)
     if facts is not None:
         yield from spark_checks.run(facts, _architectures(project))
