@@ -149,7 +149,10 @@ def _summary(pins: Pins, name: str) -> str:
         return pins.base.resolved if pins.base else ""
     if name in {"python", "build"}:
         closure = pins.python if name == "python" else pins.build
-        return f"{len(closure.packages)} packages, newest of {closure.newest}" if closure else ""
+        if closure is None:
+            return ""
+        limit = f", none after {closure.as_of}" if closure.as_of else ""
+        return f"{len(closure.packages)} packages, newest of {closure.newest}{limit}"
     pin = pins.sources.get(name)
     if pin is None:
         return ""

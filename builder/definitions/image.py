@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions.package_name import canonical
@@ -15,6 +16,8 @@ from builder.yaml import yaml_file
 if TYPE_CHECKING:
     from builder.project import Project
 
+# The values of `python.as_of` that are no date: that of the pinned vLLM, and no limit.
+AS_OF_SOURCE, AS_OF_TODAY = "source", "today"
 ArgumentValue = str | int | float | bool
 # The packages that each source is built into: building it satisfies a requirement for any of them.
 PACKAGES_BUILT_FROM = {
@@ -38,7 +41,8 @@ class PythonRequirements:
     """The Python packages that an image needs. ``version`` is its Python (``3.12``), ``glibc`` its C library
     (``2.39``). ``without`` names packages that are never installed even if others require them, ``indexes`` are the
     indexes of single packages, those of the sources included, and ``build`` lists what building the git sources takes.
-    """
+    ``as_of`` says what is too new: ``source`` takes packages of the pinned source's own time, ``today`` the newest, a
+    date (``2026-06-01``) those of that day."""
 
     version: str
     glibc: str
@@ -46,6 +50,7 @@ class PythonRequirements:
     without: tuple[str, ...] = ()
     indexes: tuple[Index, ...] = ()
     build: tuple[str, ...] = ()
+    as_of: str = AS_OF_SOURCE
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,9 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
         message = f"{wheels[0].requirement} is installed with the Python packages: say for which Python in `python`"
         raise FileProblemsError((Problem(Location(file), message),))
     python = _python(data["python"], wheels) if "python" in data else None
+    if python and not _is_day(python.as_of):
+        message = f"there is no day {python.as_of}"
+        raise FileProblemsError((Problem(location(project, name, "python", "as_of"), message),))
     platform = host_platform if data["platform"] == "host" else data["platform"]
     template = folder / "Dockerfile.j2"
     return ImageDefinition(
@@ -225,6 +233,17 @@ def of_repository(project: Project, repository: str) -> str | None:
     return None
 
 
+def _is_day(as_of: str) -> bool:
+    """True for a day of the calendar, and for the two words that stand for one."""
+    if as_of in {AS_OF_SOURCE, AS_OF_TODAY}:
+        return True
+    try:
+        date.fromisoformat(as_of)
+    except ValueError:
+        return False
+    return True
+
+
 def _source(data: dict[str, Any] | str) -> Source:
     if isinstance(data, str):
         return BaseSource()
@@ -243,4 +262,5 @@ def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonRequ
         without=tuple(data.get("without", ())),
         indexes=tuple(indexes),
         build=tuple(data.get("build", ())),
+        as_of=data.get("as_of", AS_OF_SOURCE),
     )

@@ -82,11 +82,14 @@ class LockedPackage:
 @dataclass(frozen=True)
 class PythonPin:
     """The closure of Python packages for one platform and Python version. ``newest`` is the upload time (RFC 3339 UTC)
-    of the newest file in it, the date that a reproducible image carries."""
+    of the newest file in it, the date that a reproducible image carries. Nothing was taken that was uploaded after
+    ``as_of`` (RFC 3339 UTC, empty without a limit), the packages ``undated`` excepted, whose index gives no dates."""
 
     requested: tuple[str, ...]
     newest: str
     packages: tuple[LockedPackage, ...]
+    as_of: str = ""
+    undated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,8 @@ _PYTHON = record(
     {
         "asked": needed(list_of(TEXT), "the requirements that were asked for", "requested"),
         "newest": needed(TEXT, "when the newest file among them was uploaded; the date of the image"),
+        "as_of": optional(_NOTE, "nothing was taken that was uploaded later; no limit where it is absent"),
+        "undated": optional(list_of(TEXT), "the packages whose index gives no upload dates: of any age"),
         "packages": needed(
             _PACKAGES,
             "by name: the version, and sha256:… of every file that suits the platform",

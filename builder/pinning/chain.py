@@ -36,6 +36,7 @@ def resolve_missing(
     completed: dict[str, definition_pins.ResolvedPins] = {}
     for chain in chains:
         inherited: definition_pins.Inherited = ()
+        below = ""
         for definition in chain:
             name = definition.name
             if name not in completed:
@@ -43,8 +44,10 @@ def resolve_missing(
                 completed[name] = definition_pins.ResolvedPins(pins)
                 if updates[name] or definition_pins.stale(definition, pins, inherited):
                     completed[name] = definition_pins.resolve_missing(
-                        definition, pins, inherited, sources, updates[name]
+                        definition, pins, inherited, sources, updates[name], below
                     )
+            closure = completed[name].pins.python
+            below = closure.as_of if closure else below
             inherited = _inherited_from(definition, completed[name].pins, inherited)
     return completed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.errors import SourceError
-from builder.lock.pins import LockedPackage, Pins, WheelPin
+from builder.lock.pins import LockedPackage, Pins, PythonPin, WheelPin
 from builder.sources import python
 
 if TYPE_CHECKING:
@@ -30,14 +30,16 @@ def to_run(
     inherited: tuple[LockedPackage, ...],
     resolver: Resolver,
     update: frozenset[str],
+    as_of: str = "",
 ) -> Pins:
     """``pins``, which hold all sources from git, with the packages that the image installs resolved anew, the wheels of
     sources included.
 
     ``inherited`` are the packages of the parent images, which stay as they are, and those of a base image that others
     build, of which only those move that the definition itself asks for. A package that was in the closure keeps
-    its version where that still fits, unless ``update`` names ``python``, or the source that it is the wheel of. Raises
-    SourceError.
+    its version where that still fits, unless ``update`` names ``python``, or the source that it is the wheel of.
+    Nothing is taken that was uploaded after ``as_of``, but the wheels of sources and what is requested by an exact
+    version. Raises SourceError.
     """
     resolver.say(f"resolving the Python packages of {definition.name} for {definition.platform}")
     requirements = _runtime_requirements(definition, wants, _requirements_of_sources(definition, pins, resolver))
@@ -45,8 +47,10 @@ def to_run(
     moving = {source.package for name, source in definition.wheel_sources.items() if name in update}
     locked = pins.python.packages if pins.python and "python" not in update else ()
     previous = tuple(package for package in locked if package.name not in moving)
-    request = python.ClosureRequest(wants, requested, requirements, definition.platform, previous)
+    exempt = exact(wants.packages) | {source.package for source in definition.wheel_sources.values()}
+    request = python.ClosureRequest(wants, requested, requirements, definition.platform, previous, as_of, exempt)
     resolved = python.resolve(request, resolver.settings, inherited)
+    _say_undated(definition, as_of, resolved.pin, resolver)
     there = {(package.name, package.version) for package in inherited}
     own = tuple(package for package in resolved.pin.packages if (package.name, package.version) not in there)
     return replace(
@@ -63,6 +67,7 @@ def to_build(
     inherited: tuple[LockedPackage, ...],
     resolver: Resolver,
     update: frozenset[str],
+    as_of: str = "",
 ) -> Pins:
     """``pins``, which hold all else, with the packages that it takes to build the sources from git; see ``to_run``."""
     if not wants.build:
@@ -71,9 +76,41 @@ def to_build(
     previous = pins.build.packages if pins.build and "build" not in update else ()
     requirements = (*wants.build, *_BUILT_AGAINST, *flashinfer)
     requested = python.requested_build_packages(wants)
-    request = python.ClosureRequest(wants, requested, requirements, definition.platform, previous)
+    exempt = exact(wants.build)
+    request = python.ClosureRequest(wants, requested, requirements, definition.platform, previous, as_of, exempt)
     installed = (*inherited, *(pins.python.packages if pins.python else ()))
     return replace(pins, build=python.resolve(request, resolver.settings, installed).pin)
+
+
+def exact(requirements: tuple[str, ...]) -> frozenset[str]:
+    """The normalised names of the packages that are requested by an exact version: nobody takes one by chance that is
+    newer than the rest."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    names = []
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if any(part.operator in {"==", "==="} and "*" not in part.version for part in requirement.specifier):
+            names.append(canonicalize_name(requirement.name))
+    return frozenset(names)
+
+
+def _say_undated(definition: ImageDefinition, as_of: str, pin: PythonPin, resolver: Resolver) -> None:
+    """Says where an index gives no upload dates, so that packages may be newer than they should be."""
+    if as_of and not pin.as_of:
+        resolver.say(
+            f"{definition.name}: the package index gives no upload dates, so its packages are those of today, and not"
+            f" of {as_of[:10]}"
+        )
+    elif pin.undated:
+        resolver.say(
+            f"{definition.name}: the index of {', '.join(pin.undated)} gives no upload dates, so these may be newer"
+            f" than {as_of[:10]}"
+        )
 
 
 def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import SourceError, UsageError
 from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, SourcePin
-from builder.pinning import closures, source_pins
+from builder.pinning import as_of, closures, source_pins
 from builder.sources import python
 
 if TYPE_CHECKING:
@@ -74,14 +74,19 @@ def with_base(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> 
 
 
 def resolve_missing(
-    definition: ImageDefinition, pins: Pins, inherited: Inherited, resolver: Resolver, update: Mapping[str, str | None]
+    definition: ImageDefinition,
+    pins: Pins,
+    inherited: Inherited,
+    resolver: Resolver,
+    update: Mapping[str, str | None],
+    below: str = "",
 ) -> ResolvedPins:
     """``pins`` with everything resolved that is missing, stale or named in ``update``; nothing else moves.
 
-    ``update`` maps names to the git ref to take instead of the definition's, or None. What cannot be resolved is among
-    the faults. The sources and the closures move together or, where there is a closure already, not at all: a closure
-    is that of its sources. Raises UsageError for a ref where none can be given, FileProblemsError for text that is not
-    a requirement.
+    ``update`` maps names to the git ref to take instead of the definition's, or None; ``below`` is the moment after
+    which nothing was taken into the image that this one is built on. What cannot be resolved is among the faults. The
+    sources and the closures move together or, where there is a closure already, not at all: a closure is that of its
+    sources. Raises UsageError for a ref where none can be given, FileProblemsError for text that is not a requirement.
     """
     from builder.definitions import requirements
 
@@ -108,7 +113,7 @@ def resolve_missing(
     before = base.pins if definition.base_sources else pins
     rest = _sources(definition, before, {name: update.get(name) for name in moving}, update, resolver)
     if not rest.faults and _need_closures(pins, rest.pins, moving, update):
-        rest = _with_closures(definition, rest, inherited, resolver, frozenset(update))
+        rest = _with_closures(definition, pins, rest, inherited, resolver, frozenset(update), below)
     if rest.faults and pins.python:
         rest = ResolvedPins(pins, faults=rest.faults)
         if definition.base_sources:
@@ -189,10 +194,12 @@ def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[
 
 def _with_closures(
     definition: ImageDefinition,
+    before: Pins,
     resolved: ResolvedPins,
     inherited: Inherited,
     resolver: Resolver,
     update: frozenset[str],
+    below: str,
 ) -> ResolvedPins:
     wants = definition.python
     if wants is None:
@@ -202,12 +209,13 @@ def _with_closures(
         error = SourceError(f"{definition.parent}, its parent, is not pinned completely")
         return replace(resolved, faults=(Fault(definition.name, "python", error),))
     pins, name = resolved.pins, "python"
+    end = as_of.limit(definition, wants, (before, pins), below, resolver, update)
     try:
         # A build closure that was resolved for other sources does not belong to these pins, should the next one fail.
-        pins = replace(closures.to_run(definition, wants, pins, inherited, resolver, update), build=None)
+        pins = replace(closures.to_run(definition, wants, pins, inherited, resolver, update, end), build=None)
         name = "build"
         with_build = replace(pins, build=resolved.pins.build)
-        pins = closures.to_build(definition, wants, with_build, inherited, resolver, update)
+        pins = closures.to_build(definition, wants, with_build, inherited, resolver, update, end)
     except SourceError as error:
         return replace(resolved, pins=pins, faults=(Fault(definition.name, name, error),))
     return replace(resolved, pins=pins)

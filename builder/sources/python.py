@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder import timestamp
+from builder.definitions.image import AS_OF_SOURCE
+from builder.definitions.package_name import canonical
 from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, PythonPin
-from builder.sources import stub_wheels
+from builder.sources import stub_wheels, upload_dates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from builder.sources.environment import UserSettings
 
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
-_COMPILE += ["--no-python-downloads", "--quiet", "--color", "never"]
+_COMPILE += ["--no-python-downloads", "--color", "never"]
 _ONLY_WHEELS = "--no-build"
 _NO_WHEEL = re.compile(r"no usable wheels|building from source is disabled|[Bb]uilding source distributions")
 _FIND_UV_LOCK = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
@@ -32,13 +34,16 @@ MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 @dataclass(frozen=True)
 class ClosureRequest:
     """A closure to resolve: the Python version and the indexes (``wants``), the request as images.lock records it, and
-    the requirements for uv. Packages of the ``previous`` closure keep their version where that satisfies them."""
+    the requirements for uv. Packages of the ``previous`` closure keep their version where that satisfies them. Nothing
+    is taken that was uploaded after ``as_of`` (RFC 3339 UTC; empty for no limit), but of the packages ``exempt``."""
 
     wants: PythonRequirements
     requested: tuple[str, ...]
     requirements: tuple[str, ...]
     platform: str
     previous: tuple[LockedPackage, ...] = ()
+    as_of: str = ""
+    exempt: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ def _digest(packages: tuple[LockedPackage, ...]) -> str:
 
 def _limits(wants: PythonRequirements) -> tuple[str, ...]:
     return (
+        *([f"as of {wants.as_of}"] if wants.as_of != AS_OF_SOURCE else []),
         *(f"without {name}" for name in wants.without),
         *(f"{name} from {index.url}" for index in wants.indexes for name in index.packages),
     )
@@ -104,10 +110,25 @@ def resolve(
     Raises SourceError if there is none, or an index does not answer.
     """
     wants, platform = request.wants, request.platform
-    target = f"{MACHINES[platform]}-manylinux_{wants.glibc.replace('.', '_')}"
-    lock, error = compile_closure(request, settings, inherited, ["--python-platform", target])
-    if error:
+    # A day to come leaves nothing out, and an index without dates need not be asked for them.
+    as_of = request.as_of if request.as_of < timestamp.now() else ""
+    target = target_options(wants, platform)
+    own = {name for index in wants.indexes for name in index.packages}
+    dated = upload_dates.compile_as_of(
+        lambda options: compile_closure(request, settings, inherited, [*target, *options]),
+        as_of,
+        # Those that are installed already are fixed to their versions, whatever their age.
+        request.exempt | {package.name for package in inherited if package.hashes},
+        _names(request.requirements) - request.exempt - own if as_of else frozenset(),
+    )
+    lock, error = dated.lock, dated.messages
+    if not lock:
         hint = "change `python:` in the definition's image.yaml, or look whether the package index answers"
+        if dated.limited:
+            hint = (
+                f"nothing newer than {as_of} is taken, but for packages that `python.packages` names with an"
+                " exact version (NAME==VERSION): name what has to be newer, or write `as_of: today` under `python:`"
+            )
         if _ONLY_WHEELS in _options_of_user() and _NO_WHEEL.search(error):
             hint = (
                 "request a version that has a wheel. To tell what a source distribution needs, its own code would run"
@@ -117,13 +138,22 @@ def resolve(
             f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{error}", hint=hint
         )
     addresses = {package["name"]: package["wheels"][0]["url"] for package in lock["packages"] if package.get("wheels")}
-    return ResolvedClosure(_pin(lock, request.requested), addresses)
+    undated = tuple(sorted(dated.undated & {canonical(package["name"]) for package in lock["packages"]}))
+    held = "" if as_of and not dated.limited else request.as_of
+    pin = replace(_pin(lock, request.requested), as_of=held, undated=undated if held else ())
+    return ResolvedClosure(pin, addresses)
+
+
+def target_options(wants: PythonRequirements, platform: str) -> list[str]:
+    """Returns uv's options for the platform that packages are for."""
+    return ["--python-platform", f"{MACHINES[platform]}-manylinux_{wants.glibc.replace('.', '_')}"]
 
 
 def compile_closure(
     request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...], options: list[str]
 ) -> tuple[dict[str, Any], str]:
-    """Runs `uv pip compile`; returns the lock that it writes (pylock.toml, PEP 751), or an empty one and uv's error."""
+    """Runs `uv pip compile`; returns the lock that it writes (pylock.toml, PEP 751), an empty one where it finds none,
+    and its messages."""
     import subprocess
     import tempfile
     import tomllib
@@ -165,7 +195,7 @@ def compile_closure(
         )
         if process.returncode:
             return {}, process.stderr.strip() or "uv said nothing"
-        return tomllib.loads(lock.read_text(encoding="utf-8")), ""
+        return tomllib.loads(lock.read_text(encoding="utf-8")), process.stderr.strip()
 
 
 def _options_of_user() -> tuple[str, ...]:

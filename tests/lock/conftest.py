@@ -82,6 +82,8 @@ def full() -> Lock:
                 LockedPackage("numpy", "2.4", (f"{2:064x}",)),
                 LockedPackage("torch", "2.13.0+cpu", (f"{3:064x}", f"{4:064x}")),
             ),
+            as_of="2026-11-20T00:00:00Z",
+            undated=("torch",),
         ),
     )
     tf5 = Pins(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import ssl
 import threading
 import zipfile
@@ -61,6 +62,23 @@ def make_commit_index(folder: Path, wheels: list[Path]) -> None:
     page.write_text(f"<!DOCTYPE html>\n<html>\n  <body>\n{links}  </body>\n</html>\n", encoding="utf-8")
 
 
+def make_dated_index(folder: Path, uploads: Mapping[Path, str]) -> None:
+    """A simple index (PEP 691, 700) in ``folder``/simple of wheels that lie in ``folder``, each with the time of its
+    upload (RFC 3339; empty where it is not told), to be served with them."""
+    pages: dict[str, list[dict[str, object]]] = {}
+    for wheel, time in uploads.items():
+        file: dict[str, object] = {"filename": wheel.name, "url": f"../../{wheel.name}"}
+        file |= {"hashes": {"sha256": sha256(wheel)}, **({"upload-time": time} if time else {})}
+        pages.setdefault(wheel.name.split("-")[0].replace("_", "-"), []).append(file)
+    for name, files in pages.items():
+        page = folder / "simple" / name / "index.json"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(json.dumps({"meta": {"api-version": "1.1"}, "name": name, "files": files}), encoding="utf-8")
+
+
+_CONTENT_TYPES = {".html": "text/html", ".json": "application/vnd.pypi.simple.v1+json"}
+
+
 @dataclass(frozen=True)
 class Served:
     """A folder behind a server that knows ranges: its address, and how many bytes went out each time."""
@@ -88,14 +106,15 @@ def serving(folder: Path, tls: tuple[Path, Path] | None = None) -> Iterator[Serv
 
         def _answer(self) -> bytes:
             path = folder / unquote(self.path).lstrip("/")
-            path = path / "index.html" if path.is_dir() else path
+            if path.is_dir():
+                path = path / ("index.json" if (path / "index.json").is_file() else "index.html")
             data = path.read_bytes() if path.is_file() else b""
             requested = self.headers["Range"]
             if requested:
                 first, last = map(int, requested.removeprefix("bytes=").split("-"))
                 data = data[first : last + 1]
             self.send_response(206 if requested else 200 if path.is_file() else 404)
-            self.send_header("Content-Type", "text/html" if path.suffix == ".html" else "application/octet-stream")
+            self.send_header("Content-Type", _CONTENT_TYPES.get(path.suffix, "application/octet-stream"))
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             return data

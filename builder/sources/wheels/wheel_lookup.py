@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from builder.sources.environment import UserSettings
 
 # Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
-_OPTIONS = ["--universal", "--no-deps", "--python", sys.executable]
+_OPTIONS = ["--universal", "--no-deps", "--quiet", "--python", sys.executable]
 
 
 @dataclass(frozen=True)
