@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.workspace import Workspace
 
+# Read by _parts/wheels.j2; a secret, because those are no part of what BuildKit knows a step by.
+_JOBS = "BUILD_JOBS"
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
@@ -43,10 +45,11 @@ class BakeJob:
 
 
 def bake(
-    workspace: Workspace, jobs: Sequence[BakeJob], attest: Sequence[str] = ()
+    workspace: Workspace, jobs: Sequence[BakeJob], attest: Sequence[str] = (), compilers: int | None = None
 ) -> tuple[tuple[engine_bake.BakeResult, ...], Path]:
     """Builds all jobs in one run, what they share only once; returns their results and the file of the whole log.
-    ``attest`` are the attestations that BuildKit adds to each image.
+    ``attest`` are the attestations that BuildKit adds to each image; ``compilers`` is how many a step may run at once,
+    where not as many as fit.
 
     A source tree that its repository no longer provides is taken from the mirror. Raises BuildFailedError where a step
     fails.
@@ -69,14 +72,14 @@ def bake(
                 workspace.engine,
                 first.path,
                 names=names,
-                secrets=(*_secrets(settings), *proxy_secrets.secrets(logins)),
+                secrets=(*_secrets(settings), *proxy_secrets.secrets(logins), *_compilers(compilers)),
                 contexts={"find-links": str(first.wheels)} if staged else {},
                 # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
                 args=arguments,
                 cache=remote_builder.cache_options(workspace.project, jobs[0].definition),
                 log_path=log,
                 on_event=workspace.report,
-                environ={**workspace.environment, **_index_variables(settings), **logins},
+                environ={**workspace.environment, **_index_variables(settings), **logins, _JOBS: str(compilers or "")},
                 attest=attest,
                 pushed=pushed,
             )
@@ -168,6 +171,10 @@ def _secrets(settings: environment.UserSettings) -> tuple[engine_bake.Secret, ..
     """The secrets that the steps may use and must not keep; an index's address may contain a password."""
     files = [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
     return (*files, *(engine_bake.Secret(name, env=name) for name in _index_variables(settings)))
+
+
+def _compilers(count: int | None) -> tuple[engine_bake.Secret, ...]:
+    return (engine_bake.Secret(_JOBS, env=_JOBS),) if count else ()
 
 
 def _log_file(project: Project, work: WorkFolder) -> Path:

@@ -38,14 +38,15 @@ class BakedImage:
 
 @contextmanager
 def baked_images(
-    workspace: Workspace, planned: Sequence[PlannedImage], registry_address: str | None
+    workspace: Workspace, planned: Sequence[PlannedImage], registry_address: str | None, compilers: int | None
 ) -> Iterator[Iterator[BakedImage]]:
     """Bakes the planned images, what they share only once, and yields an iterator over the results; an image that has
     no number by the end of the block is removed.
 
     Images built by another BuildKit than the engine's own are loaded as a whole or, where ``registry_address`` is
-    given, go through that registry, so that only the layers that either side lacks are transferred. Raises
-    BuildFailedError where a step fails, and UsageError and ImageStateError for a base image that has changed.
+    given, go through that registry, so that only the layers that either side lacks are transferred. ``compilers`` as
+    for `bake_run.bake`. Raises BuildFailedError where a step fails, and UsageError and ImageStateError for a base image
+    that has changed.
     """
     engine = workspace.engine
     host_platform = versions.require_supported(engine).platform
@@ -61,7 +62,7 @@ def baked_images(
             work = stack.enter_context(work_folder.create(workspace, plan.repository, plan.files))
             push_to = f"{registry_address}/{plan.repository}" if registry_address and engine.builds_elsewhere else ""
             jobs.append(bake_run.BakeJob(work.directory, plan.definition.name, plan.targets, work, push_to))
-        results, log = bake_run.bake(workspace, jobs)
+        results, log = bake_run.bake(workspace, jobs, compilers=compilers)
 
         def baked_one_by_one() -> Iterator[BakedImage]:
             for image, job, result in zip(planned, jobs, results, strict=True):

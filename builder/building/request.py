@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from builder.engine.buildkit.memory import StepMemory
+
 
 @dataclass(frozen=True)
 class BuildRequest:
@@ -52,7 +54,8 @@ class AlreadyBuilt:
 @dataclass(frozen=True)
 class Built:
     """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
-    relative to the previous number; ``log`` is the file with the whole output of BuildKit."""
+    relative to the previous number; ``compiled`` is the memory that compiling took; ``log`` is the file with the whole
+    output of BuildKit."""
 
     image: str
     models: tuple[str, ...]
@@ -63,4 +66,5 @@ class Built:
     new_layers: int
     steps: int
     cached_steps: int
+    compiled: tuple[StepMemory, ...]
     log: str

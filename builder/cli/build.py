@@ -16,6 +16,7 @@ from builder.cli.terminal_text import styled
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
+    from builder.building.outlook import BuildOutlook
     from builder.building.planning import PlannedImage
     from builder.building.request import AlreadyBuilt, Built
     from builder.commands.push import PushedImage
@@ -85,8 +86,8 @@ def build(
         push=push,
     )
     if dry_run:
-        for image in command.preview(context.workspace(), request):
-            _print_plan(image, force)
+        for image, outlook in command.preview(context.workspace(), request):
+            _print_plan(image, outlook, force)
         return
     results: list[AlreadyBuilt | Built | PushedImage] = []
     try:
@@ -130,7 +131,7 @@ def _print_already_built(result: AlreadyBuilt) -> None:
             print_result(f"{model} stays paired with {outcome.image}; `{go}` moves it")
 
 
-def _print_plan(image: PlannedImage, force: bool) -> None:
+def _print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
     plan, comparison = image.plan, image.comparison
     rows = []
     for number, step in enumerate(plan.steps):
@@ -139,6 +140,8 @@ def _print_plan(image: PlannedImage, force: bool) -> None:
     table.print_table(("", "STEP", "TAKES"), rows)
     for warning in plan.warnings:
         print_result(f"note: {warning}")
+    for line in outlook.lines:
+        print_result(line)
     print_result(f"input hash {plan.input_hash}")
     if comparison.existing:
         print_result(f"already built as {comparison.existing}" + ("; --force would build it again" if force else ""))
@@ -158,6 +161,10 @@ def _print_built(built: Built) -> None:
     print_result(styled(f"built {built.image}", bold=True) + f" in {humanize.duration(built.seconds)}: {cost}")
     for model in built.models:
         print_result(f"  paired with {model}")
+    for memory in built.compiled:
+        jobs = humanize.counted(memory.jobs, "job")
+        a_job = memory.mib / memory.jobs / 1024
+        print_result(f"  {memory.source} was compiled by {jobs} in {memory.mib / 1024:.1f} GiB: {a_job:.1f} GiB a job")
     for change in built.changes:
         print_result(f"  {change}")
     if verbosity.level() != "quiet":

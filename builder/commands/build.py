@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.building.baked_image import BakedImage
+    from builder.building.outlook import BuildOutlook
     from builder.building.planning import PlannedImage
     from builder.building.request import BuildRequest
     from builder.commands.push import PushedImage
@@ -31,7 +32,7 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
         yield from remembered
         return
     # Only now: these take longer to import than all of the above.
-    from builder.building import baked_image, commit, planning, resolution, verification, work_folder
+    from builder.building import baked_image, commit, outlook, planning, resolution, verification, work_folder
     from builder.distribution import remote_builder
 
     work_folder.recover(workspace)
@@ -48,10 +49,11 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
     numbers = [number for _, number in existing]
     if to_build:
         workspace = remote_builder.with_builder(workspace, request.builder)
-        for image in to_build:
-            _report_reasons(workspace, image)
+        for image, ahead in zip(to_build, outlook.of_images(workspace, request, to_build), strict=True):
+            _report_reasons(workspace, image, ahead)
+        compilers = outlook.requested_jobs(request)
         started = time.monotonic()
-        with baked_image.baked_images(workspace, to_build, registry) as baked_images:
+        with baked_image.baked_images(workspace, to_build, registry, compilers) as baked_images:
             for baked in baked_images:
                 record = verification.verify(workspace, baked)
                 number = commit.commit(workspace, baked, record, promote=request.promote)
@@ -63,13 +65,17 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
         yield from push.run(workspace, tuple(map(str, numbers)))
 
 
-def preview(workspace: Workspace, request: BuildRequest) -> tuple[PlannedImage, ...]:
-    """Plans as `run` does; nothing is written. Raises what `resolution.resolve` and `planning.plan_all` do."""
-    from builder.building import planning, resolution
+def preview(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
+    """Plans as `run` does, and tells what is ahead of each image; nothing is written. Raises what `resolution.resolve`
+    and `planning.plan_all` do."""
+    from builder.building import outlook, planning, resolution
+    from builder.distribution import remote_builder
 
     if request.push:
         _registry(workspace)
-    return planning.plan_all(workspace, resolution.resolve(workspace, request))
+    planned = planning.plan_all(workspace, resolution.resolve(workspace, request))
+    workspace = remote_builder.with_builder(workspace, request.builder)
+    return tuple(zip(planned, outlook.of_images(workspace, request, planned), strict=True))
 
 
 def _built(workspace: Workspace, baked: BakedImage, record: NumberedImage, number: ImageName, seconds: float) -> Built:
@@ -86,6 +92,7 @@ def _built(workspace: Workspace, baked: BakedImage, record: NumberedImage, numbe
         new_layers=commit.new_layers(workspace, baked),
         steps=len(steps),
         cached_steps=sum(step.cached for step in steps),
+        compiled=baked.result.compiled,
         log=baked.log,
     )
 
@@ -96,7 +103,7 @@ def _registry(workspace: Workspace) -> str:
     return configuration.load(workspace.project).required_registry()
 
 
-def _report_reasons(workspace: Workspace, image: PlannedImage) -> None:
+def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlook) -> None:
     plan, comparison = image.plan, image.comparison
     lines = list(plan.warnings)
     if comparison.existing:
@@ -104,5 +111,6 @@ def _report_reasons(workspace: Workspace, image: PlannedImage) -> None:
     else:
         lines.append(f"building {plan.repository} for {plan.definition.platform}, because")
         lines += [f"  {reason}" for reason in comparison.reasons]
+    lines += ahead.lines
     for line in lines:
         workspace.report(Message(line))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     from builder.definitions.image import ImageDefinition
     from builder.project import Project
+
+BUILD_JOBS = "build_jobs"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,13 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
     for key, value in own.items():
         if not isinstance(value, image.ArgumentValue):
             raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")
+    if BUILD_JOBS in own:
+        if not re.fullmatch("[1-9][0-9]{0,3}", overrides.args[BUILD_JOBS]):
+            raise UsageError(f"`--set {BUILD_JOBS}={overrides.args[BUILD_JOBS]}` is no number of jobs: 1 or more")
+        # The steps that compile get it as they run: another number makes no other image. Only a template that has it in
+        # its own text takes it as an argument.
+        if BUILD_JOBS not in definition.template:
+            del own[BUILD_JOBS]
     return replace(definition, platform=overrides.platform or definition.platform, args={**definition.args, **own})
 
 

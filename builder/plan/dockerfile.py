@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class TemplateSource:
     """A source as templates see it. ``kind`` is git, wheel or base; for git, ``context`` names the build context with
-    its tree, ``patches`` the files in ``patches/`` to apply to it, and ``epoch`` is the commit's date in seconds."""
+    its tree, ``patches`` the files in ``patches/`` to apply to it, ``epoch`` is the commit's date in seconds, and
+    ``gib_per_job`` the memory that one compiler of it may take."""
 
     kind: str
     version: str
@@ -31,6 +32,7 @@ class TemplateSource:
     context: str = ""
     patches: tuple[str, ...] = ()
     epoch: int = 0
+    gib_per_job: int = 0
 
 
 @dataclass(frozen=True)

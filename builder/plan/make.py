@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.lock.model import Version
 from builder.lock.pins import GitPin, IncludedPin
-from builder.plan import bake, dockerfile, labels, layout, python, warnings
+from builder.plan import bake, compile_jobs, dockerfile, labels, layout, python, warnings
 from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
@@ -117,7 +117,9 @@ def _template_source(name: str, pins: Pins) -> dockerfile.TemplateSource:
         return dockerfile.TemplateSource("base" if isinstance(pin, IncludedPin) else "wheel", pin.version, pin.commit)
     epoch = int(datetime.fromisoformat(pin.date).timestamp())
     patches = tuple(_patch_file(name, pull.number) for pull in pin.pulls)
-    return dockerfile.TemplateSource("git", pin.version, pin.commit, bake.source_context(name), patches, epoch)
+    return dockerfile.TemplateSource(
+        "git", pin.version, pin.commit, bake.source_context(name), patches, epoch, compile_jobs.GIB_PER_JOB[name]
+    )
 
 
 def _patches(pins: Pins) -> list[tuple[str, str]]:

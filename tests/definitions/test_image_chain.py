@@ -72,6 +72,23 @@ def test_overrides_replace_the_values_of_the_file(tmp_path: Path) -> None:
     assert (loaded.platform, loaded.args) == ("linux/arm64", {"greeting": 16})
 
 
+def test_a_number_of_jobs_is_no_argument_but_of_a_template_that_takes_it_itself(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    image_file = tmp_path / "dockerfiles/small/image.yaml"
+    projects.write(image_file, image_file.read_text(encoding="utf-8").replace("greeting: hello", "build_jobs: 16"))
+
+    def jobs() -> object:
+        overrides = image_chain.Overrides(None, {"build_jobs": "3"})
+        return image_chain.load(project, "small", "linux/amd64", overrides)[0].args["build_jobs"]
+
+    assert jobs() == 16
+    projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", "FROM {{ base }}\nRUN make -j{{ args.build_jobs }}\n")
+    assert jobs() == 3
+    for value in ("0", "-1", "many", "true", "1.5"):
+        with pytest.raises(UsageError, match="is no number of jobs"):
+            image_chain.load(project, "small", "linux/amd64", image_chain.Overrides(None, {"build_jobs": value}))
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not one plain")]
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from builder.engine.buildkit.memory import StepMemory
     from builder.engine.buildkit.progress import BuildStep, Event
     from builder.engine.client.endpoint import Endpoint
 
@@ -51,11 +52,13 @@ class Material:
 
 @dataclass(frozen=True)
 class BakeResult:
-    """A finished build: the engine's id of the image, the duration in seconds, the steps, and the materials."""
+    """A finished build: the engine's id of the image, the duration in seconds, the steps, the memory of those that
+    compiled, and the materials."""
 
     id: str
     seconds: float
     steps: tuple[BuildStep, ...]
+    compiled: tuple[StepMemory, ...]
     materials: tuple[Material, ...]
 
 
@@ -97,7 +100,7 @@ def bake_targets(
     outputs |= {target: f"{_BY_DIGEST},name={repository}" for target, repository in (pushed or {}).items()}
     try:
         arguments = _arguments(outputs, secrets, contexts, args, metadata, cache or {}, attest)
-        progress = buildx.run(
+        progress, compiled = buildx.run(
             endpoint, directory, arguments, _environment(endpoint, {**environ, **args}), log_path, on_event
         )
         results = json.loads(metadata.read_bytes())
@@ -111,7 +114,8 @@ def bake_targets(
     seconds = time.monotonic() - began
     steps = tuple(progress.steps.values())
     return {
-        target: BakeResult(_image_id(results[target]), seconds, steps, _materials(results[target])) for target in names
+        target: BakeResult(_image_id(results[target]), seconds, steps, compiled, _materials(results[target]))
+        for target in names
     }
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from builder.engine.buildkit.memory import StepMemory
     from builder.engine.client.endpoint import Endpoint
 
 _STOP_WAIT = 5.0
@@ -31,8 +32,9 @@ def run(
     environ: Mapping[str, str],
     log_path: Path,
     on_event: Callable[[Event], None],
-) -> BuildProgress:
-    """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns the end state.
+) -> tuple[BuildProgress, tuple[StepMemory, ...]]:
+    """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns the end state,
+    and the memory of the steps that compiled.
 
     ``environ`` is the whole environment. Raises BuildFailedError, and EngineError where the engine or buildx is gone.
     Any exception, ^C above all, ends buildx too.
@@ -73,7 +75,7 @@ def run(
                 _end(process)
         if process.returncode:
             raise build_error(endpoint, progress, log, other_lines, process.returncode, str(log_path))
-    return progress
+    return progress, log.compiled
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from builder.engine.buildkit.memory import StepMemory
 from builder.engine.buildkit.progress import title
 from builder.engine.client.api import raw
 from builder.engine.client.errors import NO_ROOM, START_HINT
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _ANSWER_WAIT = 5.0
 _NAME_WIDTH = 120
 _CANCELLED = 130
+_KILLED = 137
 # What buildx itself writes for a build: in the folder that the build works in.
 _LOCAL_FILE = re.compile(rf"(/\S+/\.builder/work)/\S+: {NO_ROOM}", re.IGNORECASE)
 _TREE = re.compile(r"load git source (\S+)$")
@@ -40,9 +43,12 @@ def build_error(
     for digest, step in failed:
         if step.exit_code is None:
             continue
-        head = f"the build failed in step {_short(step.name)}, with exit code {step.exit_code}"
+        memory = log.memory(digest)
+        if step.exit_code == _KILLED and not memory.killed:
+            memory = replace(memory, killed=True)
+        head = f"the build failed in step {_short(step.name)}, with exit code {step.exit_code}{_end(memory)}"
         lines = [head, *(f"  {line}" for line in log.tail(digest))]
-        return BuildFailedError("\n".join(lines), log=path, hint=_hint("\n".join(lines) + reason))
+        return BuildFailedError("\n".join(lines), log=path, hint=_hint("\n".join(lines) + reason, memory))
     try:
         raw(endpoint, "GET", "/_ping", timeout=_ANSWER_WAIT)
     except EngineError as error:
@@ -56,8 +62,10 @@ def build_error(
             return TreeGoneError(message, address=tree[1], log=path)
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]
-        return BuildFailedError("\n".join(lines), log=path, hint=_hint(step.error))
-    hint = _local_hint(reason) or _hint(reason)
+        return BuildFailedError(
+            "\n".join(lines), log=path, hint=_hint(step.error, log.memory(digest).after(step.error))
+        )
+    hint = _local_hint(reason) or _hint(reason, StepMemory().after(reason))
     return BuildFailedError("\n".join([f"the build failed: {reason}", *excerpt]), log=path, hint=hint)
 
 
@@ -78,9 +86,21 @@ def _local_hint(reason: str) -> str:
     return f"make room on the disk that holds {match[1]}, and build again" if match else ""
 
 
-def _hint(text: str) -> str:
+def _hint(text: str, memory: StepMemory) -> str:
     if NO_ROOM in text.lower():
         return "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
-    if "Killed" in text or "exit code 137" in text:
-        return "the machine may have run out of memory: lower build_jobs"
-    return ""
+    if not memory.killed:
+        return ""
+    if memory.jobs > 1:
+        return (
+            f"{memory.jobs} compilers at once were too many: `--set build_jobs={memory.jobs // 2}` runs fewer, and the "
+            "build goes on with what is finished"
+        )
+    return "free memory on the machine that builds: stop a model that is served there, or add swap"
+
+
+def _end(memory: StepMemory) -> str:
+    """The end of a step in words, where that was a lack of memory."""
+    if memory.by_kernel:
+        return ": it ran out of memory, and the kernel killed a process of it"
+    return ": a process of it was killed, so the machine most likely ran out of memory" if memory.killed else ""

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
+from builder.engine.buildkit.memory import StepMemory
 from builder.engine.buildkit.progress import Event, StepFinished, StepOutput, StepStarted
 from builder.redaction import redacted
 
@@ -17,13 +18,14 @@ TAIL = 15
 
 @dataclass
 class BuildLog:
-    """A build's log file, written as events come, and the last ``TAIL`` lines of every step."""
+    """A build's log file, written as events come, the last ``TAIL`` lines of every step, and its memory."""
 
     file: TextIO
     _numbers: dict[str, int] = field(default_factory=dict)
     _unfinished: dict[str, str] = field(default_factory=dict)
     _tails: dict[str, deque[str]] = field(default_factory=dict)
     _ends: dict[str, str] = field(default_factory=dict)
+    _memory: dict[str, StepMemory] = field(default_factory=dict)
 
     def write(self, event: Event) -> None:
         """Appends the lines of an event."""
@@ -54,6 +56,15 @@ class BuildLog:
         """Returns the last lines that a step wrote."""
         return [*self._tails.get(step, ()), *filter(None, [redacted(self._unfinished.get(step, ""))])]
 
+    def memory(self, step: str) -> StepMemory:
+        """Returns what the output of a step tells of its memory."""
+        return self._memory.get(step, StepMemory())
+
+    @property
+    def compiled(self) -> tuple[StepMemory, ...]:
+        """The memory of the steps that compiled a source and measured it."""
+        return tuple(memory for memory in self._memory.values() if memory.mib)
+
     def _output(self, number: int, event: StepOutput) -> None:
         *lines, self._unfinished[event.step] = (self._unfinished.get(event.step, "") + event.text).split("\n")
         self._append(number, event.step, lines)
@@ -61,6 +72,8 @@ class BuildLog:
     def _append(self, number: int, step: str, lines: Iterable[str]) -> None:
         # A progress bar redraws its line after \r: only its last state is kept.
         shown = [redacted(line.rstrip("\r").rpartition("\r")[2]) for line in lines]
+        for line in shown:
+            self._memory[step] = self.memory(step).after(line)
         self._tails.setdefault(step, deque(maxlen=TAIL)).extend(shown)
         self._lines(number, shown)
 

@@ -107,7 +107,8 @@ def test_a_step_that_failed_before_the_engine_went_away_is_the_reason(tmp_path: 
         ("write /x: no space left on device", "disk is full"),
         ("tar: No space left on device", "disk is full"),
         ("write /p/.builder/work/x/.tmp-1: no space left on device", "the disk that holds /p/.builder/work,"),
-        ("/bin/bash: line 1: 5 Killed", "out of memory"),
+        ("/bin/bash: line 1: 5 Killed", "free memory on the machine that builds"),
+        ("process did not complete successfully: signal: killed", "free memory on the machine that builds"),
     ],
 )
 def test_hints(alive: Endpoint, error: str, hint: str) -> None:

@@ -102,6 +102,8 @@ EOF
 
 FROM build AS flashinfer-wheel
 RUN --mount=type=bind,from=flashinfer-source,target=/src/flashinfer,rw \
+    --mount=type=cache,id=compiling,target=/run/builder/compiling,sharing=locked \
+    --mount=type=secret,id=BUILD_JOBS,env=BUILD_JOBS \
     --mount=type=cache,id=cubin-tf5-amd64-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa,target=/src/flashinfer/flashinfer-cubin/flashinfer_cubin/cubins \
     --mount=type=cache,id=ccache-tf5-amd64,target=/root/.cache/ccache \
     --mount=type=cache,id=uv-tf5-amd64,target=/root/.cache/uv \
@@ -117,10 +119,45 @@ export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SOURCE_DATE_EPOCH=1795082400
 export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
-# As many jobs as asked for, and no more than there are processors.
+# As many jobs as there are processors and as fit into the memory that is free now; or as many as were asked for.
+cgroup() { cat "/sys/fs/cgroup/$1" "/sys/fs/cgroup/memory/$2" 2> /dev/null || true; }
+memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
+limit=$(cgroup memory.max memory.limit_in_bytes)
+if [ "${limit:-max}" != max ] && [ $((limit / 1024)) -lt "$memory" ]; then memory=$((limit / 1024)); fi
+memory=$((memory / 1048576))
 MAX_JOBS=$(nproc)
 if [ "$MAX_JOBS" -gt 16 ]; then MAX_JOBS=16; fi
-export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS"
+if [ "$MAX_JOBS" -gt $((memory / 8)) ]; then MAX_JOBS=$((memory / 8)); fi
+if [ "$MAX_JOBS" -lt 1 ]; then MAX_JOBS=1; fi
+MAX_JOBS=${BUILD_JOBS:-$MAX_JOBS}
+echo "compiling flashinfer with MAX_JOBS=$MAX_JOBS: $memory GiB at 8 GiB a job"
+export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS" CARGO_BUILD_JOBS="$MAX_JOBS"
+# The most that its processes held at once, without the page cache; and whether the kernel ended one for want of memory.
+kills() { cgroup memory.events memory.oom_control | sed -n 's/^oom_kill \([0-9]*\)$/\1/p'; }
+watch_memory() {
+    most=0
+    while sleep 1; do
+        now=$(cgroup memory.stat memory.stat | sed -n -e 's/^anon \([0-9]*\)$/\1/p' -e 's/^total_rss \([0-9]*\)$/\1/p')
+        if [ "${now:-0}" -gt "$most" ]; then most=$now; echo "$most" > /tmp/memory; fi
+    done
+}
+report_memory() {
+    code=$?
+    trap - EXIT
+    kill "$watcher" 2> /dev/null || true
+    if [ -s /tmp/memory ]; then
+        echo "compiling flashinfer with MAX_JOBS=$MAX_JOBS took $(($(cat /tmp/memory) / 1048576)) MiB of memory"
+    fi
+    if [ "$(kills)" != "$killed" ]; then
+        echo "compiling flashinfer with MAX_JOBS=$MAX_JOBS ran out of memory: the kernel killed a process"
+    fi
+    rm -f /tmp/memory
+    exit "$code"
+}
+killed=$(kills)
+watch_memory &
+watcher=$!
+trap report_memory EXIT
 build() {
     uv build --no-config --offline --wheel --no-build-isolation --python "$(command -v python3)" --out-dir /wheels "$1"
 }
@@ -141,10 +178,15 @@ if [ -d flashinfer-jit-cache-provider ]; then
     export FLASHINFER_JIT_CACHE_PROVIDER_ARCHS
 fi
 build flashinfer-jit-cache
+# What comes after waits for this, and depends on nothing in it.
+mkdir /built
 EOF
 
 FROM build AS vllm-wheel
 RUN --mount=type=bind,from=vllm-source,target=/src/vllm,rw \
+    --mount=type=bind,from=flashinfer-wheel,source=/built,target=/run/builder/after \
+    --mount=type=cache,id=compiling,target=/run/builder/compiling,sharing=locked \
+    --mount=type=secret,id=BUILD_JOBS,env=BUILD_JOBS \
     --mount=type=cache,id=cargo-tf5-amd64,target=/root/.cache/cargo \
     --mount=type=cache,id=ccache-tf5-amd64,target=/root/.cache/ccache \
     --mount=type=cache,id=uv-tf5-amd64,target=/root/.cache/uv \
@@ -160,10 +202,45 @@ export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SOURCE_DATE_EPOCH=1795082400
 export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
-# As many jobs as asked for, and no more than there are processors.
+# As many jobs as there are processors and as fit into the memory that is free now; or as many as were asked for.
+cgroup() { cat "/sys/fs/cgroup/$1" "/sys/fs/cgroup/memory/$2" 2> /dev/null || true; }
+memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
+limit=$(cgroup memory.max memory.limit_in_bytes)
+if [ "${limit:-max}" != max ] && [ $((limit / 1024)) -lt "$memory" ]; then memory=$((limit / 1024)); fi
+memory=$((memory / 1048576))
 MAX_JOBS=$(nproc)
 if [ "$MAX_JOBS" -gt 16 ]; then MAX_JOBS=16; fi
-export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS"
+if [ "$MAX_JOBS" -gt $((memory / 8)) ]; then MAX_JOBS=$((memory / 8)); fi
+if [ "$MAX_JOBS" -lt 1 ]; then MAX_JOBS=1; fi
+MAX_JOBS=${BUILD_JOBS:-$MAX_JOBS}
+echo "compiling vllm with MAX_JOBS=$MAX_JOBS: $memory GiB at 8 GiB a job"
+export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS" CARGO_BUILD_JOBS="$MAX_JOBS"
+# The most that its processes held at once, without the page cache; and whether the kernel ended one for want of memory.
+kills() { cgroup memory.events memory.oom_control | sed -n 's/^oom_kill \([0-9]*\)$/\1/p'; }
+watch_memory() {
+    most=0
+    while sleep 1; do
+        now=$(cgroup memory.stat memory.stat | sed -n -e 's/^anon \([0-9]*\)$/\1/p' -e 's/^total_rss \([0-9]*\)$/\1/p')
+        if [ "${now:-0}" -gt "$most" ]; then most=$now; echo "$most" > /tmp/memory; fi
+    done
+}
+report_memory() {
+    code=$?
+    trap - EXIT
+    kill "$watcher" 2> /dev/null || true
+    if [ -s /tmp/memory ]; then
+        echo "compiling vllm with MAX_JOBS=$MAX_JOBS took $(($(cat /tmp/memory) / 1048576)) MiB of memory"
+    fi
+    if [ "$(kills)" != "$killed" ]; then
+        echo "compiling vllm with MAX_JOBS=$MAX_JOBS ran out of memory: the kernel killed a process"
+    fi
+    rm -f /tmp/memory
+    exit "$code"
+}
+killed=$(kills)
+watch_memory &
+watcher=$!
+trap report_memory EXIT
 build() {
     uv build --no-config --offline --wheel --no-build-isolation --python "$(command -v python3)" --out-dir /wheels "$1"
 }
@@ -260,6 +337,9 @@ if [ "$have" != 0.19.2.dev31+gaaaaaaa ]; then
     exit 1
 fi
 EOF
+
+ENV MAX_JOBS="${MAX_JOBS:-4}" TILELANG_AUTO_TUNING_MAX_CPU_COUNT="${TILELANG_AUTO_TUNING_MAX_CPU_COUNT:-4}" \
+    TORCHINDUCTOR_COMPILE_THREADS="${TORCHINDUCTOR_COMPILE_THREADS:-4}"
 
 ARG SOURCE_DATE_EPOCH
 RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'

@@ -79,6 +79,9 @@ install_locked -r packages.txt
 rm -rf /root/.cache/pip
 EOF
 
+ENV MAX_JOBS="${MAX_JOBS:-4}" TILELANG_AUTO_TUNING_MAX_CPU_COUNT="${TILELANG_AUTO_TUNING_MAX_CPU_COUNT:-4}" \
+    TORCHINDUCTOR_COMPILE_THREADS="${TORCHINDUCTOR_COMPILE_THREADS:-4}"
+
 ARG SOURCE_DATE_EPOCH
 RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
 # build-metadata.yaml

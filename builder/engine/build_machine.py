@@ -1,0 +1,51 @@
+"""The processors and the memory of the machine that builds for an engine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.engine.client.api import request
+
+if TYPE_CHECKING:
+    from builder.engine.client.endpoint import Endpoint
+
+_MEMINFO = Path("/proc/meminfo")
+_LINE = re.compile(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class MachineResources:
+    """The resources of a machine: processors, bytes of memory in all, and those that are ``free``, None where that
+    cannot be seen. ``data_root`` is the folder of the engine's images if it is on this machine, else empty."""
+
+    processors: int
+    total: int
+    free: int | None
+    data_root: str
+
+
+def look(endpoint: Endpoint, meminfo: Path = _MEMINFO) -> MachineResources | None:
+    """Returns the resources of the machine that builds; None where another one than the engine's does."""
+    if endpoint.builds_elsewhere:
+        return None
+    info = request(endpoint, "GET", "/info", timeout=30)
+    total = int(info.get("MemTotal") or 0)
+    free = _free_here(total, meminfo) if endpoint.host.startswith("unix://") else None
+    return MachineResources(
+        processors=int(info.get("NCPU") or 1),
+        total=total,
+        free=free,
+        data_root=str(info.get("DockerRootDir") or "") if free is not None else "",
+    )
+
+
+def _free_here(total: int, meminfo: Path) -> int | None:
+    """The memory that is free on this machine, if it is the engine's: a socket may lead into a virtual machine."""
+    try:
+        sizes = {name: int(number) * 1024 for name, number in _LINE.findall(meminfo.read_text(encoding="ascii"))}
+    except (OSError, ValueError):
+        return None
+    return sizes.get("MemAvailable") if sizes.get("MemTotal") == total else None
