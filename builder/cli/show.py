@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from builder.lock.model import NumberedImage
     from builder.project import Project
 
+_FIRST_START = (
+    "compiles FlashInfer's kernels, which this image lacks: minutes, and up to 8 GiB for each of MAX_JOBS compilers"
+)
+
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
@@ -61,6 +65,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("base", "" if image.adopted else f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
         ("mods", "" if image.adopted and not image.mods else _mods(image)),
         ("packages", f"{count} Python packages (--packages lists them)" if count else "unknown"),
+        ("first start", _FIRST_START if shown.compiles_kernels else ""),
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
         ("input hash", image.input_hash),
@@ -83,6 +88,7 @@ def _document(shown: ShownImage, project: Project) -> dict[str, Any]:
         "base": _takes(shown, "base"),
         "mod_hashes": shown.row.image.mods,
         "packages": shown.packages,
+        "compiles_kernels": shown.compiles_kernels,
         "labels": dict(shown.adopted.labels) if shown.adopted else None,
         "build_metadata": dict(shown.adopted.metadata) if shown.adopted else None,
         "build_directory": project.relative(shown.directory) if shown.steps or shown.adopted else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from builder.comparing import changes, contents, texts, upstream
 from builder.errors import FileProblemsError
 from builder.lock import reading
-from builder.numbered import adopted, build_directory, names
+from builder.numbered import adopted, build_directory, build_metadata, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -168,7 +168,7 @@ def _args_of(directory: BuildDirectory) -> dict[str, str]:
     """The values of the templates' settings; those of a parent are prefixed by its name: ``dflash build_jobs``."""
     values = {}
     for part in directory.parts:
-        args = build_directory.metadata(part).get("build_args")
+        args = build_metadata.read(part.folder).get("build_args")
         for name, value in args.items() if isinstance(args, dict) else ():
             text = value if isinstance(value, str) else json.dumps(value)
             values[f"{part.definition} {name}".strip()] = text

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from builder.lock import reading
-from builder.numbered import adopted, names, plan_file, status
+from builder.numbered import adopted, build_metadata, names, plan_file, status
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from builder.numbered.adopted import AdoptedContents
@@ -19,12 +20,25 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ShownImage:
     """An image. ``steps`` is empty where its build directory is gone, and of an adopted image; ``adopted`` are the
-    contents of such a one, None where they are gone."""
+    contents of such a one, None where they are gone. ``args`` are what its templates were told."""
 
     row: status.ImageRow
     steps: tuple[Step, ...]
     adopted: AdoptedContents | None
     directory: Path
+    args: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def compiles_kernels(self) -> bool:
+        """True if FlashInfer has none of its kernels ready, so that the first start compiles them. False as well where
+        nothing is known of what is in the image."""
+        packages = self.packages
+        built = any(step.name.rpartition(": ")[2] == "flashinfer" and "commit" in step.takes for step in self.steps)
+        if not built and "flashinfer-python" not in packages:
+            return False
+        if any(name.startswith("flashinfer-jit-cache") for name in packages):
+            return False
+        return not (built and self.args.get("flashinfer_jit_cache") is True)
 
     @property
     def packages(self) -> dict[str, str]:
@@ -48,4 +62,6 @@ def run(workspace: Workspace, text: str) -> ShownImage:
     overview = status.overview(workspace, lock.only(name))
     directory = workspace.project.build_directory(name.repository, name.number)
     steps = plan_file.read_if_possible(directory) or ()
-    return ShownImage(overview.rows[0], steps, adopted.read(directory), directory)
+    args = build_metadata.read(directory).get("build_args")
+    arguments = args if isinstance(args, dict) else {}
+    return ShownImage(overview.rows[0], steps, adopted.read(directory), directory, arguments)

@@ -11,7 +11,7 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from builder.numbered import bake_targets, build_directory, build_files
+from builder.numbered import bake_targets, build_directory, build_files, build_metadata
 from builder.plan import bake, layout, model, python
 from builder.storage import regular_file
 
@@ -141,6 +141,6 @@ def _mounted_sources(part: BuildPart) -> Iterator[str]:
 def _epoch(part: BuildPart) -> str:
     """Returns the date of the image as the bake file gives it, from the metadata; empty if that is damaged."""
     try:
-        return str(int(datetime.fromisoformat(build_directory.metadata(part)["build_date"]).timestamp()))
+        return str(int(datetime.fromisoformat(build_metadata.read(part.folder)["build_date"]).timestamp()))
     except (ValueError, KeyError, TypeError):
         return ""

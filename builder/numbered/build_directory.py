@@ -6,7 +6,6 @@ parents in folders of their names (see ``builder.plan.make``).
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,6 @@ _MOD = "mod "
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 # The addresses that image.yaml may have, and a commit.
 _TREE = re.compile(r"(?P<url>(?:https?|ssh|git|file)://[^\s'\"\\$`#]+)#(?P<commit>[0-9a-f]{40})")
-_LARGEST_METADATA = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -143,17 +141,6 @@ def _targets(bake_file: Any) -> dict[str, dict[str, Any]]:
 def files(folder: Path) -> Iterator[Path]:
     """The files below ``folder``, sorted. Links are left out: this program writes none."""
     return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
-
-
-def metadata(part: BuildPart) -> dict[str, Any]:
-    """Reads build-metadata.yaml; empty where it is gone or was written by something else."""
-    try:
-        content = regular_file.read(part.folder / "build-metadata.yaml", _LARGEST_METADATA)
-        lines = content.decode().splitlines()
-        pairs = (line.partition(": ") for line in lines)
-        return {key: json.loads(value) for key, _, value in pairs}
-    except (OSError, ValueError, RecursionError):
-        return {}
 
 
 def _problem(shown: str, message: str) -> FileProblemsError:
