@@ -32,7 +32,10 @@ set_option = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for the template, in place of the file's."
 )
 update_option = click.option(
-    "--update", multiple=True, metavar="SOURCE[=REF]", help="Resolve base, vllm, python … again; a git source at REF."
+    "--update",
+    multiple=True,
+    metavar="SOURCE[=REF]",
+    help="Resolve base, vllm, python … again; a git source at REF, or at its newest `release` that is some days old.",
 )
 
 

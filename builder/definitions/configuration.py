@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FILE = "builder.yaml"
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
 DEFAULT_RESERVE = 8 << 30
+DEFAULT_RELEASE_AGE = 7
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Node:
 class Configuration:
     """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with
     ``cache`` the registry keeps the build cache, too; ``scanner`` is the image that makes SBOMs. ``container`` has the
-    options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine."""
+    options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine;
+    ``release_age`` are the days that a release must be out before it is taken as such."""
 
     registry: str | None = None
     builder: str | None = None
@@ -49,6 +51,7 @@ class Configuration:
     nodes: tuple[Node, ...] = ()
     container: RequestedOptions = NOTHING_REQUESTED
     reserve: int = DEFAULT_RESERVE
+    release_age: int = DEFAULT_RELEASE_AGE
 
     def node(self, name: str) -> Node:
         """The node called ``name``. Raises UsageError where there is none."""
@@ -82,6 +85,7 @@ def load(project: Project) -> Configuration:
         ),
         container=_container(data),
         reserve=_bytes(data["reserve"]) if "reserve" in data else DEFAULT_RESERVE,
+        release_age=data.get("release_age", DEFAULT_RELEASE_AGE),
     )
 
 

@@ -35,6 +35,7 @@ class Resolver:
     _contents: dict[tuple[str, str], BaseContents | SourceError] = field(default_factory=dict)
     _commits: dict[tuple[str, str], GitPin | SourceError] = field(default_factory=dict)
     _pulls: dict[tuple[str, int, str], VendoredPatch] = field(default_factory=dict)
+    _releases: dict[str, str] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
         """Passes on a message about what is being resolved."""
@@ -72,6 +73,26 @@ class Resolver:
                 self.project.mirrors, [(url, ref) for _, url, ref in unknown], self.say
             )
         return {name: self._commits[url, ref] for name, url, ref in requested}
+
+    def release(self, name: str, url: str) -> str:
+        """The tag of the newest release of ``name`` that is as old as builder.yaml wants it; tells it, and the newer
+        ones. Raises SourceError."""
+        from datetime import UTC, datetime
+
+        from builder.definitions import configuration
+        from builder.sources.git import releases
+
+        if url not in self._releases:
+            days = configuration.load(self.project).release_age
+            now = datetime.now(UTC)
+            choice = releases.choose(self.project.mirrors, url, days, now, self.say)
+            young = [f"{release.tag} of {release.since:%Y-%m-%d}" for release in choice.too_young]
+            self.say(
+                f"{name}: {choice.taken.tag} of {choice.taken.since:%Y-%m-%d} is the newest release that is {days} days"
+                f" old" + (f"; too young: {', '.join(young)}" if young else "")
+            )
+            self._releases[url] = choice.taken.tag
+        return f"refs/tags/{self._releases[url]}"
 
     def pull(self, url: str, number: int, commit: str) -> VendoredPatch:
         """A pull request as it is now, against ``commit``. Raises SourceError."""

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from builder.pinning.resolver import Resolver
 
 
+RELEASE = "release"
+"""The ref that means the newest release of some age; a branch of that name is ``refs/heads/release``."""
+
+
 @dataclass(frozen=True)
 class ResolvedSources:
     """The pins of the sources by name, the patches that were vendored for them by SHA-256, and the errors of those that
@@ -65,10 +69,16 @@ def resolve(
     sources = {name: source for name, source in definition.git_sources.items() if name in moving}
     unmoved = {name: _of_ref(source, pins.sources.get(name)) for name, source in sources.items() if name not in update}
     kept = {name: pin for name, pin in unmoved.items() if pin}
-    requested = [(name, source.git, moving[name] or source.ref) for name, source in sources.items() if name not in kept]
+    errors: dict[str, SourceError] = {}
+    requested = []
+    for name, source in sources.items():
+        try:
+            if name not in kept:
+                requested.append((name, source.git, _ref(name, source, moving[name], resolver)))
+        except SourceError as error:
+            errors[name] = error
     resolved = {name: pin for name, pin in pins.sources.items() if name in definition.sources}
     patches: dict[str, bytes] = {}
-    errors = {}
     for name, answer in {**resolver.commits(requested), **kept}.items():
         source = sources[name]
         try:
@@ -78,6 +88,11 @@ def resolve(
         except SourceError as error:
             errors[name] = error
     return ResolvedSources(resolved, patches, errors)
+
+
+def _ref(name: str, source: GitSource, wanted: str | None, resolver: Resolver) -> str:
+    """The branch, tag or commit to resolve. Raises SourceError where there is no such release."""
+    return resolver.release(name, source.git) if wanted == RELEASE else wanted or source.ref
 
 
 def _vendored(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -277,3 +278,31 @@ def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_pa
         replace(wants, sources={**one.sources, "vllm": replace(source, ref="v0.19.1")}), before, (), nothing, {}
     )
     assert faults(moved) == ["python"]
+
+
+def test_a_source_moves_to_its_newest_release_and_tells_which_are_too_young(
+    project: Project, tmp_path: Path, vllm: Vllm
+) -> None:
+    own = vllm.history.repository
+    own.minutes = int(time.time() - 1_770_000_000) // 60 - 3 * 24 * 60 - 60
+    young = own.commit("refs/heads/main", "Release 0.20.0", {"VERSION": "0.20.0\n"})
+    own.git("tag", "v0.20.0", young)
+    one, settings, messages = load(project, "one"), index(tmp_path), list[str]()
+    sources = replace(resolver(project, settings), report=lambda event: messages.append(str(event)))
+    before = definition_pins.resolve_missing(one, Pins(BASE), (), sources, {}).pins
+    assert before.sources["vllm"].commit == young
+    moved = definition_pins.resolve_missing(one, before, (), sources, {"vllm": "release"})
+    pin = moved.pins.sources["vllm"]
+    assert isinstance(pin, GitPin)
+    assert (pin.commit, pin.version, pin.requested) == (vllm.history.v0_19_1, "0.19.1", "main")
+    assert definition_pins.stale(one, moved.pins, ()) == ()
+    told = [text for text in messages if "newest release" in text]
+    assert len(told) == 1
+    assert "vllm: v0.19.1 of 2026-02-02 is the newest release that is 7 days old; too young: v0.20.0 of " in told[0]
+    projects.write(project.root / "builder.yaml", "release_age: 2\n")
+    sources = resolver(project, settings)
+    assert definition_pins.resolve_missing(one, before, (), sources, {"vllm": "release"}).pins == before
+    projects.write(project.root / "builder.yaml", "release_age: 3000\n")
+    sources = resolver(project, settings)
+    kept = definition_pins.resolve_missing(one, before, (), sources, {"vllm": "release"})
+    assert (faults(kept), kept.pins) == (["vllm"], before)
