@@ -156,6 +156,8 @@ def _environment(endpoint: Endpoint, environ: Mapping[str, str]) -> dict[str, st
         **environment(endpoint),
         # With the default attestations the same build gets a new digest every time.
         "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
+        # Otherwise buildx runs git in the project, whose repository may name programs for it.
+        "BUILDX_GIT_INFO": "false",
         # Since buildx 0.20 bake asks before it reads outside its directory, where secrets and contexts are on purpose.
         "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
     }

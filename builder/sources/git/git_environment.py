@@ -7,13 +7,30 @@ from typing import TYPE_CHECKING
 from builder.sources.git import credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from builder.sources.git.credentials import Address
 
 _NO_HOOKS = ("core.hooksPath", "/dev/null")  # nothing in a mirror is run
+_NO_PROGRAM = "false"  # takes the place of a program that a repository names, and fails
+_NO_PROGRAMS = (
+    _NO_HOOKS,
+    ("safe.bareRepository", "explicit"),  # git 2.38: a folder with HEAD, objects and refs is not taken for a repository
+    ("core.fsmonitor", "false"),
+    ("core.sshCommand", _NO_PROGRAM),
+    ("core.gitProxy", _NO_PROGRAM),
+    ("core.alternateRefsCommand", _NO_PROGRAM),
+    *((f"gpg.{kind}program", _NO_PROGRAM) for kind in ("", "openpgp.", "x509.", "ssh.")),
+    ("diff.external", ""),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+)
 _ISOLATED_SETTINGS = (_NO_HOOKS, ("core.attributesFile", "/dev/null"), ("core.quotePath", "false"))
+_NO_NETWORK = {
+    "GIT_ALLOW_PROTOCOL": "none",  # a missing blob is not fetched silently
+    "GIT_NO_LAZY_FETCH": "1",  # the same, for git 2.45 and later
+}
 
 
 def repository_variables(path: Path) -> dict[str, str]:
@@ -42,9 +59,23 @@ def isolated_variables() -> dict[str, str]:
         "GIT_CONFIG_PARAMETERS": "",
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_DIFF_OPTS": "",
-        "GIT_ALLOW_PROTOCOL": "none",  # a missing blob is not fetched silently
-        "GIT_NO_LAZY_FETCH": "1",  # the same, for git 2.45 and later
+        **_NO_NETWORK,
         **config_variables(_ISOLATED_SETTINGS),
+    }
+
+
+def project_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables for the repository that git finds around a project, which others may have made: no
+    program that its configuration names is run, and nothing is fetched. The user's own settings stay, such as whose
+    repositories are safe."""
+    return {
+        **_NO_NETWORK,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "",
+        "GIT_EXTERNAL_DIFF": "",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        **config_variables(_NO_PROGRAMS, _settings_in(environ)),
     }
 
 
@@ -61,10 +92,9 @@ def user_variables(address: Address, ssh: str, stalled_seconds: int) -> dict[str
         ("http.lowSpeedTime", str(stalled_seconds)),
         *credentials.configuration(address),
     )
-    present = os.environ.get("GIT_CONFIG_COUNT", "")
     variables = {
         **credentials.environment(address),
-        **config_variables(settings, int(present) if present.isdecimal() else 0),
+        **config_variables(settings, _settings_in(os.environ)),
     }
     if ssh:
         variables["GIT_SSH_COMMAND"] = f"{ssh} -o BatchMode=yes -o ConnectTimeout=20"
@@ -81,3 +111,9 @@ def config_variables(settings: Sequence[tuple[str, str]], first: int = 0) -> dic
     for number, (key, value) in enumerate(settings, start=first):
         variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return variables
+
+
+def _settings_in(environ: Mapping[str, str]) -> int:
+    """The number of settings that the environment has."""
+    present = environ.get("GIT_CONFIG_COUNT", "")
+    return int(present) if present.isdecimal() else 0

@@ -1,15 +1,22 @@
-"""Files and folders of the project as its own git history has them."""
+"""Files and folders of the project as its own git history has them.
+
+The repository may be the work of others: a clone may hold another, bare one whose configuration names programs.
+"""
 
 from __future__ import annotations
 
-import io
-import tarfile
 from typing import TYPE_CHECKING
 
+from builder.child_process import memory_file
 from builder.errors import UsageError
+from builder.sources.git import git_environment
+from builder.storage.tar_stream import is_unsafe
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_MODES = {b"100644": 0o644, b"100664": 0o644, b"100755": 0o755}
+_LONGEST_LINE = 200  # of what `git cat-file --batch` says of an object
 
 
 def read_file(folder: Path, revision: str, name: str) -> bytes | None:
@@ -21,8 +28,10 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
     if _git(folder, "rev-parse", "--git-dir")[0]:
         raise UsageError(f"{folder} is in no git repository", hint="revisions of images.lock need its history")
-    status, commit = _git(folder, "rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}")
-    if status or revision.startswith("-"):
+    status, commit = 1, b""
+    if not revision.startswith("-"):
+        status, commit = _git(folder, "rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}")
+    if status:
         raise UsageError(
             f"git knows no revision `{revision}`", hint="`git log images.lock` shows those that changed it"
         )
@@ -31,21 +40,49 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
 
 
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
-    """Writes the folder ``name`` of the project, as it was in ``revision`` but for links, into the folder ``into``;
-    False where there is no git, no such revision, or no such folder in it."""
+    """Writes the files of the folder ``name`` of the project, byte for byte as they were in ``revision``, into the
+    folder ``into``; False where there is no git, no such revision, or no such folder in it.
+
+    `git archive` would run the filters and signature programs that the repository's configuration names.
+    """
     if not _is_installed():
         return False
-    status, packed = _git(project, "archive", "--format=tar", revision, "--", f"{name}/")
-    if status:
+    status, listed = _git(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
+    files = [] if status else _plain_files(listed)
+    contents = _contents(project, {blob for _, blob, _ in files})
+    if not files or any(blob not in contents for _, blob, _ in files):  # a partial clone, or a damaged one
         return False
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(into, filter=_plain)  # noqa: S202  # with the filter of Python's own
-    return (into / name).is_dir()
+    for mode, blob, path in files:
+        (into / path).parent.mkdir(parents=True, exist_ok=True)
+        (into / path).write_bytes(contents[blob])
+        (into / path).chmod(_MODES[mode])
+    return True
 
 
-def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """The member, if it is a file or a folder: links, which anybody may have committed, are left out."""
-    return tarfile.data_filter(member, folder) if member.isfile() or member.isdir() else None
+def _plain_files(listed: bytes) -> list[tuple[bytes, bytes, str]]:
+    """The mode, blob and path of each file that `git ls-tree` lists: no links, which anybody may have committed, and no
+    submodules."""
+    files = []
+    for entry in filter(None, listed.split(b"\0")):
+        meta, _, name = entry.partition(b"\t")
+        (mode, _, blob), path = meta.split(), name.decode("utf-8", "surrogateescape")
+        if mode in _MODES and not is_unsafe(path):
+            files.append((mode, blob, path))
+    return files
+
+
+def _contents(folder: Path, blobs: set[bytes]) -> dict[bytes, bytes]:
+    """The contents of these blobs, as far as the repository has them."""
+    _, output = _git(folder, "cat-file", "--batch", stdin=b"".join(blob + b"\n" for blob in sorted(blobs)))
+    contents, position = {}, 0
+    while position < len(output):
+        line, _, _ = output[position : position + _LONGEST_LINE].partition(b"\n")
+        position += len(line) + 1
+        name, kind, *size = line.split()
+        if kind == b"blob":
+            contents[name] = output[position : position + int(size[0])]
+            position += int(size[0]) + 1
+    return contents
 
 
 def _is_installed() -> bool:
@@ -55,15 +92,23 @@ def _is_installed() -> bool:
     return which("git") is not None
 
 
-def _git(folder: Path, *arguments: str) -> tuple[int, bytes]:
-    """Runs git in ``folder``; returns its exit status and its output."""
+def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes]:
+    """Runs git in ``folder``, so that it obeys no program and no address that the repository there names; returns its
+    exit status and its output."""
+    import os
+
     from git.cmd import Git
 
-    status, output, _ = Git(folder).execute(
-        ["git", *arguments],
-        with_extended_output=True,
-        with_exceptions=False,
-        stdout_as_string=False,
-        strip_newline_in_stdout=False,
-    )
+    with memory_file() as input_file:
+        input_file.write(stdin)
+        input_file.seek(0)
+        status, output, _ = Git(folder).execute(
+            ["git", "--no-pager", *arguments],
+            istream=input_file,
+            with_extended_output=True,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+            env=git_environment.project_variables(os.environ),
+        )
     return status, output

@@ -67,6 +67,19 @@ def test_a_build(endpoint: Endpoint, repository: str, build: Build, tmp_path: Pa
 
 
 @pytest.mark.engine
+def test_git_is_not_run_where_a_build_is(
+    repository: str, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would obey the project's repository, which may name programs."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/git").write_text(f"#!/bin/sh\necho $* >>{tmp_path}/ran\nexit 1\n")
+    (tmp_path / "bin/git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    build(f"{repository}:1", f"{FROM}{RUN}true\n")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.engine
 def test_the_same_build_again_is_cached_and_is_the_same_image(
     endpoint: Endpoint, repository: str, build: Build
 ) -> None:

@@ -75,3 +75,79 @@ def test_a_link_in_a_revision_is_left_out(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert project_history.extract_folder(project, "HEAD", "builds/x/1", out)
     assert [path.name for path in (out / "builds/x/1").iterdir()] == ["plan.json"]
+
+
+def hostile_repository(folder: Path, marker: Path) -> None:
+    """Makes a repository of ``folder`` with a commit whose objects are partly gone, and settings that name programs for
+    everything that git may run one for: each writes ``marker``."""
+    program = folder.parent / "program"
+    program.write_text(f"#!/bin/sh\necho $0 $* >>{marker}\nexit 1\n")
+    program.chmod(0o755)
+    commit(folder, {"images.lock": "one\n", "builds/x/1/run.sh": "run\n", "gone": "gone\n"})
+    for line in (
+        *("core.fsmonitor", "core.sshCommand", "core.gitProxy", "core.alternateRefsCommand", "core.pager"),
+        *("filter.f.smudge", "filter.f.clean", "diff.f.textconv", "diff.external", "gpg.program"),
+        *("tar.tar.command", "gpg.ssh.program", "credential.helper", "core.askPass", "core.editor"),
+    ):
+        configure(folder, line, str(program))
+    for key, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.url": "ssh://git@host.example/x",
+        "remote.origin.promisor": "true",
+        "remote.origin.partialCloneFilter": "blob:none",
+        "log.showSignature": "true",
+        "protocol.allow": "always",
+    }.items():
+        configure(folder, key, value)
+    (folder / ".git/hooks").mkdir(exist_ok=True)
+    for hook in ("post-index-change", "reference-transaction", "post-checkout"):
+        (folder / ".git/hooks" / hook).symlink_to(program)
+    (folder / ".git/info").mkdir(exist_ok=True)
+    (folder / ".git/info/attributes").write_text("* filter=f diff=f export-subst\n")
+    gone = subprocess.run(["git", "rev-parse", "HEAD:gone"], cwd=folder, check=True, capture_output=True, text=True)
+    name = gone.stdout.strip()
+    (folder / ".git/objects" / name[:2] / name[2:]).unlink()
+    marker.unlink(missing_ok=True)
+
+
+def configure(folder: Path, key: str, value: str) -> None:
+    subprocess.run(["git", "config", "--file", str(folder / ".git/config"), key, value], cwd=folder.parent, check=True)
+
+
+def runs(marker: Path, folder: Path, *arguments: str) -> bool:
+    """True if plain git runs a program of the repository's for this; nothing of it is left."""
+    subprocess.run(["git", *arguments], cwd=folder, check=False, capture_output=True, timeout=20)
+    ran = marker.exists()
+    marker.unlink(missing_ok=True)
+    return ran
+
+
+def test_no_program_that_the_repository_around_the_project_names_is_run(tmp_path: Path) -> None:
+    project, marker = tmp_path / "project", tmp_path / "ran"
+    hostile_repository(project, marker)
+    assert runs(marker, project, "archive", "--format=tar", "HEAD", "--", "builds/x/1/")
+    assert runs(marker, project, "cat-file", "blob", "HEAD:./gone")
+    assert project_history.read_file(project, "HEAD", "images.lock") == b"one\n"
+    assert project_history.read_file(project, "HEAD", "gone") is None
+    assert project_history.extract_folder(project, "HEAD", "builds/x/1", tmp_path / "out")
+    assert (tmp_path / "out/builds/x/1/run.sh").read_text() == "run\n"
+    assert not project_history.extract_folder(project, "HEAD", ".", tmp_path / "all")
+    assert not marker.exists()
+
+
+def test_a_repository_that_is_a_folder_of_a_clone_is_none(tmp_path: Path) -> None:
+    """A bare repository committed as plain files, which git takes for the one that a command in its folder is about."""
+    made, marker = tmp_path / "made", tmp_path / "ran"
+    hostile_repository(made, marker)
+    clone = commit(tmp_path / "clone", {"ex/dockerfiles/x": ""}) / "ex"
+    for part in ("HEAD", "config", "objects", "refs"):
+        (made / ".git" / part).rename(clone / part)
+    configure_bare = ("config", "--file", str(clone / "config"))
+    subprocess.run(["git", *configure_bare, "core.bare", "false"], cwd=tmp_path, check=True)
+    subprocess.run(["git", *configure_bare, "core.worktree", "."], cwd=tmp_path, check=True)
+    assert runs(marker, clone, "cat-file", "blob", "HEAD:./gone")
+    with pytest.raises(UsageError):
+        project_history.read_file(clone, "HEAD", "gone")
+    assert not project_history.extract_folder(clone, "HEAD", ".", tmp_path / "all")
+    assert not marker.exists()
