@@ -1,13 +1,17 @@
-"""The outlook of a build before it begins: how many compilers will run at once."""
+"""The outlook of a build before it begins: how many compilers will run at once, how long it takes, and whether it fits
+the engine's disk."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder import humanize
+from builder.building import build_costs, step_times
 from builder.definitions.image_chain import BUILD_JOBS
 from builder.engine import build_machine
+from builder.errors import ConflictError
 from builder.plan import compile_jobs
 
 if TYPE_CHECKING:
@@ -16,19 +20,48 @@ if TYPE_CHECKING:
     from builder.building.planning import PlannedImage
     from builder.building.request import BuildRequest
     from builder.plan.compile_jobs import CompileJobs
+    from builder.project import Project
     from builder.workspace import Workspace
+
+_GB = 1_000_000_000
+_WORTH_TELLING = 10 * _GB
+_TITLE = re.compile(r"<<'EOF'\n# (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """An amount that a build is expected to take, and what it is known from."""
+
+    amount: float
+    origin: str
 
 
 @dataclass(frozen=True)
 class BuildOutlook:
-    """The outlook of the build of one image: the jobs of each source that may have to be compiled."""
+    """The outlook of the build of one image: the jobs of each source that may have to be compiled, the seconds and the
+    bytes that it will take, None where nothing tells, and the folder of the engine's images with the bytes free there,
+    empty and None where that is not on this machine. ``disk_kind`` is the kind of build that is measured together: of a
+    definition from its beginning, or on what an earlier one has left."""
 
-    jobs: tuple[CompileJobs, ...]
+    definition: str
+    disk_kind: str = ""
+    jobs: tuple[CompileJobs, ...] = ()
+    seconds: Expectation | None = None
+    disk: Expectation | None = None
+    data_root: str = ""
+    free: int | None = None
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The outlook in words."""
-        return tuple(_jobs_line(jobs) for jobs in self.jobs)
+        costs = []
+        if self.seconds:
+            costs.append(f"{humanize.duration(self.seconds.amount)} ({self.seconds.origin})")
+        if self.disk:
+            free = "" if self.free is None else f"; {self.data_root} has {humanize.size(self.free)} free"
+            costs.append(f"{humanize.size(int(self.disk.amount))} of disk ({self.disk.origin}{free})")
+        expected = (f"expected: {', '.join(costs)}",) if costs else ()
+        return (*map(_jobs_line, self.jobs), *expected)
 
 
 def requested_jobs(request: BuildRequest) -> int | None:
@@ -42,14 +75,81 @@ def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[Pla
     """Returns the outlook of each planned image; one that is there already has nothing ahead of it."""
     to_build = [image for image in planned if request.force or image.comparison.existing is None]
     if not to_build:
-        return tuple(BuildOutlook(()) for _ in planned)
+        return tuple(BuildOutlook(image.plan.definition.name) for image in planned)
     there = build_machine.look(workspace.engine)
     machine = compile_jobs.BuildMachine(*((there.processors, there.free, there.total) if there else ()))
-    jobs = requested_jobs(request)
+    data_root = there.data_root if there else ""
+    free = build_machine.free_disk(data_root)
     return tuple(
-        BuildOutlook(compile_jobs.of_plan(image.plan, image.kept_steps, machine, jobs) if image in to_build else ())
+        BuildOutlook(
+            definition=image.plan.definition.name,
+            disk_kind=_disk_kind(image),
+            jobs=compile_jobs.of_plan(image.plan, image.kept_steps, machine, requested_jobs(request)),
+            seconds=_seconds(workspace.project, image),
+            disk=_disk(workspace.project, image),
+            data_root=data_root,
+            free=free,
+        )
+        if image in to_build
+        else BuildOutlook(image.plan.definition.name)
         for image in planned
     )
+
+
+def require_room(outlooks: Sequence[BuildOutlook]) -> None:
+    """Raises ConflictError where the engine's disk has not what the images together are expected to take."""
+    expected = [outlook for outlook in outlooks if outlook.disk and outlook.free is not None]
+    if not expected:
+        return
+    needed = sum(int(outlook.disk.amount) for outlook in expected if outlook.disk)
+    free, data_root = expected[0].free or 0, expected[0].data_root
+    if needed <= free:
+        return
+    names = " and ".join(outlook.definition for outlook in expected)
+    origins = ", ".join(dict.fromkeys(outlook.disk.origin for outlook in expected if outlook.disk))
+    raise ConflictError(
+        f"building {names} takes {humanize.size(needed)} of disk ({origins}), and {data_root} has "
+        f"{humanize.size(free)} free: nothing was built",
+        hint="`builder prune` and `docker buildx prune` make room; `--ignore-disk` builds all the same",
+    )
+
+
+def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
+    """The time of all that may have to run: as long as each step took before, where those that compile all did."""
+    parts = compile_jobs.changed_parts(image.plan, image.kept_steps)
+    titles = [title for part in parts for title in _TITLE.findall(part.files["Dockerfile"].content.decode())]
+    times = step_times.load(project).seconds
+    long = [title for title in titles if title.startswith("the ") and title.endswith(" wheel")]
+    if long and all(title in times for title in long):
+        return Expectation(sum(times.get(title, 0.0) for title in titles), "as long as its steps took before")
+    minutes = sum(part.definition.first_build.minutes or 0 for part in parts)
+    return Expectation(minutes * 60.0, "says image.yaml") if minutes else None
+
+
+def _disk_kind(image: PlannedImage) -> str:
+    return f"{image.plan.definition.name}{' again' if image.kept_steps else ''}"
+
+
+def _disk(project: Project, image: PlannedImage) -> Expectation | None:
+    """The space that a build of this kind took, or that image.yaml says of the first one, less what one that failed has
+    left; the size of the number before is the least that another one takes. Nothing of a few gigabytes."""
+    parts = compile_jobs.changed_parts(image.plan, image.kept_steps)
+    kind = _disk_kind(image)
+    figures = sum(part.definition.first_build.disk_gb or 0 for part in parts) * _GB
+    repository = image.lock.images.get(image.plan.repository)
+    numbers = repository.numbers if repository else {}
+    if not parts:
+        return None
+    if before := build_costs.finished(project).get(kind):
+        expected = Expectation(before, "as much as before")
+    elif figures and not image.kept_steps:
+        expected = Expectation(figures, "says image.yaml")
+    elif numbers:
+        expected = Expectation(numbers[max(numbers)].size, f"the size of {image.plan.repository}:{max(numbers)}")
+    else:
+        return None
+    left = expected.amount - build_costs.begun(project).get(kind, 0)
+    return replace(expected, amount=left) if left >= _WORTH_TELLING else None
 
 
 def _jobs_line(jobs: CompileJobs) -> str:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class BuildRequest:
     """A build as typed. ``targets`` name recipes or definitions; ``mods`` and ``models`` are added to those of a
     recipe. ``update`` maps each source to resolve anew to the git ref to use instead of the definition's, or None;
-    ``settings`` are values for the templates. ``builder`` names the buildx instance to build with."""
+    ``settings`` are values for the templates. ``builder`` names the buildx instance to build with. With ``ignore_disk``
+    it is built where the disk is expected to be too small."""
 
     targets: tuple[str, ...]
     mods: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class BuildRequest:
     promote: bool = True
     builder: str | None = None
     push: bool = False
+    ignore_disk: bool = False
 
 
 @dataclass(frozen=True)

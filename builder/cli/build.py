@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
 @click.option("--push", is_flag=True, help="Push the number to the registry of builder.yaml as well.")
+@click.option("--ignore-disk", is_flag=True, help="Build even where the disk is expected to be too small.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
 @verbosity_options
 @pass_context
@@ -58,6 +59,7 @@ def build(
     no_promote: bool,
     builder: str | None,
     push: bool,
+    ignore_disk: bool,
     dry_run: bool,
 ) -> None:
     """Build a numbered image from a recipe or a definition.
@@ -84,6 +86,7 @@ def build(
         promote=not no_promote,
         builder=builder,
         push=push,
+        ignore_disk=ignore_disk,
     )
     if dry_run:
         for image, outlook in command.preview(context.workspace(), request):

@@ -24,15 +24,25 @@ if TYPE_CHECKING:
 def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | Built | PushedImage]:
     """Builds the targets of a request, and yields the result of each, first of those with nothing to build.
 
-    Raises what `resolution.resolve`, `planning.plan_all` and `baked_image.baked_images` do, and BuildFailedError where
-    a check fails; lock, tags and numbers are then as they were, but for the images yielded before.
+    Raises what `resolution.resolve`, `planning.plan_all` and `baked_image.baked_images` do, ConflictError where the
+    engine's disk is too small, and BuildFailedError where a check fails; lock, tags and numbers are then as they were,
+    but for the images yielded before.
     """
     key = result_cache.cache_key(workspace, request)
     if key and (remembered := result_cache.look_up(workspace, key)):
         yield from remembered
         return
     # Only now: these take longer to import than all of the above.
-    from builder.building import baked_image, commit, outlook, planning, resolution, verification, work_folder
+    from builder.building import (
+        baked_image,
+        build_costs,
+        commit,
+        outlook,
+        planning,
+        resolution,
+        verification,
+        work_folder,
+    )
     from builder.distribution import remote_builder
 
     work_folder.recover(workspace)
@@ -49,11 +59,17 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
     numbers = [number for _, number in existing]
     if to_build:
         workspace = remote_builder.with_builder(workspace, request.builder)
-        for image, ahead in zip(to_build, outlook.of_images(workspace, request, to_build), strict=True):
+        outlooks = outlook.of_images(workspace, request, to_build)
+        for image, ahead in zip(to_build, outlooks, strict=True):
             _report_reasons(workspace, image, ahead)
+        if not request.ignore_disk:
+            outlook.require_room(outlooks)
         compilers = outlook.requested_jobs(request)
         started = time.monotonic()
-        with baked_image.baked_images(workspace, to_build, registry, compilers) as baked_images:
+        with (
+            build_costs.measured(workspace.project, outlooks[0].disk_kind, outlooks[0].data_root, len(outlooks)),
+            baked_image.baked_images(workspace, to_build, registry, compilers) as baked_images,
+        ):
             for baked in baked_images:
                 record = verification.verify(workspace, baked)
                 number = commit.commit(workspace, baked, record, promote=request.promote)

@@ -92,10 +92,20 @@ Source = WheelSource | GitSource | BaseSource
 
 
 @dataclass(frozen=True)
+class FirstBuild:
+    """The cost of a build where nothing of it is there yet: ``minutes``, and ``disk_gb`` in the engine, for the image
+    and the build's caches; None where the definition does not say."""
+
+    minutes: int | None = None
+    disk_gb: int | None = None
+
+
+@dataclass(frozen=True)
 class ImageDefinition:
     """An image definition as read. The image is built on the image ``base``, or on that of the definition ``parent``.
     ``sources`` maps a name (``vllm``) to its source; ``template`` is the text of the Dockerfile's template, ``parts``
-    are the shared templates, by the name that others import them under, and the scripts that steps use."""
+    are the shared templates, by the name that others import them under, and the scripts that steps use.
+    ``first_build`` is no input of the image."""
 
     name: str
     repository: str
@@ -109,6 +119,7 @@ class ImageDefinition:
     mods: tuple[str, ...]
     template: str
     parts: dict[str, str]
+    first_build: FirstBuild = FirstBuild()
 
     @property
     def wheel_sources(self) -> dict[str, WheelSource]:
@@ -181,6 +192,7 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
             for kind in ("*.j2", "*.sh")
             for part in sorted((project.dockerfiles / "_parts").glob(kind))
         },
+        first_build=FirstBuild(**data.get("first_build", {})),
     )
 
 

@@ -42,6 +42,16 @@ def look(endpoint: Endpoint, meminfo: Path = _MEMINFO) -> MachineResources | Non
     )
 
 
+def free_disk(data_root: str) -> int | None:
+    """Returns the bytes that are free in a folder of images; None where it cannot be looked at."""
+    import shutil
+
+    try:
+        return shutil.disk_usage(data_root).free if data_root else None
+    except OSError:
+        return None
+
+
 def _free_here(total: int, meminfo: Path) -> int | None:
     """The memory that is free on this machine, if it is the engine's: a socket may lead into a virtual machine."""
     try:

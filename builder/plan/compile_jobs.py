@@ -47,13 +47,22 @@ class CompileJobs:
 def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int | None) -> tuple[CompileJobs, ...]:
     """Returns the jobs of each source that may have to be compiled, in that order, where the first ``kept_steps`` of
     the plan are as they were."""
-    done = {step.name for step in plan.steps[:kept_steps]}
     return tuple(
         _jobs(source, part.definition.args.get(BUILD_JOBS), machine, requested)
-        for part in plan.chain
-        if ("Dockerfile" if part is plan else f"{part.definition.name}: Dockerfile") not in done
+        for part in changed_parts(plan, kept_steps)
         for source in sorted(part.pins.sources)
         if _MARK.format(source).encode() in part.files["Dockerfile"].content
+    )
+
+
+def changed_parts(plan: Plan, kept_steps: int) -> tuple[Plan, ...]:
+    """Returns the plans of the chain that have changed in more than their mods, where the first ``kept_steps`` of the
+    plan are as they were."""
+    kept = {step.name for step in plan.steps[:kept_steps]}
+    return tuple(
+        part
+        for part in plan.chain
+        if ("Dockerfile" if part is plan else f"{part.definition.name}: Dockerfile") not in kept
     )
 
 

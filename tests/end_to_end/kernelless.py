@@ -56,7 +56,9 @@ def open_pull(vllm: Upstream) -> str:
 
 
 def _without_kernels(name: str, shipped: dict[str, Any], repository: str, url: str, base: str) -> dict[str, Any]:
-    here = {**shipped, "repository": repository, "platform": "host", "python": {**shipped["python"], **PYTHON}}
+    # Hours and many gigabytes are for the kernels.
+    here = {key: value for key, value in shipped.items() if key != "first_build"}
+    here |= {"repository": repository, "platform": "host", "python": {**shipped["python"], **PYTHON}}
     if "from" in shipped:
         return here
     return {
