@@ -22,14 +22,19 @@ CHANGED = ("logger = init_logger(__name__)\n", "logger = init_logger(__name__)\n
 PYTHON = {
     "version": "3.11",
     "glibc": "2.36",
+    # The commits here are of a day long before the releases that they hold.
+    "as_of": "today",
     # Triton, 1 GB, is of no use without a GPU.
     "without": ["torchaudio", "torchcodec", "torchvision", "triton"],
     "indexes": [{"url": "https://download.pytorch.org/whl/cpu", "packages": ["torch"]}],
 }
 # vLLM limits setuptools on later Pythons only.
 PACKAGES = ["torch==2.13.0+cpu", "transformers>=5", "setuptools>=78.1.1,<81"]
-# What vLLM 0.21.0 wants for CUDA, and so has flashqla.
-PACKAGES_OF = {"tf5": [], "dflash": ["apache-tvm-ffi==0.1.9"]}
+# What vLLM 0.28.0 wants for CUDA, and so has flashqla.
+PACKAGES_OF = {"tf5": [], "dflash": ["apache-tvm-ffi==0.1.11", "tilelang==0.1.12"]}
+
+PULLS_OF = {"dflash": {"pulls": [40898]}}
+_ORIGIN = {"requirements": ["requirements/common.txt"]}
 
 
 def make(root: Path, prefix: str, url: str, base: str) -> Project:
@@ -47,11 +52,11 @@ def make(root: Path, prefix: str, url: str, base: str) -> Project:
 
 
 def open_pull(vllm: Upstream) -> str:
-    """Opens the pull request that dflash is built with, as small as one can be; returns the file that it changes."""
-    before = vllm.text("0.21.0", DRAFTER)
+    """Opens a pull request for what dflash is built from, as small as one can be; returns the file that it changes."""
+    before = vllm.text("0.28.0", DRAFTER)
     after = before.replace(*CHANGED)
     assert after != before
-    vllm.repository.commit(PULL, "[Spec Decode] Sliding windows", {DRAFTER: after}, vllm.releases["0.21.0"])
+    vllm.repository.commit(PULL, "[Spec Decode] Sliding windows", {DRAFTER: after}, vllm.releases["0.28.0"])
     return after
 
 
@@ -64,7 +69,7 @@ def _without_kernels(name: str, shipped: dict[str, Any], repository: str, url: s
     return {
         **here,
         "base": base,
-        "sources": {"vllm": {**shipped["sources"]["vllm"], "git": url, "requirements": ["requirements/common.txt"]}},
+        "sources": {"vllm": {**shipped["sources"]["vllm"], **PULLS_OF.get(name, {}), **_ORIGIN, "git": url}},
         "python": {**here["python"], "packages": [*PACKAGES, *PACKAGES_OF[name]]},
         "args": {"build_jobs": 16, "target_device": "empty"},
     }

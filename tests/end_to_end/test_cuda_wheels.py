@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(5400)]
 
 HERE = {"version": "3.11", "glibc": "2.36"}
-# What goes with the vLLM of tf5-wheel; the shipped one goes with that of dflash.
+# The shipped one, on tf5-wheel in place of dflash.
 FLASHQLA = {"from": "tf5-wheel", "mods": [], "python": {**HERE, "packages": ["flash-qla==0.1.3"]}}
 IMPORTS = """\
 import importlib.metadata as metadata, json

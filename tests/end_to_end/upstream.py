@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAIN = "refs/heads/main"
 # The SHA-256 of each sdist on PyPI: the release that dflash stands on, and one that wants the torch of the cpu image.
 RELEASES = {
-    "0.21.0": "05ff89c3e926b88b77d7878e317a659ffba678afc21c1d48952037aa5457f058",
+    "0.28.0": "ac96dd0ec5be9c13f2aa4bfb50498c4727110406f6e4980b58a4097e4d18634a",
     "0.32.0": "d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad",
 }
 _DATE = 1_769_000_000  # seconds since 1970
@@ -44,7 +44,7 @@ class Upstream:
 
     def force_push_and_delete(self, ref: str) -> None:
         """Moves ``ref`` elsewhere and takes it away; what it held is gone for good."""
-        self.repository.git("update-ref", ref, self.releases["0.21.0"])
+        self.repository.git("update-ref", ref, self.releases["0.28.0"])
         self.repository.git("update-ref", "-d", ref)
         self.repository.git("prune", "--expire=now")
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 NAME = "flashqla"
-KERNELS = "0.1.2"
+KERNELS = "0.1.3"
 CHUNK = "flash_qla/ops/gated_delta_rule/chunk/__init__.py"
 # What the mod calls FlashQLA with.
 PASSED = {
@@ -42,7 +42,6 @@ def baked(released: Releases, folder: Path, version: str) -> Path:
     ((_, kernels),) = released.sites(folder / "kernels", "flash_qla", [KERNELS])
     (kernels / "flash_qla").rename(site / "flash_qla")
     assert releases.apply(NAME, "hook.patch", site) == "applied"
-    assert releases.apply(NAME, "gb10.patch", site) == "applied"
     done = releases.run_script(NAME, "run.sh", site)
     assert done.returncode == 0, done.stderr
     return site
@@ -50,15 +49,15 @@ def baked(released: Releases, folder: Path, version: str) -> Path:
 
 def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(released: Releases, tmp_path: Path) -> None:
     wanted = releases.held(releases.shipped(NAME), "vllm", VLLM)
-    assert wanted == list(VLLM[VLLM.index("0.20.0") : VLLM.index("0.26.0")])
+    assert wanted == list(VLLM[VLLM.index("0.27.0") :])
     for version in wanted:
         done = releases.run_script(NAME, "check.sh", baked(released, tmp_path / version, version))
         assert (done.returncode, done.stderr) == (0, ""), version
 
 
 def test_the_hook_fits_the_releases_that_only_the_kernels_exclude(released: Releases, tmp_path: Path) -> None:
-    later = VLLM[VLLM.index("0.26.0") :]
-    for version, site in released.sites(tmp_path, "vllm", later):
+    earlier = VLLM[VLLM.index("0.19.0") : VLLM.index("0.27.0")]
+    for version, site in released.sites(tmp_path, "vllm", earlier):
         assert releases.apply(NAME, "hook.patch", site) == "applied", version
 
 
@@ -74,19 +73,19 @@ def test_before_0_19_there_is_no_such_op_to_hook(released: Releases, tmp_path: P
         ("custom_op.py", "gdn_flashqla.hook", "other.hook", "the hook is in []"),
         ("layers/mamba/gdn_flashqla.py", None, None, "gdn_flashqla.py is missing"),
         (
-            "layers/mamba/gdn_linear_attn.py",
-            "self._forward_method = (",
-            "self.forward_as = (",
+            "layers/mamba/gdn/qwen_gdn_linear_attn.py",
+            "self._forward_method = ",
+            "self.forward_as = ",
             "does not choose its kernel",
         ),
-        ("layers/mamba/gdn_linear_attn.py", "beta: torch.Tensor", "betas: torch.Tensor", "takes no beta"),
+        ("layers/mamba/gdn/qwen_gdn_linear_attn.py", "beta: torch.Tensor", "betas: torch.Tensor", "takes no beta"),
         ("../flash_qla/ops/gated_delta_rule/chunk/__init__.py", '"12.1"', '"12.2"', "for GB10"),
     ],
 )
 def test_the_check_tells_what_it_no_longer_builds_on(
     released: Releases, tmp_path: Path, file: str, old: str | None, new: str | None, said: str
 ) -> None:
-    site = baked(released, tmp_path, "0.21.0")
+    site = baked(released, tmp_path, "0.28.0")
     changed = site / "vllm" / ("" if file.startswith("..") else "model_executor") / file
     if old is None or new is None:
         changed.unlink()
@@ -114,18 +113,19 @@ def test_flash_qla_takes_what_the_mod_passes(released: Releases, tmp_path: Path)
         assert set(signature(site)) >= PASSED, version
 
 
-def test_what_gb10_needs_is_in_the_next_release_of_flash_qla(released: Releases, tmp_path: Path) -> None:
+def test_what_gb10_needs_came_with_the_release_that_is_taken(released: Releases, tmp_path: Path) -> None:
     for version, site in released.sites(tmp_path, "flash_qla", ["0.1.2", "0.1.3"]):
         assert ('"12.1"' in (site / CHUNK).read_text()) == (version == "0.1.3")
 
 
 def test_the_kernels_want_the_very_tilelang_that_vllm_pins(released: Releases) -> None:
-    """Why the mod ends before vLLM 0.26: no release of FlashQLA goes with the tilelang and tvm-ffi of that."""
+    """Why the mod begins with vLLM 0.27: no release of FlashQLA goes with 0.26, and 0.1.2 alone with those before."""
     assert required(released, "vllm", "0.21.0") == required(released, "flash_qla", "0.1.2")
     assert required(released, "vllm", "0.25.1") == required(released, "flash_qla", "0.1.2")
     assert required(released, "vllm", "0.26.0") == {"tilelang": "==0.1.9", "apache-tvm-ffi": "==0.1.10"}
     assert required(released, "flash_qla", "0.1.3") == {"tilelang": ">=0.1.12"}
-    assert required(released, "vllm", "0.27.0") == {"tilelang": "==0.1.12", "apache-tvm-ffi": "==0.1.11"}
+    for version in VLLM[VLLM.index("0.27.0") :]:
+        assert required(released, "vllm", version) == {"tilelang": "==0.1.12", "apache-tvm-ffi": "==0.1.11"}, version
 
 
 def required(released: Releases, package: str, version: str) -> dict[str, str]:

@@ -187,7 +187,6 @@ RUN --mount=type=bind,from=vllm-source,target=/src/vllm,rw \
     --mount=type=bind,from=flashinfer-wheel,source=/built,target=/run/builder/after \
     --mount=type=cache,id=compiling,target=/run/builder/compiling,sharing=locked \
     --mount=type=secret,id=BUILD_JOBS,env=BUILD_JOBS \
-    --mount=type=bind,source=patches,target=/run/builder/patches \
     --mount=type=cache,id=cargo-dflash-amd64,target=/root/.cache/cargo \
     --mount=type=cache,id=ccache-dflash-amd64,target=/root/.cache/ccache \
     --mount=type=cache,id=uv-dflash-amd64,target=/root/.cache/uv \
@@ -199,8 +198,6 @@ if [ ! -f pyproject.toml ]; then
     echo "The build context "vllm-source" holds no source tree: build with the bake file of this directory." >&2
     exit 1
 fi
-echo "applying "vllm-40898.patch
-git apply --whitespace=nowarn /run/builder/patches/vllm-40898.patch
 export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/certs/ca-certificates.crt
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SOURCE_DATE_EPOCH=1795082400
