@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder import timestamp
+from builder.building import gpu_checks, mod_checks
 from builder.engine import containers, images, installed
 from builder.errors import BuildFailedError
 from builder.events import Message, Report
 from builder.lock.model import NumberedImage
-from builder.plan.model import WORKSPACE, ImageCheck, Plan
+from builder.plan.model import WORKSPACE, Plan
 
 if TYPE_CHECKING:
     from builder.building.baked_image import BakedImage
@@ -29,6 +30,7 @@ def verify(workspace: Workspace, baked: BakedImage) -> NumberedImage:
     engine, planned, plan = workspace.engine, baked.planned, baked.planned.plan
     require_pinned_base(engine, plan, baked.result, baked.details)
     run_checks(engine, baked.work.tag, plan, baked.work.labels, baked.host_platform, workspace.report)
+    gpu = gpu_checks.run(workspace, baked)
     return NumberedImage(
         built=timestamp.now(),
         definition=plan.definition.name,
@@ -40,6 +42,7 @@ def verify(workspace: Workspace, baked: BakedImage) -> NumberedImage:
         versions=plan.versions,
         mods={mod.name: mod.content_hash for mod in plan.mods},
         builder=engine.instance if engine.builds_elsewhere else None,
+        gpu=gpu,
     )
 
 
@@ -88,7 +91,7 @@ def run_checks(
                 _import_vllm(container, python)
             else:
                 report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
-        failures = {check: failure for check in plan.checks if (failure := _failure(container, check))}
+        failures = mod_checks.failures(container, (c for c in plan.checks if not c.check.gpu), CHECK_SECONDS)
     if failures:
         owners = ", ".join(dict.fromkeys(f"mods/{check.owner}" for check in failures))
         raise BuildFailedError(
@@ -108,26 +111,4 @@ def _require_version(container: containers.Container, python: str, pinned: str) 
 def _import_vllm(container: containers.Container, python: str) -> None:
     result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
     if result.exit_code:
-        raise BuildFailedError(f"vLLM cannot be imported in the image:\n{_last_lines(result.output)}")
-
-
-def _failure(container: containers.Container, image_check: ImageCheck) -> str:
-    """Runs a check, and describes its failure; empty if it passes."""
-    check = image_check.check
-    if image_check.script is not None:
-        argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
-    elif check.contains:
-        argv = ["grep", "-qF", "-e", check.contains, "--", str(check.file)]
-        failure = f"{check.file} lacks {check.contains!r}"
-    else:
-        argv, failure = ["test", "-e", str(check.file)], f"{check.file} is not there"
-    result = container.run(argv, timeout=CHECK_SECONDS, env={"WORKSPACE_DIR": WORKSPACE})
-    if not result.exit_code:
-        return ""
-    return "\n".join(
-        part for part in (f"check of mod {image_check.owner}: {failure}", _last_lines(result.output)) if part
-    )
-
-
-def _last_lines(output: str) -> str:
-    return "\n".join(f"  {line}" for line in output.rstrip().splitlines()[-10:])
+        raise BuildFailedError(f"vLLM cannot be imported in the image:\n{mod_checks.last_lines(result.output)}")

@@ -61,6 +61,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("platform", image.platform),
         ("adopted" if image.adopted else "built", f"{image.built} ({humanize.ago(image.built)})"),
         ("size", humanize.size(image.size)),
+        ("GPU checks", _gpu_checks(shown)),
         *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
         ("base", "" if image.adopted else f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
         ("mods", "" if image.adopted and not image.mods else _mods(image)),
@@ -74,6 +75,13 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
+def _gpu_checks(shown: ShownImage) -> str:
+    image = shown.row.image
+    if image.gpu:
+        return f"passed on {image.gpu}"
+    return "never run: it was built beside no GPU" if shown.uses_gpu and not image.adopted else ""
+
+
 def _mods(image: NumberedImage) -> str:
     return ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"
 
@@ -84,6 +92,7 @@ def _document(shown: ShownImage, project: Project) -> dict[str, Any]:
     return {
         **image_document(shown.row),
         "recipe": shown.row.image.recipe,
+        "gpu": shown.row.image.gpu,
         "input_hash": shown.row.image.input_hash or None,
         "base": _takes(shown, "base"),
         "mod_hashes": shown.row.image.mods,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from builder.definitions import serving
 from builder.lock import reading
 from builder.numbered import adopted, build_metadata, names, plan_file, status
 
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ShownImage:
     """An image. ``steps`` is empty where its build directory is gone, and of an adopted image; ``adopted`` are the
-    contents of such a one, None where they are gone. ``args`` are what its templates were told."""
+    contents of such a one, None where they are gone. ``args`` are what its templates were told, and ``uses_gpu`` is
+    true of a vLLM that gets the machine's GPUs."""
 
     row: status.ImageRow
     steps: tuple[Step, ...]
     adopted: AdoptedContents | None
     directory: Path
     args: Mapping[str, object] = field(default_factory=dict)
+    uses_gpu: bool = False
 
     @property
     def compiles_kernels(self) -> bool:
@@ -64,4 +67,6 @@ def run(workspace: Workspace, text: str) -> ShownImage:
     steps = plan_file.read_if_possible(directory) or ()
     args = build_metadata.read(directory).get("build_args")
     arguments = args if isinstance(args, dict) else {}
-    return ShownImage(overview.rows[0], steps, adopted.read(directory), directory, arguments)
+    row = overview.rows[0]
+    uses_gpu = "vllm" in row.image.versions and serving.of(workspace.project, row.image.definition).gpus != "none"
+    return ShownImage(row, steps, adopted.read(directory), directory, arguments, uses_gpu)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
 
+# What a container asks the engine for beside its image: https://docs.docker.com/reference/api/engine/
+Devices = tuple[dict[str, Any], ...]
+ALL_GPUS: Devices = ({"Count": -1, "Capabilities": [["gpu"]]},)
 # A container whose builder was killed ends by itself, and is then removed by the engine.
 _LONGEST_LIFE = 6 * 3600
 
@@ -87,13 +90,14 @@ def running(
     network: str = "none",
     mounts: Mapping[str, str] | None = None,
     platform: str = "",
+    devices: Devices = (),
 ) -> Iterator[Container]:
     """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
 
     ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside; a
-    container with mounts runs as root. ``platform`` chooses one of an image of several. The image's entrypoint does not
-    run. A process that is killed leaves the container behind: `remove_labelled` with one of its ``labels`` finds it.
-    Raises ImageStateError for a missing image.
+    container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what it gets of
+    the machine. The image's entrypoint does not run. A process that is killed leaves the container behind:
+    `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image.
     """
     body: dict[str, Any] = {
         "Image": image,
@@ -111,6 +115,8 @@ def running(
         body["HostConfig"]["Mounts"] = [
             {"Type": "bind", "Source": source, "Target": target} for source, target in mounts.items()
         ]
+    if devices:
+        body["HostConfig"]["DeviceRequests"] = list(devices)
     try:
         query = {"platform": platform} if platform else {}
         container_id = request(endpoint, "POST", "/containers/create", query=query, body=body)["Id"]

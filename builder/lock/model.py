@@ -53,7 +53,8 @@ class NumberedImage:
     when it got its number. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is
     in bytes as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it was
     removed from the engine on purpose, ``digest`` the manifest's in the registry, None where it was never pushed.
-    ``builder`` names the buildx instance, None for the engine's own."""
+    ``builder`` names the buildx instance, None for the engine's own; ``gpu`` is the card on which it passed its checks,
+    None where it was built without one."""
 
     built: str
     definition: str
@@ -70,6 +71,7 @@ class NumberedImage:
     pruned: str | None = None
     digest: str | None = None
     builder: str | None = None
+    gpu: str | None = None
     adopted: Adoption | None = None
 
 

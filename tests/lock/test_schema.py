@@ -47,7 +47,11 @@ def complete(full: Lock) -> Any:
     brought = pins.Pins(base, {"vllm": pins.IncludedPin(base.resolved, "0.40", "ef" * 20)})
     full = full.with_pins("dflash", "linux/arm64", more).with_pins("node", "linux/arm64", brought)
     data = loaded(dump(full))
-    data["images"]["vllm-node-cpu"]["numbers"]["10"] |= {"digest": "sha256:" + "12" * 32, "builder": "spark"}
+    data["images"]["vllm-node-cpu"]["numbers"]["10"] |= {
+        "digest": "sha256:" + "12" * 32,
+        "builder": "spark",
+        "gpu": "NVIDIA GB10",
+    }
     del data["definitions"]["tf5"], data["images"]["localhost:5000/vllm-node-tf5"]
     return data
 

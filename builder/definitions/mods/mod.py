@@ -71,11 +71,13 @@ class ModPatch:
 
 @dataclass(frozen=True)
 class ModCheck:
-    """A check of the finished image: a file exists, a file contains a text, or a script of the mod exits with 0."""
+    """A check of the finished image: a file exists, a file contains a text, or a script of the mod exits with 0; with
+    ``gpu`` it runs where the engine has an NVIDIA GPU."""
 
     file: str | None = None
     contains: str | None = None
     run: str | None = None
+    gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ class Mod:
             "patches": [[patch.file, patch.package, patch.strip] for patch in self.patches],
             "packages": self.packages,
             "env": self.env,
-            "check": [[check.file, check.contains, check.run] for check in self.checks],
+            "check": [
+                [check.file, check.contains, check.run, *(["gpu"] if check.gpu else [])] for check in self.checks
+            ],
         }
         digest = hashlib.sha256(json.dumps(steps, sort_keys=True).encode())
         for file in self.files:

@@ -67,8 +67,17 @@ def require_supported(endpoint: Endpoint) -> Versions:
         store=_store(info),
         platform=f"{version.get('Os')}/{version.get('Arch')}",
         data_root=str(info.get("DockerRootDir", "")),
-        nvidia="nvidia" in (info.get("Runtimes") or {}) or _device(info, "nvidia.com/gpu"),
+        nvidia=_nvidia(info),
     )
+
+
+def has_nvidia(endpoint: Endpoint) -> bool:
+    """True if the engine can give a container an NVIDIA GPU."""
+    return _nvidia(request(endpoint, "GET", "/info", timeout=30))
+
+
+def _nvidia(info: Mapping[str, Any]) -> bool:
+    return "nvidia" in (info.get("Runtimes") or {}) or _device(info, "nvidia.com/gpu")
 
 
 def store(endpoint: Endpoint) -> Literal["containerd", "classic"]:
