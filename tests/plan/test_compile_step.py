@@ -98,13 +98,13 @@ COPY --from=flashinfer-wheel /span /flashinfer
 SPAN = "date +%s%N > /span; sleep 0.5; date +%s%N >> /span"
 
 
-def dockerfile(flashinfer: str = SPAN, vllm: str = SPAN) -> str:
+def inputs(template: str) -> TemplateInputs:
     tf5 = shipped.plan("tf5", "git", "linux/arm64").definition
     sources = {
         name: TemplateSource("git", "1", "a" * 40, f"{name}-source", gib_per_job=compile_jobs.GIB_PER_JOB[name])
         for name in ("flashinfer", "vllm")
     }
-    inputs = TemplateInputs(
+    return TemplateInputs(
         name="compiled",
         description="",
         platform="linux/amd64",
@@ -114,9 +114,12 @@ def dockerfile(flashinfer: str = SPAN, vllm: str = SPAN) -> str:
         groups=(),
         sources=sources,
         mods=(),
-        texts={**tf5.parts, "dockerfiles/compiled/Dockerfile.j2": TEMPLATE},
+        texts={**tf5.parts, "dockerfiles/compiled/Dockerfile.j2": template},
     )
-    return render(inputs).replace(": FLASHINFER", flashinfer).replace(": VLLM", vllm)
+
+
+def dockerfile(flashinfer: str = SPAN, vllm: str = SPAN) -> str:
+    return render(inputs(TEMPLATE)).replace(": FLASHINFER", flashinfer).replace(": VLLM", vllm)
 
 
 def script(text: str, source: str) -> str:
@@ -197,3 +200,17 @@ def test_steps_that_compile_run_one_after_the_other_in_all_builds(endpoint: Endp
     assert output.count("with MAX_JOBS=2: ") == 1
     assert span("one", "flashinfer") != spans[0]
     assert span("one", "vllm") == spans[1]
+
+
+@pytest.mark.engine
+def test_an_image_limits_what_is_compiled_at_start_and_keeps_what_its_base_says(
+    endpoint: Endpoint, tmp_path: Path
+) -> None:
+    template = '{% import "_parts/toolchain.j2" as toolchain %}{{ toolchain.start_jobs() }}\n'
+    ours = render(inputs(template))
+    head, tail = "FROM debian:bookworm-slim AS base\n", "RUN env > /env\nFROM scratch\nCOPY --from=image /env /env\n"
+    (tmp_path / "Dockerfile").write_text(f"{head}ENV MAX_JOBS=16\nFROM base AS image\n{ours}{tail}")
+    argv = [*endpoint.buildx, "build", f"--output={tmp_path}", str(tmp_path)]
+    subprocess.run(argv, env=environ(endpoint), check=True, capture_output=True)
+    env = (tmp_path / "env").read_text().splitlines()
+    assert {"MAX_JOBS=16", "TILELANG_AUTO_TUNING_MAX_CPU_COUNT=4", "TORCHINDUCTOR_COMPILE_THREADS=4"} <= set(env)
