@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,8 @@ from builder.suggestions import did_you_mean
 from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.project import Project
 
 # The values of `python.as_of` that are no date: that of the pinned vLLM, and no limit.
@@ -75,12 +77,14 @@ class WheelSource:
 @dataclass(frozen=True)
 class GitSource:
     """A source built from git at ``ref`` (a branch, tag or commit) with the pull requests ``pulls`` on top;
-    ``requirements`` are the files in it that list what it needs to run."""
+    ``requirements`` are the files in it that list what it needs to run. ``bases`` gives the branch, tag or commit that
+    a pull request was opened for, where the definition names one."""
 
     git: str
     ref: str
     pulls: tuple[int, ...] = ()
     requirements: tuple[str, ...] = ()
+    bases: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,10 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
     if "from" in data and BaseSource() in sources.values():
         message = f"`base` means the base image, and this one is built on the definition {data['from']}: leave it out"
         raise FileProblemsError((Problem(location(project, name, "sources"), message),))
+    for source_name, source in sources.items():
+        if isinstance(source, GitSource) and len(set(source.pulls)) < len(source.pulls):
+            message = "a pull request stands there twice"
+            raise FileProblemsError((Problem(location(project, name, "sources", source_name, "pulls"), message),))
     wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
     if wheels and "python" not in data:
         message = f"{wheels[0].requirement} is installed with the Python packages: say for which Python in `python`"
@@ -261,7 +269,14 @@ def _source(data: dict[str, Any] | str) -> Source:
         return BaseSource()
     if "wheel" in data:
         return WheelSource(data["wheel"], data.get("index"))
-    return GitSource(data["git"], data["ref"], tuple(data.get("pulls", ())), tuple(data.get("requirements", ())))
+    pulls = [pull if isinstance(pull, dict) else {"number": pull} for pull in data.get("pulls", ())]
+    return GitSource(
+        data["git"],
+        data["ref"],
+        tuple(pull["number"] for pull in pulls),
+        tuple(data.get("requirements", ())),
+        {pull["number"]: pull["base"] for pull in pulls if "base" in pull},
+    )
 
 
 def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonRequirements:

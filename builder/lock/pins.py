@@ -35,11 +35,12 @@ class WheelPin:
 @dataclass(frozen=True)
 class PullPin:
     """A pull request as it was when it was pinned: its head commit (40 hex digits), and the SHA-256 (64) of its
-    vendored patch, a file of the project."""
+    vendored patch, a file of the project. ``base`` is the branch, tag or commit that the definition names for it."""
 
     number: int
     head: str
     sha256: str
+    base: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from builder.pinning.base_contents import BaseContents
     from builder.project import Project
     from builder.sources.environment import UserSettings
+    from builder.sources.git.pull_history import RequestedPull
+    from builder.sources.git.pull_merge import EarlierPatch
     from builder.sources.git.pull_requests import VendoredPatch
     from builder.workspace import Workspace
 
@@ -34,7 +36,7 @@ class Resolver:
     _bases: dict[tuple[str, str], str | SourceError] = field(default_factory=dict)
     _contents: dict[tuple[str, str], BaseContents | SourceError] = field(default_factory=dict)
     _commits: dict[tuple[str, str], GitPin | SourceError] = field(default_factory=dict)
-    _pulls: dict[tuple[str, int, str], VendoredPatch] = field(default_factory=dict)
+    _pulls: dict[tuple[str, RequestedPull, str, tuple[EarlierPatch, ...]], VendoredPatch] = field(default_factory=dict)
     _releases: dict[str, str] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
@@ -94,11 +96,11 @@ class Resolver:
             self._releases[url] = choice.taken.tag
         return f"refs/tags/{self._releases[url]}"
 
-    def pull(self, url: str, number: int, commit: str) -> VendoredPatch:
-        """A pull request as it is now, against ``commit``. Raises SourceError."""
+    def pull(self, url: str, pull: RequestedPull, commit: str, earlier: tuple[EarlierPatch, ...]) -> VendoredPatch:
+        """A pull request as it is now, for ``commit`` with the ``earlier`` patches. Raises SourceError."""
         from builder.sources.git import pull_requests
 
-        question = url, number, commit
+        question = url, pull, commit, earlier
         if question not in self._pulls:
             self._pulls[question] = pull_requests.vendor(self.project.mirrors, *question, self.say)
         return self._pulls[question]

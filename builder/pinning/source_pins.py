@@ -41,7 +41,12 @@ def is_current(source: Source, pin: SourcePin | None, base: BasePin | None) -> b
     if isinstance(source, WheelSource):
         return isinstance(pin, WheelPin) and pin.requested == source.requested
     current = _of_ref(source, pin)
-    return current is not None and tuple(pull.number for pull in current.pulls) == source.pulls
+    return current is not None and tuple((pull.number, pull.base) for pull in current.pulls) == _requested(source)
+
+
+def _requested(source: GitSource) -> tuple[tuple[int, str], ...]:
+    """The pull requests of a source, each with its base, empty where that is the default branch."""
+    return tuple((number, source.bases.get(number, "")) for number in source.pulls)
 
 
 def _of_ref(source: GitSource, pin: SourcePin | None) -> GitPin | None:
@@ -99,7 +104,8 @@ def _vendored(
     definition: ImageDefinition, name: str, pin: GitPin, resolver: Resolver
 ) -> dict[int, tuple[PullPin, bytes]]:
     """The pull requests that ``pin`` has and the definition still requests, with their patches, by number."""
-    pulls = tuple(pull for pull in pin.pulls if pull.number in definition.git_sources[name].pulls)
+    requested = _requested(definition.git_sources[name])
+    pulls = tuple(pull for pull in pin.pulls if (pull.number, pull.base) in requested)
     pins = Pins(sources={name: replace(pin, pulls=pulls)})
     contents = vendored.load(resolver.project, definition.name, pins, {})
     return {pull.number: (pull, contents[pull.sha256]) for pull in pulls}
@@ -117,13 +123,7 @@ def _with_pulls(
     from builder.sources.git import trees
 
     mirrors = resolver.project.mirrors
-    pulls = []
-    for number in source.pulls:
-        if number in unchanged:
-            pulls.append(unchanged[number])
-        else:
-            now = resolver.pull(source.git, number, pin.commit)
-            pulls.append((now.pin, now.diff))
+    pulls = _pulls(resolver, pin, source, unchanged)
     if pulls:
         from builder.sources.git import pull_dry_run
 
@@ -132,3 +132,29 @@ def _with_pulls(
     patches.update({pull.sha256: patch for pull, patch in pulls})
     trees.preserve(mirrors, source.git, pin.commit, resolver.say)
     return replace(pin, pulls=tuple(pull for pull, _ in pulls))
+
+
+def _pulls(
+    resolver: Resolver, pin: GitPin, source: GitSource, unchanged: Mapping[int, tuple[PullPin, bytes]]
+) -> list[tuple[PullPin, bytes]]:
+    """The pull requests of ``source`` in their order, each with a patch that applies after those before it. Raises
+    SourceError with all that conflict."""
+    from builder.sources.git.pull_history import RequestedPull
+    from builder.sources.git.pull_merge import EarlierPatch, MergeConflictError
+
+    pulls: list[tuple[PullPin, bytes]] = []
+    conflicts: list[MergeConflictError] = []
+    for number, base in _requested(source):
+        if number in unchanged:
+            pulls.append(unchanged[number])
+            continue
+        earlier = tuple(EarlierPatch(f"pull request {pull.number}", patch, pull.head) for pull, patch in pulls)
+        try:
+            vendored_now = resolver.pull(source.git, RequestedPull(number, base), pin.commit, earlier)
+        except MergeConflictError as error:
+            conflicts.append(error)
+        else:
+            pulls.append((vendored_now.pin, vendored_now.diff))
+    if conflicts:
+        raise SourceError("\n".join(error.message for error in conflicts), hint=conflicts[0].hint)
+    return pulls

@@ -12,6 +12,7 @@ from builder.commands import mods_check, mods_check_pinned
 from builder.errors import FileProblemsError
 from builder.lock.pins import GitPin
 from builder.sources.git import pull_requests, ref_resolution
+from builder.sources.git.pull_history import RequestedPull
 from tests import projects
 from tests.commands.mod_project import NEW, ModProject, diff, made
 from tests.sources import git_server
@@ -155,7 +156,7 @@ def test_a_commit_has_the_pull_requests_that_it_is_built_with(there: ModProject,
         pin = ref_resolution.resolve(there.project.mirrors, vllm.url, "main")
         there.define_git("git", vllm.url, pin)
         assert said(run(there))[0] == ("fix", "git", "fails", False)
-        taken = pull_requests.vendor(there.project.mirrors, vllm.url, 40898, pin.commit)
+        taken = pull_requests.vendor(there.project.mirrors, vllm.url, RequestedPull(40898), pin.commit)
         file = there.project.dockerfiles / "git/pulls" / f"vllm-40898-{taken.pin.sha256[:12]}.patch"
         file.parent.mkdir()
         file.write_bytes(taken.diff)

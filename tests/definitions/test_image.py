@@ -137,6 +137,17 @@ def test_a_source_may_come_from_git(tmp_path: Path) -> None:
     assert load(tmp_path, text).git_sources == {"vllm": source}
 
 
+def test_a_pull_request_may_name_the_branch_that_it_was_opened_for(tmp_path: Path) -> None:
+    pulls = "[7, {number: 8, base: releases/v1}, {number: 9}]"
+    text = projects.IMAGE.format(repository="small") + (
+        f"sources:\n  vllm: {{git: 'https://example.org/vllm.git', ref: main, pulls: {pulls}}}\n"
+    )
+    source = load(tmp_path, text).git_sources["vllm"]
+    assert (source.pulls, source.bases) == ((7, 8, 9), {8: "releases/v1"})
+    with pytest.raises(FileProblemsError, match=r"image.yaml:[0-9]+:[0-9]+: .* twice"):
+        load(tmp_path / "twice", text.replace("[7,", "[8,"))
+
+
 def test_a_wheel_may_have_an_index_of_its_own(tmp_path: Path) -> None:
     index = "https://wheels.vllm.ai/" + "e2f5" * 10 + "/cu130"
     text = f"""\

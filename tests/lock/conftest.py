@@ -173,7 +173,9 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     times = st.datetimes().map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
     commits = st.integers(0, 2**160 - 1).map("{:040x}".format)
     digests = st.integers(0, 2**256 - 1).map("{:064x}".format)
-    pulls = st.lists(st.builds(PullPin, st.integers(1, 10**9), commits, digests), max_size=2).map(tuple)
+    pulls = st.lists(
+        st.builds(PullPin, st.integers(1, 10**9), commits, digests, st.sampled_from(["", "releases/v1"])), max_size=2
+    ).map(tuple)
     git = st.builds(GitPin, texts, texts, commits, texts, times, pulls)
     closures = st.none() | st.builds(PythonPin, st.lists(texts, max_size=3).map(tuple), texts, packages)
     pins = st.builds(

@@ -7,26 +7,25 @@ are fetched.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import SourceError
-from builder.sources.git import apply, mirror, mirror_access
-from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked, run_local
+from builder.sources.git import apply, mirror, mirror_access, scratch_index
+from builder.sources.git.git_command import GitRepository, Notify, discard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-_APPLY = ["apply", "--cached", "--whitespace=nowarn"]
+    from builder.sources.git.scratch_index import ScratchIndex
 
 
 @dataclass(frozen=True)
 class _DryRun:
-    """A commit to try patches on. Index and new contents go into ``folder``, so that the mirror stays as it is."""
+    """A commit to try patches on, and the index to do it in."""
 
-    repository: GitRepository
+    index: ScratchIndex
     commit: str
-    folder: Path
 
 
 def check(mirrors: Path, url: str, commit: str, patches: Sequence[tuple[str, bytes]], notify: Notify = discard) -> None:
@@ -38,16 +37,14 @@ def check(mirrors: Path, url: str, commit: str, patches: Sequence[tuple[str, byt
 
 
 def _check(repository: GitRepository, commit: str, patches: Sequence[tuple[str, bytes]]) -> None:
-    import tempfile
-
     mirror.ensure_commit(repository, commit)
-    _fetch_touched_files(repository, commit, patches)
+    fetch_touched_files(repository, commit, patches)
     problems: list[str] = []
     applied: list[tuple[str, bytes]] = []
-    with tempfile.TemporaryDirectory(prefix="builder-") as folder:
-        dry_run = _DryRun(repository, commit, Path(folder))
+    with scratch_index.opened(repository) as index:
+        dry_run = _DryRun(index, commit)
         for name, diff in patches:
-            problem = _problem_alone(dry_run, name, diff) or _problem_after(dry_run, applied, name, diff)
+            problem = _problem(dry_run, applied, name, diff)
             if problem:
                 problems.append(problem)
             else:
@@ -55,6 +52,20 @@ def _check(repository: GitRepository, commit: str, patches: Sequence[tuple[str, 
     if problems:
         hint = "in `pulls:` of image.yaml, drop what is in already, and of two that conflict, one"
         raise SourceError("\n".join(problems), hint=hint)
+
+
+def fetch_touched_files(repository: GitRepository, commit: str, patches: Sequence[tuple[str, bytes]]) -> None:
+    """Fetches the contents of the files that the patches touch, all at once."""
+    files = {file for name, diff in patches for file in apply.touched_files(name, diff)}
+    mirror.ensure_blobs(repository, mirror.blob_names(repository, commit, files).values())
+
+
+def _problem(dry_run: _DryRun, applied: Sequence[tuple[str, bytes]], name: str, diff: bytes) -> str:
+    """Describes the problem of a patch after those before it; empty if it applies. One that was made on top of another
+    applies only after that."""
+    if not _apply_error(dry_run, [earlier for _, earlier in applied], diff):
+        return ""
+    return _problem_alone(dry_run, name, diff) or _problem_after(dry_run, applied, name, diff)
 
 
 def _problem_alone(dry_run: _DryRun, name: str, diff: bytes) -> str:
@@ -73,6 +84,8 @@ def _problem_after(dry_run: _DryRun, applied: Sequence[tuple[str, bytes]], name:
     if not stderr:
         return ""
     for other, earlier in applied:
+        if _apply_error(dry_run, [], earlier):
+            continue  # made on top of another, and of no meaning alone
         conflict = _apply_error(dry_run, [earlier], diff)
         if conflict and not _apply_error(dry_run, [earlier], diff, "--reverse"):
             return f"{name} is already in {other}: drop it"
@@ -85,21 +98,8 @@ def _problem_after(dry_run: _DryRun, applied: Sequence[tuple[str, bytes]], name:
 
 def _apply_error(dry_run: _DryRun, before: Sequence[bytes], diff: bytes, *options: str) -> str:
     """Returns git's error for ``diff`` after the patches ``before``, which apply; empty if it applies, too."""
-    objects = dry_run.folder / "objects"
-    objects.mkdir(exist_ok=True)
-    environ = {
-        "GIT_INDEX_FILE": str(dry_run.folder / "index"),
-        "GIT_OBJECT_DIRECTORY": str(objects),
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{dry_run.repository.path / "objects"}"',  # a path may hold a colon
-    }
-    run_checked(dry_run.repository, ["read-tree", dry_run.commit], environ=environ)
+    dry_run.index.read(dry_run.commit)
     for earlier in before:
-        run_checked(dry_run.repository, _APPLY, earlier, environ=environ)
-    result = run_local(dry_run.repository, [*_APPLY, "--check", *options], diff, environ=environ)
-    return (result.stderr or "git said nothing") if result.status else ""
-
-
-def _fetch_touched_files(repository: GitRepository, commit: str, patches: Sequence[tuple[str, bytes]]) -> None:
-    """Fetches the contents of the files that the patches touch, all at once."""
-    files = {file for name, diff in patches for file in apply.touched_files(name, diff)}
-    mirror.ensure_blobs(repository, mirror.blob_names(repository, commit, files).values())
+        if error := dry_run.index.apply_error(earlier):
+            return error
+    return dry_run.index.apply_error(diff, "--check", *options)

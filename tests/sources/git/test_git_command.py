@@ -11,6 +11,7 @@ import pytest
 from builder.errors import SourceError
 from builder.sources.git import git_command, mirror_reading, pull_requests, ref_resolution
 from builder.sources.git.errors import MissingError
+from builder.sources.git.pull_history import RequestedPull
 from tests.sources.git_server import Vllm, served_vllm
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def test_the_login_in_an_address_is_used_and_stands_nowhere(vllm: Vllm, capfd: p
     pin = ref_resolution.resolve(vllm.mirrors, url, "main", vllm.messages.append)
     assert pin.git == vllm.url
     assert mirror_reading.read_files(vllm.mirrors, url, pin.commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
-    vendored = pull_requests.vendor(vllm.mirrors, url, 40898, pin.commit, vllm.messages.append)
+    vendored = pull_requests.vendor(vllm.mirrors, url, RequestedPull(40898), pin.commit, notify=vllm.messages.append)
     with pytest.raises(SourceError) as missing:
         ref_resolution.resolve(vllm.mirrors, url, "nothing")
     told = f"{pin} {vendored} {vllm.messages} {missing.value} {missing.value.hint} {capfd.readouterr()}"

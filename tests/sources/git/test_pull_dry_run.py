@@ -9,6 +9,7 @@ import pytest
 
 from builder.errors import SourceError
 from builder.sources.git import pull_dry_run, pull_requests
+from builder.sources.git.pull_history import RequestedPull
 from tests.sources.git_server import DRAFTER, INC, Vllm, lines, served_vllm
 
 if TYPE_CHECKING:
@@ -25,9 +26,13 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
 
 
 def patches(vllm: Vllm, *numbers: int) -> list[tuple[str, bytes]]:
-    return [
-        (f"pull request {n}", pull_requests.vendor(vllm.mirrors, vllm.url, n, vllm.history.main).diff) for n in numbers
-    ]
+    """The requests as they are: for the commits that they stand on."""
+    return [(f"pull request {number}", _patch(vllm, number)) for number in numbers]
+
+
+def _patch(vllm: Vllm, number: int) -> bytes:
+    start = vllm.history.repository.git("merge-base", "refs/heads/main", f"refs/pull/{number}/head")
+    return pull_requests.vendor(vllm.mirrors, vllm.url, RequestedPull(number), start).diff
 
 
 def problems(vllm: Vllm, wanted: list[tuple[str, bytes]]) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 from builder.errors import SourceError
 from builder.sources.git import mirror_reading, pull_requests, ref_resolution
 from builder.sources.git.errors import MissingError
+from builder.sources.git.pull_history import RequestedPull
 from builder.sources.git.pull_requests import VendoredPatch
 from tests.sources.git_server import DRAFTER, Vllm, lines, served_vllm
 
@@ -28,7 +29,7 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
 
 
 def vendor(vllm: Vllm, number: int, mirrors: str = "mirrors") -> VendoredPatch:
-    return pull_requests.vendor(vllm.mirrors.with_name(mirrors), vllm.url, number, vllm.history.main)
+    return pull_requests.vendor(vllm.mirrors.with_name(mirrors), vllm.url, RequestedPull(number), vllm.history.main)
 
 
 def test_a_pull_request_is_its_changes_since_it_left_the_pinned_history(vllm: Vllm) -> None:
