@@ -77,6 +77,11 @@ class Releases:
         """One text file of a wheel."""
         return packages.released(self.reach, (), package, version).tree.read([path])[path].decode()
 
+    def texts(self, package: str, version: str, paths: Collection[str]) -> dict[str, str]:
+        """Those of ``paths`` that a wheel has, as text."""
+        files = packages.released(self.reach, (), package, version).tree.read(paths)
+        return {path: content.decode() for path, content in files.items()}
+
     def _read(self, package: str, version: str) -> dict[str, bytes]:
         return packages.released(self.reach, (), package, version).tree.read(FILES[package])
 

@@ -1,0 +1,104 @@
+"""The faults that the community patches vLLM for on this chip, looked for in the source of vLLM's releases:
+docs/image-contents.md says which releases have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from tests import projects
+from tests.mods.releases import VLLM, Releases
+
+pytestmark = pytest.mark.slow
+
+Sources = Mapping[str, str]
+
+PAGE = projects.REPOSITORY_ROOT / "docs/image-contents.md"
+RELEASES = VLLM[VLLM.index("0.21.0") :]
+LAYERS = "vllm/model_executor/layers"
+GPTQ = (f"{LAYERS}/quantization/gptq_marlin.py", f"{LAYERS}/quantization/auto_gptq.py")
+DRAFTER = "vllm/v1/spec_decode/llm_base_proposer.py"
+MINIMAX = f"{LAYERS}/minimax_rms_norm/rms_norm_tp.py"
+INDEXER = (f"{LAYERS}/sparse_attn_indexer.py", f"{LAYERS}/indexer_topk.py")
+MEMORY = "vllm/utils/mem_utils.py"
+RUNNER = "vllm/v1/worker/gpu_model_runner.py"
+
+
+def no_clean_up(sources: Sources) -> bool:
+    """What profiling held is still there when the KV cache is sized, or when CUDA graphs have been tried out."""
+    after = sources[MEMORY].partition("    yield result\n")[2]
+    runner = sources[RUNNER]
+    cleaning = runner[runner.index("def _cleanup_profiling_kv_cache") : runner.index("Cleaned up profiling")]
+    measured = after.index("after_profile.measure()")
+    return not (
+        "empty_cache()" in after[:measured] and "gc.collect()" in after[:measured] and "empty_cache()" in cleaning
+    )
+
+
+def page_cache_counts(sources: Sources) -> bool:
+    """Memory that the page cache holds counts as used, although the GPU may have it."""
+    return "psutil.virtual_memory().available" not in sources[MEMORY]
+
+
+def zero_points_of_symmetric(sources: Sources) -> bool:
+    """Zero points reach the kernel of the experts where there are none."""
+    text = "".join(sources.get(path, "") for path in GPTQ)
+    return 'w1_zp=getattr(layer, "w13_qzeros", None),' in text or "w1_zp=" not in text
+
+
+def guard_of_widths_for_all(sources: Sources) -> bool:
+    """Gemma 4's drafter keeps an embedding of its own width, which its next layer does not take."""
+    return "            if share_embeddings:\n                draft_embed" in sources[DRAFTER]
+
+
+def no_way_back_from_ipc(sources: Sources) -> bool:
+    """A model of MiniMax does not load where the GPUs are in two machines."""
+    text = sources.get(MINIMAX, "")
+    return "get_allreduce_workspace" in text and "Falling back to the eager" not in text
+
+
+def cooperative_on_sm12x(sources: Sources) -> bool:
+    """A kernel is chosen for DeepSeek's sparse attention that does not start on this chip."""
+    text = "".join(sources.get(path, "") for path in INDEXER)
+    return "cooperative_topk" in text and not re.search(r"capability_family\(120\)", text)
+
+
+FAULTS: dict[str, Callable[[Sources], bool]] = {
+    "KV cache sized before profiling is cleaned up": no_clean_up,
+    "page cache counted as used": page_cache_counts,
+    "GPTQ: zero points of symmetric experts": zero_points_of_symmetric,
+    "Gemma 4 MTP: embedding not shared": guard_of_widths_for_all,
+    "MiniMax: QK norm by CUDA IPC across machines": no_way_back_from_ipc,
+    "DeepSeek: cooperative top-k on SM12x": cooperative_on_sm12x,
+}
+
+
+@pytest.fixture(scope="module")
+def having(released: Releases) -> dict[str, list[str]]:
+    """The releases that have each fault."""
+    files = (*GPTQ, DRAFTER, MINIMAX, *INDEXER, MEMORY, RUNNER)
+    with ThreadPoolExecutor(8) as pool:
+        sources = dict(zip(RELEASES, pool.map(lambda v: released.texts("vllm", v, files), RELEASES), strict=True))
+    return {fault: [version for version in RELEASES if has(sources[version])] for fault, has in FAULTS.items()}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_page_names_the_releases_that_have_it(having: dict[str, list[str]], fault: str) -> None:
+    row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| {fault} |"))
+    listed = row.split("|")[2].strip()
+    told = [] if listed == "none" else [version for version in RELEASES if version in SpecifierSet(listed)]
+    assert having[fault] == told
+
+
+def test_no_shipped_definition_is_on_a_release_that_has_one(having: dict[str, list[str]]) -> None:
+    texts = [
+        path.read_text(encoding="utf-8") for path in (projects.REPOSITORY_ROOT / "dockerfiles").glob("*/image.yaml")
+    ]
+    shipped = {version for text in texts for version in re.findall(r"(?:ref: v|vllm(?:-cpu)?==)([0-9.]+)", text)}
+    assert shipped & set(RELEASES)
+    for fault, versions in having.items():
+        assert not shipped & set(versions), fault
