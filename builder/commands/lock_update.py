@@ -85,11 +85,14 @@ def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, pla
 
 def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
     """Lists the stale pins of the definitions ``names`` (all where there are none), which images.lock lacks or has for
-    another request: ``cpu on linux/arm64: base``."""
+    another request: ``cpu on linux/arm64: base``. Without names, the same are left out as by ``run``."""
     lock = reading.of(workspace.project)
+    image_chains = _chains(workspace, names, platform)
+    if not names:
+        image_chains = [chain for chain in image_chains if not _is_left_out(workspace, lock, chain)]
     lines = [
         f"{name} on {chain[-1].platform}: {pin}"
-        for chain in _chains(workspace, names, platform)
+        for chain in image_chains
         for name, stale in chains.stale(lock, chain).items()
         for pin in stale
     ]

@@ -252,11 +252,37 @@ def test_a_pin_of_another_kind_is_stale(project: Project, vllm: Vllm) -> None:
     assert definition_pins.stale(two, Pins(BASE, {"vllm": WheelPin("main", "1")}), ()) == ("vllm",)
 
 
-@pytest.mark.parametrize(("name", "platform"), [("cpu", "linux/amd64"), ("tf5-wheel", "linux/arm64")])
-def test_the_pins_of_shipped_definitions_are_current(name: str, platform: str) -> None:
+@pytest.mark.parametrize("name", ["tf5", "tf5-wheel", "dflash", "flashqla"])
+def test_the_shipped_definitions_for_a_spark_are_pinned_completely(name: str) -> None:
     shipped = shipped_files.project()
-    missing = chain.stale(reading.read(shipped.lock), image_chain.load(shipped, name, platform))
-    assert set(missing.get(name, ())) <= {"base"}
+    assert chain.stale(reading.read(shipped.lock), image_chain.load(shipped, name, "linux/arm64")) == {}
+
+
+def test_the_pins_of_the_shipped_cpu_image_are_current() -> None:
+    shipped = shipped_files.project()
+    missing = chain.stale(reading.read(shipped.lock), image_chain.load(shipped, "cpu", "linux/amd64"))
+    assert set(missing.get("cpu", ())) <= {"base"}
+
+
+@pytest.mark.parametrize("name", ["tf5", "dflash"])
+def test_what_the_shipped_lock_has_goes_together(name: str) -> None:
+    """FlashInfer is compiled against what the image holds, so vLLM's own requirements on both must be met."""
+    shipped = shipped_files.project()
+    pins = reading.read(shipped.lock).pins_of(name, "linux/arm64")
+    assert pins.python is not None
+    assert pins.build is not None
+    vllm, flashinfer = pins.sources["vllm"], pins.sources["flashinfer"]
+    assert isinstance(vllm, GitPin)
+    assert {"tf5": ("0.30.0", "0.6.18.post1"), "dflash": ("0.28.0", "0.6.16.post3")}[name] == (
+        vllm.version,
+        flashinfer.version,
+    )
+    run, built = ({p.name: p.version for p in closure.packages} for closure in (pins.python, pins.build))
+    assert {run[package] for package in ("tilelang", "torch", "apache-tvm-ffi")} == {"0.1.12", "2.13.0", "0.1.11"}
+    shared = run.keys() & built.keys()
+    assert {name: run[name] for name in shared} == {name: built[name] for name in shared}
+    assert pins.python.as_of == pins.build.as_of != ""
+    assert pins.python.as_of > vllm.date
 
 
 def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_path: Path, vllm: Vllm) -> None:
