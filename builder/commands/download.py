@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder import humanize
 from builder.definitions import configuration, target
-from builder.definitions.recipes import command
+from builder.definitions.recipes import command, finding
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import SourceError, UsageError
 from builder.events import Message, TransferProgress
@@ -106,9 +106,8 @@ def _requested_models(project: Project, lock: Lock, request: DownloadRequest) ->
 def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
     """The recipe that ``text`` names, or by which the model of that name was paired; None for any other model."""
     if text in lock.models:
-        file = lock.models[text].pairing.recipe
-        path = project.root / file if file else None
-        return recipes.load(project, path) if path and path.is_file() else None
+        path = finding.recorded(project, lock.models[text].pairing.recipe)
+        return recipes.load(project, path) if path else None
     try:
         named = target.find(project, text)
     except UsageError:

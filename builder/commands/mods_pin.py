@@ -44,7 +44,7 @@ def run(project: Project, text: str, environ: Mapping[str, str], report: Report)
         existing = mod_reading.names(project)
         raise UsageError(f"there is no {project.relative(path)}", hint=did_you_mean(name, existing))
     file = project.relative(path)
-    entries = checked(read_text(path, file), file, "mod").get("files", ())
+    entries = checked(read_text(path, file, path.parent), file, "mod").get("files", ())
     yaml = path.read_bytes().decode("utf-8-sig")  # with the line ends that it has
     remote = {index: entry for index, entry in enumerate(entries) if is_address(entry["from"])}
     if not remote:

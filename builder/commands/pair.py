@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.errors import UsageError
 from builder.lock import reading
+from builder.lock.name_kinds import MODEL, is_a
 from builder.numbered import images_lock, names, pointers
 from builder.numbered.pointers import PointerMove
 from builder.serving import model_pairing
@@ -34,6 +36,11 @@ def run(workspace: Workspace, model: str, text: str, *, force: bool) -> Paired:
     Raises ConflictError for an image that is marked bad, unless ``force``; ImageStateError where the engine
     does not have it; UsageError where images.lock does not.
     """
+    if not is_a(MODEL, model):
+        raise UsageError(
+            f"`{model}` is no model: a Hugging Face id such as Qwen/Qwen3-0.6B, or the path of a folder",
+            hint="write the path of a folder as /PATH, ~/PATH or ./PATH",
+        )
     lock = reading.of(workspace.project)
     name, image = names.numbered(workspace.project, lock, text)
     source = image.adopted.image if image.adopted else ""

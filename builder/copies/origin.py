@@ -84,7 +84,7 @@ def read(project: Project, kind: Kind, name: str) -> Origin | None:
     if not path.is_file():
         return None
     file = project.relative(path)
-    data = yaml_file.load(read_text(path, file), file)
+    data = yaml_file.load(read_text(path, file, project.root), file)
     if not _is_origin(data):
         message = f"no origin of a copy: {', '.join(_KEYS)} and files must be there"
         hint = f"take it back with git, or remove it: `builder {kind}s add` makes it anew"

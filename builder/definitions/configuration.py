@@ -73,7 +73,7 @@ def load(project: Project) -> Configuration:
     path = project.root / FILE
     if not path.exists():
         return Configuration()
-    data = read_checked(path, FILE, "builder")
+    data = read_checked(path, FILE, "builder", project.root)
     return Configuration(
         registry=data.get("registry"),
         builder=data.get("builder"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from builder.definitions.package_name import canonical
 from builder.definitions.reading import read_checked, read_text
 from builder.errors import FileProblemsError, Location, Problem, UsageError
+from builder.name_patterns import DEFINITION
 from builder.suggestions import did_you_mean
 from builder.yaml import yaml_file
 
@@ -142,9 +144,10 @@ class ImageDefinition:
 
 
 def names(project: Project) -> tuple[str, ...]:
-    """The names of all definitions in the project, sorted; a hidden folder is none."""
+    """The names of all definitions in the project, sorted; a hidden folder is none, nor one with a name that
+    images.lock could not hold."""
     folders = (path.parent.name for path in project.dockerfiles.glob("[!.-]*/image.yaml"))
-    return tuple(sorted(name for name in folders if name.isprintable() and "\\" not in name))
+    return tuple(sorted(name for name in folders if name.isprintable() and re.fullmatch(DEFINITION, name)))
 
 
 def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
@@ -161,7 +164,7 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
             hint=did_you_mean(name, existing) or f"there are: {', '.join(existing) or 'none'}",
         )
     file = project.relative(path)
-    data = read_checked(path, file, "image")
+    data = read_checked(path, file, "image", project.root)
     if ("base" in data) == ("from" in data):
         message = "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
         raise FileProblemsError((Problem(Location(file), message),))
@@ -194,9 +197,9 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
         python=python,
         args=dict(data.get("args", {})),
         mods=tuple(data.get("mods", ())),
-        template=read_text(template, project.relative(template)),
+        template=read_text(template, project.relative(template), project.root),
         parts={
-            f"_parts/{part.name}": read_text(part, project.relative(part))
+            f"_parts/{part.name}": read_text(part, project.relative(part), project.root)
             for kind in ("*.j2", "*.sh")
             for part in sorted((project.dockerfiles / "_parts").glob(kind))
         },
@@ -207,7 +210,7 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
 def repository_of(project: Project, name: str) -> str:
     """The repository that the images of the definition ``name`` belong to."""
     path = project.dockerfiles / name / "image.yaml"
-    repository: str = read_checked(path, project.relative(path), "image")["repository"]
+    repository: str = read_checked(path, project.relative(path), "image", project.root)["repository"]
     return repository
 
 
@@ -235,7 +238,7 @@ def location(project: Project, name: str, *path: str | int) -> Location:
     """The location of a value in the image.yaml of the definition ``name``."""
     yaml = project.dockerfiles / name / "image.yaml"
     file = project.relative(yaml)
-    return yaml_file.location_of(path, yaml_file.locations(read_text(yaml, file), file), file)
+    return yaml_file.location_of(path, yaml_file.locations(read_text(yaml, file, project.root), file), file)
 
 
 def of_repository(project: Project, repository: str) -> str | None:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from builder.errors import FileProblemsError, Location, Problem, UsageError
+from builder.storage import regular_file
 from builder.yaml import schema_check, yaml_file
 
 SCHEMAS = Path(__file__).parent / "schemas"
+LARGEST_TEXT = 16 << 20  # bytes; a link to a device has no end
 
 
-def read_text(path: Path, file: str) -> str:
-    """Reads the text of ``path``, which errors call ``file``. Raises UsageError where it cannot be read,
-    FileProblemsError where it is not UTF-8."""
+def read_text(path: Path, file: str, root: Path | None = None) -> str:
+    """Reads the text of ``path``, which errors call ``file``. With ``root``, a file of a project that may have come
+    with links: they are followed below that folder alone.
+
+    Raises UsageError where it cannot be read, FileProblemsError where it is not UTF-8, or lies elsewhere.
+    """
+    real = Path(os.path.realpath(path))
+    if root and not real.is_relative_to(os.path.realpath(root)):
+        name = str(path.relative_to(root)) if path.is_relative_to(root) else file
+        message = f"a link leads out of {root}, to {real}: copy the file in"
+        raise FileProblemsError((Problem(Location(name), message),))
     try:
-        return path.read_text(encoding="utf-8-sig")
+        text = regular_file.read(real, LARGEST_TEXT).decode("utf-8-sig")
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         location = Location(file, error.object[: error.start].count(b"\n") + 1)
         raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
@@ -23,9 +35,10 @@ def read_text(path: Path, file: str) -> str:
         raise UsageError(f"{file}: {error.strerror}") from None
 
 
-def read_checked(path: Path, file: str, schema: str) -> dict[str, Any]:
-    """Reads the mapping in ``path``. Raises FileProblemsError with every violation of ``schema``."""
-    return checked(read_text(path, file), file, schema)
+def read_checked(path: Path, file: str, schema: str, root: Path) -> dict[str, Any]:
+    """Reads the mapping in ``path``, which lies below ``root``. Raises FileProblemsError with every violation of
+    ``schema``."""
+    return checked(read_text(path, file, root), file, schema)
 
 
 def checked(text: str, file: str, schema: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from builder.definitions.reading import read_text
 from builder.errors import FileProblemsError, Problem
 from builder.yaml import yaml_file
 
@@ -28,7 +29,7 @@ def check(project: Project, definition: ImageDefinition) -> None:
     if wrong:
         path = project.dockerfiles / definition.name / "image.yaml"
         file = project.relative(path)
-        locations = yaml_file.locations(path.read_text(encoding="utf-8-sig"), file)
+        locations = yaml_file.locations(read_text(path, file, project.root), file)
         located = ((yaml_file.location_of(where, locations, file), message) for where, message in wrong.items())
         raise FileProblemsError(tuple(Problem(place, f"not a requirement: {message}") for place, message in located))
 

@@ -33,7 +33,7 @@ def of(project: Project, definition: str) -> ServeSettings:
         path = project.dockerfiles / name / "image.yaml"
         if not path.is_file():
             break
-        data = read_checked(path, project.relative(path), "image")
+        data = read_checked(path, project.relative(path), "image", project.root)
         settings = {**data.get("serve", {}), **settings}
         name = data.get("from")
     return ServeSettings(**settings)

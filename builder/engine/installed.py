@@ -88,7 +88,7 @@ _COMMIT = re.compile(r"(?:commit_id|__git_version__) *= *['\"]g?([0-9a-f]{7,40})
 _LOCAL_COMMIT = re.compile(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)")
 # Anything else is no package that pip can have installed.
 _PACKAGE_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]*")
-_PACKAGE_VERSION = re.compile("[A-Za-z0-9][!-~]*")
+_PACKAGE_VERSION = re.compile("[A-Za-z0-9][A-Za-z0-9.!+_~-]*")
 _WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 

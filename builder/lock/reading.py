@@ -5,17 +5,21 @@ Nothing is guessed: the lock decides which image runs.
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import Location, LockError, Problem
 from builder.lock import parsing
 from builder.lock.file_problems import TAKE_BACK, conflict_marks, lock_error
 from builder.lock.model import Lock
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from builder.project import Project
+
+_LARGEST = 256 << 20  # bytes; a link to a device has no end
 
 
 def of(project: Project) -> Lock:
@@ -40,11 +44,13 @@ def read(path: Path) -> Lock:
 def read_bytes(path: Path) -> bytes | None:
     """Reads the bytes of ``path``; None where there is no such file. Raises LockError where it cannot be opened."""
     try:
-        return path.read_bytes()
+        return regular_file.read(Path(os.path.realpath(path)), _LARGEST)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise LockError(f"{path} cannot be read: {error.strerror}", hint="give it to the user who runs this") from None
+        refused = error.errno in (errno.EACCES, errno.EPERM)
+        hint = "give it to the user who runs this" if refused else TAKE_BACK
+        raise LockError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
 def parse_bytes(content: bytes, file: str) -> Lock:

@@ -9,19 +9,29 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.lock.block_kinds import list_of, mapping, needed, needed_unless, numbered, optional, record
-from builder.lock.model import VERSION, Adoption, NumberedImage, Version
+from builder.lock.model import VERSION as FORMAT
+from builder.lock.model import Adoption, NumberedImage, Version
 from builder.lock.name_kinds import (
+    ADDRESS,
     COMMIT_START,
     DEFINITION,
     INSTANCE,
+    LINE,
+    MODEL,
+    MOMENT,
     PART,
     PLATFORM,
+    RECIPE,
+    REF,
     REFERENCE,
     REPOSITORY,
+    REVISION,
+    TOKEN,
+    VERSION,
     or_nothing,
 )
 from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
-from builder.lock.value_kinds import FLAG, TEXT, TEXT_OR_NOTHING, ValueKind, choice, constant, matching, whole
+from builder.lock.value_kinds import FLAG, TEXT, ValueKind, choice, constant, matching, whole
 
 if TYPE_CHECKING:
     from builder.lock.lines import Data
@@ -38,6 +48,8 @@ _COMMIT_OR_NOTHING = or_nothing(COMMIT_START)
 _SHA256 = matching("[0-9a-f]{64}", "a SHA-256 of 64 hex digits")
 _DIGEST = matching("sha256:[0-9a-f]{64}", "a digest such as `sha256:` and 64 hex digits")
 _NOTE = replace(TEXT, empty="")
+_MOMENT = replace(MOMENT, empty="")
+_RECIPE = or_nothing(RECIPE)
 _STATUS = choice("untested", "good", "bad", name="status")
 
 _PULL = record(
@@ -53,10 +65,10 @@ _PULL = record(
 _GIT = record(
     GitPin,
     {
-        "git": needed(TEXT, "the address of the repository, without a login"),
-        "asked": needed(TEXT, "the branch, tag or commit that was asked for", "requested"),
+        "git": needed(ADDRESS, "the address of the repository, without a login"),
+        "asked": needed(REF, "the branch, tag or commit that was asked for", "requested"),
         "commit": needed(_COMMIT, "the commit that it stood for"),
-        "version": needed(TEXT, "what the repository's tags make of the commit"),
+        "version": needed(VERSION, "what the repository's tags make of the commit"),
         "date": needed(_TIME, "when the commit was made"),
         "pulls": optional(list_of(_PULL), "the pull requests on top, in this order"),
     },
@@ -66,9 +78,9 @@ _WHEEL = record(
     WheelPin,
     {
         "asked": needed(
-            TEXT, "the requirement, such as vllm==0.32.0, and `from URL` for an index of its own", "requested"
+            LINE, "the requirement, such as vllm==0.32.0, and `from URL` for an index of its own", "requested"
         ),
-        "version": needed(TEXT, "the version that it stood for"),
+        "version": needed(VERSION, "the version that it stood for"),
         "commit": optional(_COMMIT_OR_NOTHING, "the commit that the wheel names, where it names one", always=True),
     },
     name="wheel",
@@ -79,7 +91,7 @@ _INCLUDED = record(
     IncludedPin,
     {
         "base": needed(REFERENCE, "the base image that it comes with, as resolved"),
-        "version": needed(TEXT, "its version in there"),
+        "version": needed(VERSION, "its version in there"),
         "commit": optional(_COMMIT_OR_NOTHING, "its commit, where the image names it", always=True),
     },
     name="included",
@@ -114,7 +126,7 @@ _SOURCE = ValueKind(_read_source, _describe_source, _write_source, name="source"
 
 _PACKAGE_LINES = mapping(
     matching(
-        r"\S+( sha256:[0-9a-f]{64})*",
+        r"[A-Za-z0-9][A-Za-z0-9.!+_~-]*( sha256:[0-9a-f]{64})*",
         "a version and `sha256:` hashes of 64 hex digits",
         name="package",
         scalar=True,
@@ -148,7 +160,7 @@ _BASE = record(
         "resolved": needed(
             REFERENCE, "the digest in the registry, or local:sha256:… of an image that only the engine has"
         ),
-        "created": optional(_NOTE, "when a base that brings vLLM was made"),
+        "created": optional(_MOMENT, "when a base that brings vLLM was made"),
         "packages": optional(_PACKAGES, "by name: the version of each Python package in a base that brings vLLM"),
     },
     name="base",
@@ -157,10 +169,10 @@ _BASE = record(
 _PYTHON = record(
     PythonPin,
     {
-        "asked": needed(list_of(TEXT), "the requirements that were asked for", "requested"),
-        "newest": needed(TEXT, "when the newest file among them was uploaded; the date of the image"),
-        "as_of": optional(_NOTE, "nothing was taken that was uploaded later; no limit where it is absent"),
-        "undated": optional(list_of(TEXT), "the packages whose index gives no upload dates: of any age"),
+        "asked": needed(list_of(LINE), "the requirements that were asked for", "requested"),
+        "newest": needed(MOMENT, "when the newest file among them was uploaded; the date of the image"),
+        "as_of": optional(_MOMENT, "nothing was taken that was uploaded later; no limit where it is absent"),
+        "undated": optional(list_of(LINE), "the packages whose index gives no upload dates: of any age"),
         "packages": needed(
             _PACKAGES,
             "by name: the version, and sha256:… of every file that suits the platform",
@@ -182,7 +194,7 @@ _PINS = record(
 _VERSION = record(
     Version,
     {
-        "version": needed(TEXT, "the version in the image"),
+        "version": needed(VERSION, "the version in the image"),
         "commit": optional(_COMMIT_OR_NOTHING, "its commit, where it is known", always=True),
     },
     name="version",
@@ -193,8 +205,8 @@ _PAIRING = record(
         "sequence": needed(
             _POSITIVE, "its place among the model's pairings: the highest serves, the one below did before"
         ),
-        "recipe": optional(TEXT_OR_NOTHING, "the recipe of the pairing"),
-        "revision": optional(TEXT_OR_NOTHING, "the revision of the model"),
+        "recipe": optional(_RECIPE, "the recipe of the pairing"),
+        "revision": optional(or_nothing(REVISION), "the revision of the model"),
         "status": optional(_STATUS, "how the model does on this image"),
         "note": optional(_NOTE, "what was seen"),
     },
@@ -239,21 +251,21 @@ _IMAGE = record(
         "adopted": optional(_ADOPTION, "the image of others that got this number as it was"),
         "platform": needed(PLATFORM, "linux/arm64 or linux/amd64"),
         "pinned": optional(FLAG, "true where `prune` keeps it"),
-        "fingerprint": needed(TEXT, "the identity of its content: the same on every engine that holds it"),
+        "fingerprint": needed(TOKEN, "the identity of its content: the same on every engine that holds it"),
         "input_hash": needed_unless(
-            "adopted", TEXT, "one hash over all that went in; a build with the same one is not made again"
+            "adopted", TOKEN, "one hash over all that went in; a build with the same one is not made again"
         ),
         "pruned": optional(_TIME, "when it was removed on purpose"),
         "size": needed(whole(0), "bytes, as the engine counts them"),
         "status": optional(_STATUS, "how the image does"),
         "note": optional(_NOTE, "what was seen"),
-        "recipe": optional(TEXT_OR_NOTHING, "the recipe that it was built from"),
+        "recipe": optional(_RECIPE, "the recipe that it was built from"),
         "digest": optional(_DIGEST, "its digest in the registry of builder.yaml, where it was pushed"),
         "builder": optional(INSTANCE, "the `docker buildx` instance that built it, where not the engine itself"),
         "gpu": optional(TEXT, "the GPU on which it passed its checks, where it was built beside one"),
         "versions": optional(mapping(_VERSION, PART), "what is in it, by name"),
-        "mods": optional(mapping(TEXT, PART), "the baked mods: by name, the hash of what each holds"),
-        "models": optional(mapping(_PAIRING), "the models that it serves, or served before, by Hugging Face id"),
+        "mods": optional(mapping(TOKEN, PART), "the baked mods: by name, the hash of what each holds"),
+        "models": optional(mapping(_PAIRING, MODEL), "the models that it serves, or served before, by Hugging Face id"),
     },
     parts=_number_parts,
     name="image",
@@ -271,7 +283,7 @@ _REPOSITORY = record(
 FILE = record(
     dict,
     {
-        "version": needed(constant(VERSION), "the format of the file; a newer one is refused"),
+        "version": needed(constant(FORMAT), "the format of the file; a newer one is refused"),
         "definitions": optional(
             mapping(mapping(_PINS, PLATFORM), DEFINITION),
             "what each image definition is pinned to: by definition, then by platform",

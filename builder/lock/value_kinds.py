@@ -80,13 +80,6 @@ def _read_flag(data: Data) -> bool:
 TEXT = ValueKind(_read_text, lambda _: {"type": _SCALAR}, name="text")
 """Text: any scalar, as it was written."""
 
-TEXT_OR_NOTHING = ValueKind(
-    lambda data: None if data is None else _read_text(data),
-    lambda _: {"type": [*_SCALAR, "null"]},
-    name="text_or_nothing",
-)
-"""Text, or ``null`` as None."""
-
 FLAG = ValueKind(_read_flag, lambda _: {"type": "boolean"}, empty=False)
 """``true`` or ``false``."""
 

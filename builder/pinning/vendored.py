@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from builder.errors import LockError
 from builder.lock.pins import GitPin, Pins, PullPin
-from builder.storage import atomic_file
+from builder.project import below
+from builder.storage import atomic_file, regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from builder.project import Project
+
+_LARGEST = 64 << 20  # bytes of a patch
 
 
 def load(project: Project, definition: str, pins: Pins, fresh: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -55,7 +58,7 @@ def _files(project: Project, definition: str, pins: Pins) -> Iterator[tuple[Path
 def _read(project: Project, path: Path, pull: PullPin) -> bytes:
     file = project.relative(path)
     try:
-        content = path.read_bytes()
+        content = regular_file.read(below(project.root, path).resolve(), _LARGEST)
     except OSError as error:
         raise LockError(
             f"{file}, the vendored patch of pull request {pull.number}, cannot be read: {error.strerror}",

@@ -4,11 +4,11 @@ has none, the engine's own image of that name."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.definitions import image, serving, target
 from builder.definitions.mods import mod_reading
+from builder.definitions.recipes import finding
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import ImageStateError, UsageError
 from builder.lock.model import ImageName, Lock, NumberedImage
@@ -179,10 +179,11 @@ def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
 
 
 def _recipe_of_model(project: Project, lock: Lock, model: str) -> Recipe:
-    """Loads the recipe that a model was paired by. Raises UsageError if there is none."""
+    """Loads the recipe that a model was paired by. Raises UsageError if there is none, UnsafePathError for a file
+    outside of recipes/."""
     file = lock.models[model].pairing.recipe
-    path = project.root / Path(file) if file else None
-    if path is None or not path.is_file():
+    path = finding.recorded(project, file)
+    if path is None:
         reason = f"its recipe {file} is gone" if file else "it was paired without a recipe"
         raise UsageError(f"how to serve {model} is not known: {reason}", hint="name a recipe instead of the model")
     return recipes.load(project, path)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder.definitions.recipes import finding
 from builder.definitions.recipes import recipe as recipes
+from builder.errors import UnsafePathError
 from builder.numbered import pointers
 from builder.serving import model_revision
 
@@ -52,10 +54,13 @@ def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> 
 
 
 def _paired_by(project: Project, lock: Lock, model: str) -> Recipe | None:
-    """The recipe of the model's pairing, where it still exists."""
+    """The recipe of the model's pairing, where it still exists and is one of the project's."""
     file = lock.models[model].pairing.recipe if model in lock.models else None
-    path = project.root / file if file else None
-    return recipes.read(project, path).recipe if path and path.is_file() else None
+    try:
+        path = finding.recorded(project, file)
+    except UnsafePathError:
+        return None
+    return recipes.read(project, path).recipe if path else None
 
 
 def _matching_recipe(project: Project, model: str, names: tuple[str, ...]) -> Recipe | None:

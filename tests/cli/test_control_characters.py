@@ -61,14 +61,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     root = tmp_path_factory.mktemp("control")
     project = projects.make(root)
     image = replace(
-        locks.numbered({"template": f"sha256:{ATTACK}"}),
+        locks.numbered({"template": "sha256:0"}),
         note=ATTACK,
-        versions={"vllm": Version(f"0.32{ATTACK}"), "flashinfer": Version(ATTACK, "0123456")},
-        recipe=f"recipes/{ATTACK}.yaml",
+        versions={"vllm": Version("0.32"), "flashinfer": Version("0.6", "0123456")},
+        recipe="recipes/chat.yaml",
     )
     lock = Lock().with_image(ImageName("small", 1), image).with_image(ImageName("small", 2), image)
     lock = lock.with_repository("small", lock.images["small"].with_current(1).with_current(2))
-    lock = lock.with_pairing("Org/Model-1B", Pairing(ImageName("small", 2), ATTACK, ATTACK, note=ATTACK))
+    lock = lock.with_pairing("Org/Model-1B", Pairing(ImageName("small", 2), note=ATTACK))
     projects.write(project.lock, text.dump(lock))
     assert reading.read(project.lock) == lock
     projects.write(root / "recipes/chat.yaml", RECIPE)

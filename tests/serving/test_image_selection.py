@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import ImageStateError, UsageError
+from builder.errors import ImageStateError, UnsafePathError, UsageError
 from builder.lock import reading
 from builder.lock.model import Adoption, ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.project import Project
@@ -57,6 +57,25 @@ def test_a_pairing_by_another_recipe_from_another_repository_is_not_this_one_s(p
     assert (str(selection.image), selection.reason) == ("small:1", "current")
     by_this = replace(lock, models={locks.MODEL: Model(replace(pairing, recipe=locks.RECIPE))})
     assert str(image_selection.select(project, by_this, "chat").image) == "other:1"
+
+
+@pytest.mark.parametrize(
+    "file", ["../outside/evil.yaml", "outside.yaml", "builds/small/1/evil.yaml", "mods/evil.yaml", "recipes/link.yaml"]
+)
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_lock_serves_no_file_but_a_recipe_of_the_project(tmp_path: Path, file: str, absolute: bool) -> None:
+    """The lock came with an archive, or by git; the file is a recipe that mounts the whole machine."""
+    project = projects.make(tmp_path / "project")
+    path = project.root / file
+    if file == "recipes/link.yaml":
+        path.symlink_to("../../outside/evil.yaml")
+        path = tmp_path / "outside/evil.yaml"
+    projects.write(path, (project.recipes / "chat.yaml").read_text() + "volumes: ['/:/host']\n")
+    recorded = str(project.root / file) if absolute else file
+    pairing = Pairing(ImageName("small", 1), recorded)
+    lock = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered()})}, models={"Org/M": Model(pairing)})
+    with pytest.raises(UnsafePathError, match=r"is no file of recipes/"):
+        image_selection.select(project, lock, "Org/M")
 
 
 def test_what_was_never_built_says_how_to(project: Project) -> None:

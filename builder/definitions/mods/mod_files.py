@@ -85,7 +85,7 @@ def read_folder(folder: Path, shown: str) -> ModContents:
     if wrong:
         raise FileProblemsError(tuple(wrong))
     described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
-    text = read_text(described, name) if described.is_file() else None
+    text = read_text(described, name, folder) if described.is_file() else None
     return ModContents(shown, name, text, _sorted(files))
 
 

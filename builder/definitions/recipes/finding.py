@@ -7,7 +7,8 @@ import os
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from builder.errors import UsageError
+from builder.errors import UnsafePathError, UsageError
+from builder.project import below
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -16,9 +17,16 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def files(folder: Path) -> tuple[Path, ...]:
-    """The recipe files in ``folder`` and the folders in it, sorted; hidden ones are left out."""
+    """The recipe files in ``folder`` and the folders in it, sorted; hidden ones are left out. Links to folders are
+    followed within the project: elsewhere may be the whole disk."""
     collected = []
+    project, seen = Path(os.path.realpath(folder)).parent, set()
     for path, folders, names in os.walk(folder, followlinks=True):
+        real = Path(os.path.realpath(path))
+        if real in seen or not real.is_relative_to(project):
+            folders[:] = []
+            continue
+        seen.add(real)
         folders[:] = [name for name in folders if not name.startswith(".")]
         collected += [Path(path, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
     return tuple(sorted((file for file in collected if file.is_file()), key=lambda file: file.parts))
@@ -34,6 +42,24 @@ def name_of(file: str) -> str:
     """The name of the recipe in ``file``, whose path begins in the project's folder."""
     path = PurePath(file)
     return str(path.with_suffix("")).removeprefix("recipes/") if path.suffix in SUFFIXES else file
+
+
+def recorded(project: Project, file: str | None) -> Path | None:
+    """The file of the recipe by which images.lock says that a model is served; None where it is gone. It decides which
+    command runs and which folders it gets: so only a file of ``recipes/`` is taken from there.
+
+    Raises UnsafePathError for any other one.
+    """
+    path = project.root / file if file else None
+    if path is None or not path.is_file():
+        return None
+    folder = below(project.root, project.recipes)
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise UnsafePathError(
+            f"images.lock names {file} as a recipe, which is no file of recipes/: it is not followed",
+            hint="name the recipe itself, if it is yours: a file may lie anywhere",
+        )
+    return path
 
 
 def find(project: Project, text: str) -> Path | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions.reading import SCHEMAS, read_text
 from builder.definitions.recipes import finding, foreign_format, remarks
 from builder.errors import FileProblemsError, Location, Problem, UsageError
+from builder.name_patterns import RECIPE_FILE
 from builder.yaml import schema_check, syntax_faults, yaml_file
 
 if TYPE_CHECKING:
@@ -96,13 +98,17 @@ def load(project: Project, path: Path) -> Recipe:
     parsed = read(project, path)
     if parsed.recipe is None or parsed.problems:
         raise FileProblemsError(parsed.problems)
+    if not re.fullmatch(RECIPE_FILE, parsed.recipe.file):
+        message = "images.lock takes no name that begins like an option, or has a backslash or control character"
+        raise FileProblemsError((Problem(Location(parsed.recipe.file), message),), hint="rename the file")
     return parsed.recipe
 
 
 def read(project: Project, path: Path) -> ParsedRecipe:
     """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
     file = project.relative(path)
-    text = read_text(path, file)
+    is_ours = path.absolute().is_relative_to(project.root)  # any other file the user has named, links and all
+    text = read_text(path, file, project.root if is_ours else None)
     conflict = syntax_faults.conflict(text)
     if conflict:
         return ParsedRecipe(None, (Problem(Location(file, conflict.line), conflict.message),))
