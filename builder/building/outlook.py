@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder import humanize
 from builder.building import build_costs, step_times
-from builder.definitions.image_chain import BUILD_JOBS
+from builder.definitions.image_chain import build_jobs
 from builder.engine import build_machine
 from builder.errors import ConflictError
 from builder.plan import compile_jobs
@@ -64,13 +64,6 @@ class BuildOutlook:
         return (*map(_jobs_line, self.jobs), *expected)
 
 
-def requested_jobs(request: BuildRequest) -> int | None:
-    """The number of jobs that a request sets (it was checked when the definitions were read); None for as many as
-    fit."""
-    text = request.settings.get(BUILD_JOBS)
-    return int(text) if text else None
-
-
 def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[PlannedImage]) -> tuple[BuildOutlook, ...]:
     """Returns the outlook of each planned image; one that is there already has nothing ahead of it."""
     to_build = [image for image in planned if request.force or image.comparison.existing is None]
@@ -84,7 +77,7 @@ def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[Pla
         BuildOutlook(
             definition=image.plan.definition.name,
             disk_kind=_disk_kind(image),
-            jobs=compile_jobs.of_plan(image.plan, image.kept_steps, machine, requested_jobs(request)),
+            jobs=compile_jobs.of_plan(image.plan, image.kept_steps, machine, build_jobs(request.settings)),
             seconds=_seconds(workspace.project, image),
             disk=_disk(workspace.project, image),
             data_root=data_root,

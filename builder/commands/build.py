@@ -43,6 +43,7 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
         verification,
         work_folder,
     )
+    from builder.definitions.image_chain import build_jobs
     from builder.distribution import remote_builder
 
     work_folder.recover(workspace)
@@ -64,7 +65,7 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
             _report_reasons(workspace, image, ahead)
         if not request.ignore_disk:
             outlook.require_room(outlooks)
-        compilers = outlook.requested_jobs(request)
+        compilers = build_jobs(request.settings)
         started = time.monotonic()
         with (
             build_costs.measured(workspace.project, outlooks[0].disk_kind, outlooks[0].data_root, len(outlooks)),

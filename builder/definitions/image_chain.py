@@ -47,18 +47,25 @@ def load(
     return tuple(_overridden(definition, overrides) for definition in chain)
 
 
+def build_jobs(settings: Mapping[str, str]) -> int | None:
+    """Returns the number of compilers that ``--set`` asks for, None where it does not. Raises UsageError for one that
+    is no number."""
+    text = settings.get(BUILD_JOBS)
+    if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
+        raise UsageError(f"`--set {BUILD_JOBS}={text}` is no number of jobs: 1 or more")
+    return int(text) if text else None
+
+
 def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefinition:
     own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
     for key, value in own.items():
         if not isinstance(value, image.ArgumentValue):
             raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")
-    if BUILD_JOBS in own:
-        if not re.fullmatch("[1-9][0-9]{0,3}", overrides.args[BUILD_JOBS]):
-            raise UsageError(f"`--set {BUILD_JOBS}={overrides.args[BUILD_JOBS]}` is no number of jobs: 1 or more")
-        # The steps that compile get it as they run: another number makes no other image. Only a template that has it in
-        # its own text takes it as an argument.
-        if BUILD_JOBS not in definition.template:
-            del own[BUILD_JOBS]
+    build_jobs(overrides.args)
+    # The steps that compile get it as they run: another number makes no other image. Only a template that has it in its
+    # own text takes it as an argument.
+    if BUILD_JOBS not in definition.template:
+        own.pop(BUILD_JOBS, None)
     return replace(definition, platform=overrides.platform or definition.platform, args={**definition.args, **own})
 
 
