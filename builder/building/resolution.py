@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.building import mod_downloads, mod_selection
@@ -13,12 +13,13 @@ from builder.errors import UsageError
 from builder.events import Message
 from builder.lock import reading
 from builder.pinning import chain as chains
-from builder.pinning import definition_pins
+from builder.pinning import definition_pins, refetching
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from builder.building.request import BuildRequest
+    from builder.definitions.image import ImageDefinition
     from builder.definitions.mods.mod import Mod
     from builder.definitions.recipes.recipe import Recipe
     from builder.definitions.target import Target
@@ -77,12 +78,25 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
     pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
     if faults := [fault for completed in pins.values() for fault in completed.faults]:
         raise definition_pins.error_of(faults)
+    pins = {name: _with_patches(workspace, named, pins[name]) for name, named in _definitions(all_chains).items()}
     resolved = []
     for named, chain, mods in zip(targets, all_chains, all_mods, strict=True):
         ordered = mod_selection.arrange(project, chain, mods, [pins[definition.name].pins for definition in chain])
         with_files = mod_downloads.fetch(workspace, ordered)
         resolved.append(ResolvedTarget(named.recipe, _models(named.recipe, request), chain, with_files))
     return Resolution(tuple(resolved), pins, lock)
+
+
+def _definitions(all_chains: Sequence[chains.Chain]) -> dict[str, ImageDefinition]:
+    return {definition.name: definition for chain in all_chains for definition in chain}
+
+
+def _with_patches(
+    workspace: Workspace, definition: ImageDefinition, resolved: definition_pins.ResolvedPins
+) -> definition_pins.ResolvedPins:
+    """``resolved`` with the patches that images.lock pins and the project does not have. Raises LockError."""
+    fetched = refetching.fetch(workspace.project, definition, resolved.pins, resolved.patches, workspace.report)
+    return replace(resolved, patches={**resolved.patches, **fetched}) if fetched else resolved
 
 
 def _models(recipe: Recipe | None, request: BuildRequest) -> tuple[str, ...]:

@@ -39,6 +39,11 @@ def faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]
             yield error
 
 
+def is_missing(project: Project, definition: str, source: str, pull: PullPin) -> bool:
+    """True where the project does not have the patch of a pinned pull request: it was never committed, or removed."""
+    return not _path(project, definition, source, pull).exists()
+
+
 def keep(project: Project, definition: str, pins: Pins, patches: Mapping[str, bytes]) -> None:
     """Writes the patches that are not on disk yet; called before images.lock names them."""
     for path, pull in _files(project, definition, pins):
@@ -51,8 +56,11 @@ def keep(project: Project, definition: str, pins: Pins, patches: Mapping[str, by
 def _files(project: Project, definition: str, pins: Pins) -> Iterator[tuple[Path, PullPin]]:
     for name, pin in sorted(pins.sources.items()):
         for pull in pin.pulls if isinstance(pin, GitPin) else ():
-            file = f"{name}-{pull.number}-{pull.sha256[:12]}.patch"
-            yield project.dockerfiles / definition / "pulls" / file, pull
+            yield _path(project, definition, name, pull), pull
+
+
+def _path(project: Project, definition: str, source: str, pull: PullPin) -> Path:
+    return project.dockerfiles / definition / "pulls" / f"{source}-{pull.number}-{pull.sha256[:12]}.patch"
 
 
 def _read(project: Project, path: Path, pull: PullPin) -> bytes:

@@ -111,6 +111,14 @@ def test_a_frozen_pull_request_survives_a_force_push_and_its_deletion(
     assert patch.name == f"flashinfer-40898-{pull.sha256[:12]}.patch"
     assert (small.builds / repository / "1/patches/flashinfer-40898.patch").read_bytes() == patch.read_bytes()
 
+    # Where the text of others is left out of a project, it is fetched again, and compared.
+    content = patch.read_bytes()
+    patch.unlink()
+    again = builder("build", "small", "--locked", "--force").stderr
+    assert "the project does not have the patch of pull request 40898" in again
+    assert f"gives the patch that is pinned: its SHA-256 is {pull.sha256[:12]}" in again
+    assert patch.read_bytes() == content
+
     upstream.git("push", "--quiet", "origin", ":refs/pull/40898/head", ":feature")
     before = small.lock.read_bytes()
     builder("build", "small", "--locked", "--force")

@@ -41,26 +41,32 @@ def vendor(
     commit: str,
     earlier: Sequence[EarlierPatch] = (),
     notify: Notify = discard,
+    head: str = "",
 ) -> VendoredPatch:
     """Returns the changes of a pull request of the repository ``url``, as a diff that applies to ``commit``, the pin of
     the source, after the ``earlier`` patches. Its head is kept in the mirror.
+
+    ``head`` is the commit of an earlier state that is wanted, in place of the present one.
 
     Its own changes are those since it left the branch that it was opened for. They are merged three-way; where the
     request applies as it is, the diff is that of the request. Raises SourceError if there is no such request, it
     changes nothing that is not there already, or it conflicts.
     """
     return mirror_access.with_mirror(
-        mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier), notify
+        mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier, head), notify
     )
 
 
 def _vendor(
-    repository: GitRepository, pull: RequestedPull, commit: str, earlier: Sequence[EarlierPatch]
+    repository: GitRepository, pull: RequestedPull, commit: str, earlier: Sequence[EarlierPatch], head: str
 ) -> VendoredPatch:
     import hashlib
 
     mirror.ensure_commit(repository, commit)
-    head = pull_history.fetch(repository, pull)
+    if head:
+        mirror.ensure_commit(repository, head)
+    else:
+        head = pull_history.fetch(repository, pull)
     if pull_history.is_ancestor(repository, head, commit):
         raise already_included(pull.name, commit[:7])
     own = pull_history.own_commits(repository, pull, head, commit)
