@@ -1,6 +1,6 @@
 """Patches of pinned pull requests that the project does not have, fetched once more and compared with their SHA-256.
 
-Somebody who publishes a project may leave out the texts of others: what images.lock pins says what they have to be.
+A project may be published without the texts of others: images.lock says what they have to be.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ def resolve(
         )
     addresses = {package["name"]: package["wheels"][0]["url"] for package in lock["packages"] if package.get("wheels")}
     undated = tuple(sorted(dated.undated & {canonical(package["name"]) for package in lock["packages"]}))
-    held = "" if as_of and not dated.limited else request.as_of
-    pin = replace(_pin(lock, request.requested), as_of=held, undated=undated if held else ())
+    effective = "" if as_of and not dated.limited else request.as_of
+    pin = replace(_pin(lock, request.requested), as_of=effective, undated=undated if effective else ())
     return ResolvedClosure(pin, addresses)
 
 

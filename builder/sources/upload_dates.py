@@ -24,8 +24,8 @@ _RUNS = 12
 
 
 class Dated(NamedTuple):
-    """What uv made of a closure as of a day: its lock, its messages, and the packages whose index gives no dates.
-    Without ``limited`` it is the closure of today."""
+    """The outcome of resolving a closure as of a day: uv's lock, its messages, and the packages whose index gives no
+    dates. Without ``limited`` it is the closure of today."""
 
     lock: dict[str, Any]
     messages: str
@@ -78,6 +78,6 @@ def _package(file: str) -> str:
 
 
 def _without_warnings(messages: str) -> str:
-    """What uv says with ``--quiet``, without which it tells of packages that have no date."""
+    """The messages that are left with ``--quiet``, without which uv tells of packages that have no date."""
     lines = messages.splitlines()
     return "\n".join(line for line in lines if not (line.startswith("warning: ") or _PROGRESS.fullmatch(line))).strip()
