@@ -38,7 +38,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is claimed: the name of the first volume that claims it, and the labels by which all of them are found."""
+    """The subject of a claim: the name of its first volume, and the labels by which all that claim it are found."""
 
     volume: str
     labels: Mapping[str, str]

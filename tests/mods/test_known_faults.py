@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from tests import projects
+from builder.lock import reading
+from tests import projects, shipped_files
 from tests.mods.releases import VLLM, Releases
 
 pytestmark = pytest.mark.slow
@@ -94,11 +95,10 @@ def test_the_page_names_the_releases_that_have_it(having: dict[str, list[str]], 
     assert having[fault] == told
 
 
-def test_no_shipped_definition_is_on_a_release_that_has_one(having: dict[str, list[str]]) -> None:
-    texts = [
-        path.read_text(encoding="utf-8") for path in (projects.REPOSITORY_ROOT / "dockerfiles").glob("*/image.yaml")
-    ]
-    shipped = {version for text in texts for version in re.findall(r"(?:ref: v|vllm(?:-cpu)?==)([0-9.]+)", text)}
+def test_no_shipped_pin_is_of_a_release_that_has_one(having: dict[str, list[str]]) -> None:
+    pinned = reading.read(shipped_files.project().lock).pins
+    sources = [pins.sources for by_platform in pinned.values() for pins in by_platform.values()]
+    shipped = {by_name["vllm"].version for by_name in sources if "vllm" in by_name}
     assert shipped & set(RELEASES)
     for fault, versions in having.items():
         assert not shipped & set(versions), fault

@@ -106,9 +106,9 @@ def changed_files(
     return _paths(run_checked(repository, differing, environ=environ).output)
 
 
-def merge_base(repository: GitRepository, one: str, other: str) -> str:
+def merge_base(repository: GitRepository, commit: str, other: str) -> str:
     """The best common ancestor of two commits; empty if there is none."""
-    return run_local(repository, ["merge-base", one, other]).text
+    return run_local(repository, ["merge-base", commit, other]).text
 
 
 def listing(files: Iterable[str]) -> str:

@@ -228,7 +228,7 @@ def _renames(index: ScratchIndex, own: OwnCommits) -> dict[str, str]:
 
 
 def _changes(index: ScratchIndex, own: OwnCommits) -> dict[str, _Change]:
-    """What the request makes of each of its files: the entries before and after, None where there is no file."""
+    """Each file of a request: the entries before and after, None where there is no file."""
     raw = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", own.start, own.head]
     fields = index.checked(raw).output.decode("utf-8", "surrogateescape").split("\0")
     changes: dict[str, _Change] = {}
