@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 # All that this program keeps in the state folder: files, folders, and the beginnings of the names of temporary ones.
 _STATE_FOLDERS = {"downloads", "journal", "logs", "mirrors", "serve-logs", "unchanged", "wheels", "work"}
 _STATE_NAMES = frozenset({"copies.lock", "engine.json", "id", "id.lock", "steptimes.json", *_STATE_FOLDERS})
+_WRITTEN_FOLDERS = ("journal", "logs", "serve-logs", "unchanged")  # by names that can be known beforehand
 _STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
 
 
@@ -121,10 +123,14 @@ def _require_own_state(project: Project) -> None:
     except OSError:
         return
     folder, is_linked = project.state.name, project.state.is_symlink()
+    for name in _WRITTEN_FOLDERS:
+        with suppress(OSError), os.scandir(project.state / name) as files:
+            entries += [entry for entry in files if entry.is_symlink()]
     for entry in entries:
         is_ours = entry.name in _STATE_NAMES or entry.name.startswith(_STATE_PREFIXES)
         if entry.is_symlink():
-            message = f"{folder}/{entry.name} is a link: what it leads to is not this program's"
+            place = os.path.relpath(entry.path, project.state)
+            message = f"{folder}/{place} is a link: what it leads to is not this program's"
         elif is_linked and not is_ours:
             message = f"{folder} leads to {project.state.resolve()}, which holds other things, such as {entry.name}"
         else:

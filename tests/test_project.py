@@ -81,6 +81,14 @@ def test_the_state_folder_holds_no_link(made: Project, name: str) -> None:
         project.find(made.root)
 
 
+@pytest.mark.parametrize("name", ["serve-logs/chat.log", "logs/build.log", "journal/small.json", "unchanged/x"])
+def test_no_file_in_the_state_folder_that_is_written_is_a_link(made: Project, name: str) -> None:
+    (made.state / name).parent.mkdir(parents=True)
+    (made.state / name).symlink_to("../../../victim")
+    with pytest.raises(UnsafePathError, match=f"{name} is a link"):
+        project.find(made.root)
+
+
 def test_the_state_folder_may_be_on_another_disk_but_not_elsewhere(made: Project) -> None:
     made.state.symlink_to(made.root.parent / "disk")
     assert project.find(made.root) == made

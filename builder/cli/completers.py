@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     import click
 
     from builder.project import Project
+
+_PLAIN = re.compile(r"(?![-~])[\w./:@+,=%~-]+")
 
 Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
 
@@ -33,9 +36,9 @@ def names(*kinds: str) -> Completer:
 
 
 def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
-    """Filters the candidates by what was typed so far, and drops repetitions, and names that would be several lines to
-    the shell or move the cursor."""
-    return list(dict.fromkeys(name for name in candidates if name.startswith(incomplete) and name.isprintable()))
+    """Filters the candidates by what was typed so far, and drops repetitions, and names that are more than one plain
+    word to the shell: bash puts them into the line as they are, and a project of others may have them."""
+    return list(dict.fromkeys(name for name in candidates if name.startswith(incomplete) and _PLAIN.fullmatch(name)))
 
 
 def _context(ctx: click.Context) -> Context:

@@ -19,7 +19,7 @@ from builder.plan import layout
 from builder.storage.tar_stream import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from builder.lock.model import ImageName, NumberedImage
     from builder.plan.model import StagedFile
@@ -46,7 +46,7 @@ def fault(name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile]
             return f"`{printable(path)}` belongs to no build"
         if file.executable and not layout.may_be_executable(path, mods):
             return f"`{printable(path)}` is executable"
-    return "its images.lock is of other images" if _is_of_others(name, build) else ""
+    return "its images.lock is of other images" if _is_of_others(name, image, build, mods.keys()) else ""
 
 
 def _content(build: Mapping[str, StagedFile], file: str) -> bytes:
@@ -55,15 +55,22 @@ def _content(build: Mapping[str, StagedFile], file: str) -> bytes:
     return build[file].content
 
 
-def _is_of_others(name: ImageName, build: Mapping[str, StagedFile]) -> bool:
-    """True if the part of images.lock that the build wrote tells of more than this number: all of it is believed on the
-    day that the whole file is lost."""
+def _is_of_others(
+    name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile], definitions: Collection[str]
+) -> bool:
+    """True if the part of images.lock that the build wrote tells of more than this number, and the pins of the
+    ``definitions`` that it was built from: the pins are taken up, and all of it is believed on the day that the whole
+    file is lost."""
     if layout.RECORD not in build:
         return False
     try:
         record = reading.parse_bytes(build[layout.RECORD].content, layout.RECORD)
     except LockError:
         return False  # nobody believes this one
+    pinned = {(definition, platform) for definition, pins in record.pins.items() for platform in pins}
+    own = {image.definition, *definitions}
+    if any(definition not in own or platform != image.platform for definition, platform in pinned):
+        return True
     return any(
         repository != name.repository or numbers.numbers.keys() != {name.number}
         for repository, numbers in record.images.items()

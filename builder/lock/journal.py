@@ -8,6 +8,7 @@ lock next can finish the change of a killed process or undo it (``builder.number
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.project import Project
+
+_ENGINE_ID = re.compile("(?:sha256:[0-9a-f]{64})?")
+_NO_NUMBER = 10**18  # images.lock holds smaller ones
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def entries(project: Project) -> Iterator[Entry]:
 def _entry(path: Path) -> Entry:
     announced = json.loads(path.read_text(encoding="utf-8"))
     number, engine_id = announced["number"], announced["engine_id"]
-    if type(number) is not int or number < 0 or not isinstance(engine_id, str):
+    if type(number) is not int or not 0 <= number < _NO_NUMBER or not _ENGINE_ID.fullmatch(engine_id):
         raise ValueError(f"number {number} of {engine_id}")
     return Entry(ImageName(REPOSITORY.read(announced["repository"]), number), engine_id, path)
 

@@ -110,6 +110,7 @@ def resolve(
     Raises SourceError if there is none, or an index does not answer.
     """
     wants, platform = request.wants, request.platform
+    _refuse_repositories(request.requirements)
     # A day to come leaves nothing out, and an index without dates need not be asked for them.
     as_of = request.as_of if request.as_of < timestamp.now() else ""
     target = target_options(wants, platform)
@@ -142,6 +143,16 @@ def resolve(
     effective = "" if as_of and not dated.limited else request.as_of
     pin = replace(_pin(lock, request.requested), as_of=effective, undated=undated if effective else ())
     return ResolvedClosure(pin, addresses)
+
+
+def _refuse_repositories(requirements: tuple[str, ...]) -> None:
+    """Raises SourceError for a package from a repository (`NAME @ git+ADDRESS`). No pin could hold it, and uv would
+    check it out on this machine first, with the settings of the user's git."""
+    from packaging.requirements import Requirement
+
+    for requirement in map(Requirement, requirements):
+        if "+" in (requirement.url or "").partition(":")[0]:
+            raise _own_address(requirement.name)
 
 
 def target_options(wants: PythonRequirements, platform: str) -> list[str]:
@@ -291,13 +302,16 @@ def _files(package: dict[str, Any]) -> list[dict[str, Any]]:
     """The files of a package of the lock. Raises SourceError for one that no index has: ``NAME @ ADDRESS``, PEP 508."""
     files: list[dict[str, Any]] = package.get("wheels") or [package[key] for key in ("sdist",) if key in package]
     if not files:
-        name = package["name"]
-        raise SourceError(
-            f"the Python package {name} comes from an address of its own: packages are pinned by the version and the"
-            " hashes that an index has",
-            hint=f"request `{name}==VERSION`; a wheel that no index has is found in a folder of PIP_FIND_LINKS",
-        )
+        raise _own_address(package["name"])
     return files
+
+
+def _own_address(name: str) -> SourceError:
+    return SourceError(
+        f"the Python package {name} comes from an address of its own: packages are pinned by the version and the"
+        " hashes that an index has",
+        hint=f"request `{name}==VERSION`; a wheel that no index has is found in a folder of PIP_FIND_LINKS",
+    )
 
 
 def sha256_of(name: str, file: dict[str, Any]) -> str:

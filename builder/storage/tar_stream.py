@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +17,7 @@ BLOCK = tarfile.BLOCKSIZE
 END = bytes(2 * BLOCK)
 _CHUNK = 1 << 20
 _LONGEST = 255  # bytes in a name, on every file system
+_LARGEST_HEADER = 1 << 16
 _MOST = 200_000
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
@@ -98,7 +99,8 @@ def members(file: IO[bytes]) -> dict[str, Member]:
     files: dict[str, Member] = {}
     length = os.fstat(file.fileno()).st_size
     try:
-        with tarfile.open(fileobj=file, mode="r:") as archive:
+        headers: Any = _Headers(file)
+        with tarfile.open(fileobj=headers, mode="r:") as archive:
             for info in archive:
                 name = info.name.removesuffix("/")
                 if fault := _fault(info, name, files, length):
@@ -111,6 +113,19 @@ def members(file: IO[bytes]) -> dict[str, Member]:
         if above := next((str(folder) for folder in PurePosixPath(name).parents if str(folder) in files), None):
             raise ValueError(f"`{printable(above)}` in it is a file and a folder")
     return files
+
+
+class _Headers:
+    """The headers of a tar. One may announce any size of a name or of attributes, for a file that has holes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if size > _LARGEST_HEADER:
+            raise ValueError(f"a header in it has {size:,} bytes")
+        return self._file.read(size)
 
 
 def _fault(info: tarfile.TarInfo, name: str, files: Mapping[str, Member], length: int) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.cli import completers
 from tests import projects
 
 if TYPE_CHECKING:
@@ -152,3 +153,12 @@ def test_an_empty_variable_asks_nothing(folder: Path) -> None:
     done = subprocess.run(["builder", "schema", "mod"], cwd=folder, env=environ, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("{")
+
+
+@pytest.mark.parametrize(
+    "name", ["$(touch PWNED)", "`id`", "a;id", "a b", "a|b", "-x", "~x", "a'b", 'a"b', "a\\b", "a*"]
+)
+def test_a_name_that_the_shell_would_obey_is_not_offered(name: str) -> None:
+    assert completers.matching([name, "chat-1.5", "4x/chat", "small:2", "Org/Model"], "") == [
+        *("chat-1.5", "4x/chat", "small:2", "Org/Model")
+    ]

@@ -10,6 +10,7 @@ import pytest
 from builder.distribution import archived_build
 from builder.lock import text
 from builder.lock.model import Adoption, ImageName, Lock
+from builder.lock.pins import BasePin, Pins
 from builder.plan import bake
 from builder.plan.model import StagedFile
 from tests import locks
@@ -32,6 +33,20 @@ def fault(files: Mapping[str, StagedFile]) -> str:
 def test_what_this_program_writes_is_taken(name: str) -> None:
     plan = shipped.plan(name, "wheel" if name == "cpu" else "git", "linux/arm64")
     assert archived_build.fault(NAME, kept.image(plan), plan.files) == ""
+
+
+@pytest.mark.parametrize(("definition", "platform"), [("tf5", "linux/arm64"), ("small", "linux/s390x")])
+def test_no_pins_of_other_definitions_are_taken_up(definition: str, platform: str) -> None:
+    """An archive of one image pinned the base of another definition, and the next build of that took it."""
+    plan = shipped.plan("cpu", "wheel", "linux/arm64")
+    pins = Pins(BasePin("debian:bookworm-slim", f"sha256:{'0' * 64}"))
+    own, other = (
+        Lock().with_image(NAME, kept.image(plan)).with_pins(name, on, pins)
+        for name, on in (("cpu", kept.image(plan).platform), (definition, platform))
+    )
+    for record, expected in ((own, ""), (other, "its images.lock is of other images")):
+        files = {**plan.files, "images.lock": StagedFile(text.dump(record).encode())}
+        assert archived_build.fault(NAME, kept.image(plan), files) == expected
 
 
 def test_a_directory_that_was_lost_is_none() -> None:

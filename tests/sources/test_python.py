@@ -54,6 +54,12 @@ def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_p
     assert pin.requested == ("what was asked",)
 
 
+def test_a_package_from_a_repository_is_not_checked_out(tmp_path: Path) -> None:
+    wants = replace(WANTS, packages=(f"evil @ git+file://{tmp_path}/evil",))
+    with pytest.raises(SourceError, match="evil comes from an address of its own"):
+        resolve(wants, "linux/arm64", UserSettings(index_url="http://127.0.0.1:9/simple"))
+
+
 def test_a_package_that_is_never_wanted_is_left_out(tmp_path: Path) -> None:
     wheels = [
         make_wheel(tmp_path / "files", "serve", "1.2", requires=("vision",)),

@@ -115,3 +115,16 @@ def test_a_tar_that_is_cut_off_holds_no_member_beyond_its_end(tmp_path: Path) ->
 
 def test_what_is_shown_of_a_name_is_harmless() -> None:
     assert tar_stream.printable("a\x1b[31m\udcff") == "a\\x1b[31m\\udcff"
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_header_of_any_size_is_not_read_into_memory(tmp_path: Path, kind: bytes) -> None:
+    info = tarfile.TarInfo("x")
+    info.type, info.size = kind, 3 << 30
+    path = tmp_path / "sparse.tar"
+    with path.open("w+b") as file:
+        file.write(info.tobuf(tarfile.GNU_FORMAT))
+        file.truncate(4 << 30)
+        file.seek(0)
+        with pytest.raises(ValueError, match="a header in it has 3,"):
+            tar_stream.members(file)
