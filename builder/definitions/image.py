@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from builder.project import Project
 
+# The ref of a FlashInfer that is the one which the pinned vLLM names, and where it comes from if nothing else is said.
+FROM_VLLM = "from-vllm"
+_FLASHINFER = "https://github.com/flashinfer-ai/flashinfer.git"
 # The values of `python.as_of` that are no date: that of the pinned vLLM, and no limit.
 AS_OF_SOURCE, AS_OF_TODAY = "source", "today"
 ArgumentValue = str | int | float | bool
@@ -87,6 +90,11 @@ class GitSource:
     pulls: tuple[int, ...] = ()
     requirements: tuple[str, ...] = ()
     bases: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def follows_vllm(self) -> bool:
+        """True if its ref is the version that the pinned vLLM names."""
+        return self.ref == FROM_VLLM
 
 
 @dataclass(frozen=True)
@@ -172,6 +180,9 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
     if "from" in data and BaseSource() in sources.values():
         message = f"`base` means the base image, and this one is built on the definition {data['from']}: leave it out"
         raise FileProblemsError((Problem(location(project, name, "sources"), message),))
+    _refuse_odd_versions(project, name, data.get("sources", {}))
+    if data.get("sources", {}).get("flashinfer") == {"version": FROM_VLLM} and isinstance(sources["vllm"], WheelSource):
+        sources["flashinfer"] = WheelSource("flashinfer-python")  # which vLLM's wheel requires by its version
     for source_name, source in sources.items():
         if isinstance(source, GitSource) and len(set(source.pulls)) < len(source.pulls):
             message = "a pull request stands there twice"
@@ -205,6 +216,22 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
         },
         first_build=FirstBuild(**data.get("first_build", {})),
     )
+
+
+def _refuse_odd_versions(project: Project, name: str, sources: dict[str, Any]) -> None:
+    """Raises FileProblemsError for a `version` that is not FlashInfer's, stands beside a ref, or follows no vLLM."""
+    for source, data in sources.items():
+        if not isinstance(data, dict) or "version" not in data:
+            continue
+        message = ""
+        if source != "flashinfer":
+            message = f"{FROM_VLLM} is for flashinfer: give {source} a `ref`"
+        elif "ref" in data:
+            message = f"either `ref` or `version: {FROM_VLLM}` can be there"
+        elif not isinstance(sources.get("vllm"), dict):
+            message = f"no vllm stands beside it as git or wheel, which {FROM_VLLM} could follow: give a `ref`"
+        if message:
+            raise FileProblemsError((Problem(location(project, name, "sources", source, "version"), message),))
 
 
 def repository_of(project: Project, name: str) -> str:
@@ -273,11 +300,12 @@ def _source(data: dict[str, Any] | str) -> Source:
     if "wheel" in data:
         return WheelSource(data["wheel"], data.get("index"))
     pulls = [pull if isinstance(pull, dict) else {"number": pull} for pull in data.get("pulls", ())]
+    follows = "version" in data
     return GitSource(
-        data["git"],
-        data["ref"],
+        data.get("git", _FLASHINFER) if follows else data["git"],
+        data["version"] if follows else data["ref"],
         tuple(pull["number"] for pull in pulls),
-        tuple(data.get("requirements", ())),
+        tuple(data.get("requirements", () if "git" in data else ("requirements.txt",))),
         {pull["number"]: pull["base"] for pull in pulls if "base" in pull},
     )
 

@@ -58,7 +58,7 @@ _PULL = record(
         "number": needed(_POSITIVE, "the number of the pull request"),
         "head": needed(_COMMIT, "its last commit when it was pinned"),
         "sha256": needed(_SHA256, "the SHA-256 of its vendored patch, which the project keeps as a file"),
-        "base": optional(_NOTE, "the branch that it was opened for, where the definition names one"),
+        "base": optional(replace(REF, empty=""), "the branch that it was opened for, where the definition names one"),
     },
     name="pull",
 )

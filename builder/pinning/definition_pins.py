@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import SourceError, UsageError
 from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, SourcePin
-from builder.pinning import as_of, closures, source_pins
+from builder.pinning import as_of, closures, named_versions, source_pins, vendored, version_agreement
 from builder.sources import python
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def stale(definition: ImageDefinition, pins: Pins, inherited: Inherited) -> tupl
     sources = definition.sources
     current = {
         "base": pins.base is not None and pins.base.requested == definition.base,
-        **{name: source_pins.is_current(source, pins.sources.get(name), pins.base) for name, source in sources.items()},
+        **{name: source_pins.is_current(source, pins.sources.get(name), pins) for name, source in sources.items()},
         "python": bool(wants and pins.python and pins.python.requested == requested),
         "build": bool(wants and pins.build and pins.build.requested == python.requested_build_packages(wants)),
     }
@@ -112,6 +112,7 @@ def resolve_missing(
         return base
     before = base.pins if definition.base_sources else pins
     rest = _sources(definition, before, {name: update.get(name) for name in moving}, update, resolver)
+    rest = _held_against_vllm(definition, rest, resolver)
     if not rest.faults and _need_closures(pins, rest.pins, moving, update):
         rest = _with_closures(definition, pins, rest, inherited, resolver, frozenset(update), below)
     if rest.faults and pins.python:
@@ -217,5 +218,38 @@ def _with_closures(
         with_build = replace(pins, build=resolved.pins.build)
         pins = closures.to_build(definition, wants, with_build, inherited, resolver, update, end)
     except SourceError as error:
-        return replace(resolved, pins=pins, faults=(Fault(definition.name, name, error),))
+        told = _disagreement(definition, resolved, inherited, resolver) or error
+        return replace(resolved, pins=pins, faults=(Fault(definition.name, name, told),))
     return replace(resolved, pins=pins)
+
+
+def _held_against_vllm(definition: ImageDefinition, resolved: ResolvedPins, resolver: Resolver) -> ResolvedPins:
+    """``resolved`` with a fault where a definition that builds from git has other versions than its vLLM names. Where
+    vLLM is a wheel, uv holds its packages against it, and FlashInfer alone is left."""
+    if resolved.faults or not definition.git_sources:
+        return resolved
+    try:
+        named = named_versions.read(definition, resolved.pins, resolver)
+        patches = vendored.load(resolver.project, definition.name, resolved.pins, resolved.patches) if named else {}
+        version_agreement.check(resolver.project, definition, resolved.pins, patches, named)
+    except SourceError as error:
+        return replace(resolved, faults=(Fault(definition.name, "vllm", error),))
+    return resolved
+
+
+def _disagreement(
+    definition: ImageDefinition, resolved: ResolvedPins, inherited: tuple[LockedPackage, ...], resolver: Resolver
+) -> SourceError | None:
+    """The reason with its place where packages cannot be resolved since they are not those that vLLM, or the image
+    below, has."""
+    parent = f"the image of {definition.parent}"
+    try:
+        named = named_versions.held((package for package in inherited if package.hashes), parent)
+        named |= named_versions.read(definition, resolved.pins, resolver)
+    except SourceError:
+        return None
+    try:
+        version_agreement.check(resolver.project, definition, resolved.pins, {}, named)
+    except SourceError as error:
+        return error
+    return None

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from builder.definitions.image import BaseSource, WheelSource
 from builder.errors import SourceError
 from builder.lock.pins import GitPin, IncludedPin, Pins, PullPin, SourcePin, WheelPin
-from builder.pinning import vendored
+from builder.pinning import named_versions, vendored
 from builder.pinning.resolver import answered
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from builder.definitions.image import GitSource, ImageDefinition, Source
-    from builder.lock.pins import BasePin
     from builder.pinning.resolver import Resolver
 
 
@@ -33,14 +32,16 @@ class ResolvedSources:
     errors: Mapping[str, SourceError]
 
 
-def is_current(source: Source, pin: SourcePin | None, base: BasePin | None) -> bool:
+def is_current(source: Source, pin: SourcePin | None, pins: Pins) -> bool:
     """True if ``pin`` is one for the request of ``source``, pull requests in their order included; for a source that
-    comes with the base, if it was read from the pinned ``base``."""
+    comes with the base, if it was read from the pinned one, and for one that follows vLLM, if it is that of the vLLM
+    in ``pins``."""
+    base = pins.base
     if isinstance(source, BaseSource):
         return isinstance(pin, IncludedPin) and base is not None and pin.base == base.resolved and bool(base.packages)
     if isinstance(source, WheelSource):
         return isinstance(pin, WheelPin) and pin.requested == source.requested
-    current = _of_ref(source, pin)
+    current = _of_ref(source, pin, pins)
     return current is not None and tuple((pull.number, pull.base) for pull in current.pulls) == _requested(source)
 
 
@@ -49,11 +50,16 @@ def _requested(source: GitSource) -> tuple[tuple[int, str], ...]:
     return tuple((number, source.bases.get(number, "")) for number in source.pulls)
 
 
-def _of_ref(source: GitSource, pin: SourcePin | None) -> GitPin | None:
+def asked(source: GitSource, pins: Pins) -> str:
+    """The ref of a source as images.lock records it; of one that follows vLLM with the vLLM that it is for."""
+    return f"{source.ref}/{named_versions.identity(pins.sources.get('vllm'))}" if source.follows_vllm else source.ref
+
+
+def _of_ref(source: GitSource, pin: SourcePin | None, pins: Pins) -> GitPin | None:
     """``pin`` where its address and ref are those of ``source``, whatever its pull requests."""
     from builder.sources.git import credentials
 
-    if isinstance(pin, GitPin) and (pin.git, pin.requested) == (credentials.split(source.git).url, source.ref):
+    if isinstance(pin, GitPin) and (pin.git, pin.requested) == (credentials.split(source.git).url, asked(source, pins)):
         return pin
     return None
 
@@ -71,15 +77,51 @@ def resolve(
     Where only pull requests were added or removed, the commit stays, and so do the patches of the others: both move
     only where the source is in ``update``. Raises LockError where such a patch is missing or was edited.
     """
-    sources = {name: source for name, source in definition.git_sources.items() if name in moving}
-    unmoved = {name: _of_ref(source, pins.sources.get(name)) for name, source in sources.items() if name not in update}
+    first = {name: source for name, source in definition.git_sources.items() if not source.follows_vllm}
+    resolved = _resolve_some(definition, pins, first, moving, update, resolver)
+    if len(first) == len(definition.git_sources) or resolved.errors:
+        return resolved
+    following = {name: source for name, source in definition.git_sources.items() if source.follows_vllm}
+    there = _with_vllm(definition, replace(pins, sources=resolved.sources), update)
+    moved = {
+        name: moving.get(name)
+        for name, source in following.items()
+        if not _of_ref(source, there.sources.get(name), there)
+    }
+    rest = _resolve_some(definition, there, following, {**moving, **moved}, update, resolver)
+    own = {name: pin for name, pin in rest.sources.items() if name in following}
+    return ResolvedSources({**resolved.sources, **own}, {**resolved.patches, **rest.patches}, rest.errors)
+
+
+def _with_vllm(definition: ImageDefinition, pins: Pins, update: Collection[str]) -> Pins:
+    """``pins`` with the wheel of vLLM that a source which follows it is for, before the closure pins it."""
+    source, pin = definition.sources.get("vllm"), pins.sources.get("vllm")
+    if not isinstance(source, WheelSource):
+        return pins
+    version = named_versions.wheel_version(source, None if "vllm" in update else pin)
+    others = {name: other for name, other in pins.sources.items() if name != "vllm"}
+    return replace(pins, sources={**others, **({"vllm": WheelPin(source.requested, version)} if version else {})})
+
+
+def _resolve_some(
+    definition: ImageDefinition,
+    pins: Pins,
+    wanted: Mapping[str, GitSource],
+    moving: Mapping[str, str | None],
+    update: Collection[str],
+    resolver: Resolver,
+) -> ResolvedSources:
+    sources = {name: source for name, source in wanted.items() if name in moving}
+    unmoved = {
+        name: _of_ref(source, pins.sources.get(name), pins) for name, source in sources.items() if name not in update
+    }
     kept = {name: pin for name, pin in unmoved.items() if pin}
     errors: dict[str, SourceError] = {}
     requested = []
     for name, source in sources.items():
         try:
             if name not in kept:
-                requested.append((name, source.git, _ref(name, source, moving[name], resolver)))
+                requested.append((name, source.git, _ref(definition, pins, name, moving[name], resolver)))
         except SourceError as error:
             errors[name] = error
     resolved = {name: pin for name, pin in pins.sources.items() if name in definition.sources}
@@ -87,7 +129,7 @@ def resolve(
     for name, answer in {**resolver.commits(requested), **kept}.items():
         source = sources[name]
         try:
-            pin = replace(answered(answer), requested=source.ref)
+            pin = replace(answered(answer), requested=asked(source, pins))
             unchanged = _vendored(definition, name, kept[name], resolver) if name in kept else {}
             resolved[name] = _with_pulls(resolver, pin, source, unchanged, patches)
         except SourceError as error:
@@ -95,9 +137,15 @@ def resolve(
     return ResolvedSources(resolved, patches, errors)
 
 
-def _ref(name: str, source: GitSource, wanted: str | None, resolver: Resolver) -> str:
-    """The branch, tag or commit to resolve. Raises SourceError where there is no such release."""
-    return resolver.release(name, source.git) if wanted == RELEASE else wanted or source.ref
+def _ref(definition: ImageDefinition, pins: Pins, name: str, wanted: str | None, resolver: Resolver) -> str:
+    """The branch, tag or commit to resolve: ``wanted``, or else what the definition says. Raises SourceError where
+    there is no such release, or vLLM names none."""
+    source = definition.git_sources[name]
+    if wanted == RELEASE:
+        return resolver.release(name, source.git)
+    if source.follows_vllm and not wanted:
+        return f"refs/tags/{named_versions.flashinfer_tag(definition, pins, resolver)}"
+    return wanted or source.ref
 
 
 def _vendored(

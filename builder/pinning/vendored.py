@@ -41,7 +41,7 @@ def faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]
 
 def is_missing(project: Project, definition: str, source: str, pull: PullPin) -> bool:
     """True where the project does not have the patch of a pinned pull request: it was never committed, or removed."""
-    return not _path(project, definition, source, pull).exists()
+    return not patch_file(project, definition, source, pull).exists()
 
 
 def keep(project: Project, definition: str, pins: Pins, patches: Mapping[str, bytes]) -> None:
@@ -56,10 +56,11 @@ def keep(project: Project, definition: str, pins: Pins, patches: Mapping[str, by
 def _files(project: Project, definition: str, pins: Pins) -> Iterator[tuple[Path, PullPin]]:
     for name, pin in sorted(pins.sources.items()):
         for pull in pin.pulls if isinstance(pin, GitPin) else ():
-            yield _path(project, definition, name, pull), pull
+            yield patch_file(project, definition, name, pull), pull
 
 
-def _path(project: Project, definition: str, source: str, pull: PullPin) -> Path:
+def patch_file(project: Project, definition: str, source: str, pull: PullPin) -> Path:
+    """The file that holds the patch of a pull request of ``source``."""
     return project.dockerfiles / definition / "pulls" / f"{source}-{pull.number}-{pull.sha256[:12]}.patch"
 
 
