@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.building import mod_downloads, mod_selection
+from builder.building import mod_downloads, mod_selection, mod_versions
 from builder.definitions import image_chain, target
 from builder.definitions.recipes import recipe_problems
 from builder.engine.client import versions
@@ -81,7 +81,10 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
     pins = {name: _with_patches(workspace, named, pins[name]) for name, named in _definitions(all_chains).items()}
     resolved = []
     for named, chain, mods in zip(targets, all_chains, all_mods, strict=True):
-        ordered = mod_selection.arrange(project, chain, mods, [pins[definition.name].pins for definition in chain])
+        of_chain = [pins[definition.name].pins for definition in chain]
+        ordered = mod_selection.arrange(project, chain, mods, of_chain)
+        if any(mod.packages for own in ordered for mod in own):
+            mod_versions.check(chain, ordered, of_chain)
         with_files = mod_downloads.fetch(workspace, ordered)
         resolved.append(ResolvedTarget(named.recipe, _models(named.recipe, request), chain, with_files))
     return Resolution(tuple(resolved), pins, lock)

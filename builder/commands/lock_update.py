@@ -6,10 +6,11 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.building import mod_selection, mod_versions
 from builder.comparing import changes, contents
 from builder.definitions import image, image_chain
 from builder.engine.client import versions
-from builder.errors import SourceError
+from builder.errors import FileProblemsError, SourceError
 from builder.events import Message
 from builder.lock import reading
 from builder.lock.pins import GitPin, IncludedPin, Pins
@@ -18,6 +19,8 @@ from builder.pinning import chain as chains
 from builder.pinning import definition_pins, vendored
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from builder.comparing.changes import PackageChange
     from builder.lock.model import Lock
     from builder.project import Project
@@ -80,7 +83,9 @@ def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, pla
         for (definition_name, platform), pins in after.items():
             lock = lock.with_pins(definition_name, platform, pins)
         transaction.commit(reserved_slots.added(workspace.project, lock) if after else lock)
-    return UpdatedPins(tuple(moved), tuple(fault for resolved in completed.values() for fault in resolved.faults))
+    faults = [fault for resolved in completed.values() for fault in resolved.faults]
+    faults += [fault for chain in image_chains for fault in _faults_of_mods(workspace.project, chain, completed)]
+    return UpdatedPins(tuple(moved), tuple(dict.fromkeys(faults)))
 
 
 def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
@@ -97,6 +102,22 @@ def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) ->
         for pin in stale
     ]
     return tuple(dict.fromkeys(lines))
+
+
+def _faults_of_mods(
+    project: Project, chain: chains.Chain, completed: Mapping[str, definition_pins.ResolvedPins]
+) -> Iterator[definition_pins.Fault]:
+    """A fault where mods of ``chain`` name packages that its images have in another version; a mod that cannot be read
+    is told by `mods check` and the build."""
+    if not any(part.mods for part in chain) or any(completed[part.name].faults for part in chain):
+        return
+    try:
+        mods = mod_selection.load(project, chain, None)
+        mod_versions.check(chain, mods, [completed[part.name].pins for part in chain])
+    except FileProblemsError:
+        return
+    except SourceError as error:
+        yield definition_pins.Fault(chain[-1].name, "mods", error)
 
 
 def _is_left_out(workspace: Workspace, lock: Lock, chain: chains.Chain) -> bool:

@@ -244,7 +244,7 @@ def _disagreement(
     below, has."""
     parent = f"the image of {definition.parent}"
     try:
-        named = named_versions.held((package for package in inherited if package.hashes), parent)
+        named = named_versions.installed((package for package in inherited if package.hashes), parent)
         named |= named_versions.read(definition, resolved.pins, resolver)
     except SourceError:
         return None

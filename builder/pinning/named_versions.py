@@ -31,7 +31,7 @@ _USUAL_FILE = "requirements/cuda.txt"
 
 @dataclass(frozen=True)
 class Named:
-    """The versions of one package that are named ``by`` somebody (``vllm 0.33.0 (4ba787ec9abc)``)."""
+    """The versions of one package that are named, and ``by`` whom (``vllm 0.33.0 (4ba787ec9abc)``)."""
 
     specifiers: SpecifierSet
     by: str
@@ -69,7 +69,7 @@ def wheel_version(source: image.Source | None, pin: SourcePin | None) -> str:
     return written or pinned
 
 
-def held(packages: Iterable[LockedPackage], by: str) -> dict[str, Named]:
+def installed(packages: Iterable[LockedPackage], by: str) -> dict[str, Named]:
     """What an image holds of ``PACKAGES``, by package: one version each."""
     from packaging.specifiers import SpecifierSet
 

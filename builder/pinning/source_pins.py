@@ -50,7 +50,7 @@ def _requested(source: GitSource) -> tuple[tuple[int, str], ...]:
     return tuple((number, source.bases.get(number, "")) for number in source.pulls)
 
 
-def asked(source: GitSource, pins: Pins) -> str:
+def recorded_ref(source: GitSource, pins: Pins) -> str:
     """The ref of a source as images.lock records it; of one that follows vLLM with the vLLM that it is for."""
     return f"{source.ref}/{named_versions.identity(pins.sources.get('vllm'))}" if source.follows_vllm else source.ref
 
@@ -59,7 +59,10 @@ def _of_ref(source: GitSource, pin: SourcePin | None, pins: Pins) -> GitPin | No
     """``pin`` where its address and ref are those of ``source``, whatever its pull requests."""
     from builder.sources.git import credentials
 
-    if isinstance(pin, GitPin) and (pin.git, pin.requested) == (credentials.split(source.git).url, asked(source, pins)):
+    if isinstance(pin, GitPin) and (pin.git, pin.requested) == (
+        credentials.split(source.git).url,
+        recorded_ref(source, pins),
+    ):
         return pin
     return None
 
@@ -129,7 +132,7 @@ def _resolve_some(
     for name, answer in {**resolver.commits(requested), **kept}.items():
         source = sources[name]
         try:
-            pin = replace(answered(answer), requested=asked(source, pins))
+            pin = replace(answered(answer), requested=recorded_ref(source, pins))
             unchanged = _vendored(definition, name, kept[name], resolver) if name in kept else {}
             resolved[name] = _with_pulls(resolver, pin, source, unchanged, patches)
         except SourceError as error:

@@ -28,13 +28,13 @@ def parse(text: str, platform: str, python: str) -> Requirement | None:
 
 def exact(specifiers: SpecifierSet) -> str:
     """The one version that ``specifiers`` allow; empty where they allow several, or none is written."""
-    pinned = [one.version for one in specifiers if one.operator in {"==", "==="} and not one.version.endswith(".*")]
+    pinned = [part.version for part in specifiers if part.operator in {"==", "==="} and not part.version.endswith(".*")]
     return pinned[0] if pinned else ""
 
 
-def agree(one: SpecifierSet, other: SpecifierSet) -> bool:
+def agree(first: SpecifierSet, other: SpecifierSet) -> bool:
     """False if no version suits both, as far as the versions that are written in them tell."""
-    both = one & other
+    both = first & other
     return not list(both) or any(both.contains(version, prereleases=True) for version in _candidates(both))
 
 

@@ -126,10 +126,10 @@ def test_flashinfer_is_the_one_that_vllm_names_and_moves_with_it(upstream: Upstr
 
 def test_an_own_ref_that_disagrees_is_an_error_with_its_place(upstream: Upstream) -> None:
     upstream.define(flashinfer="ref: v0.7.0")
-    error = upstream.refused()
+    error, place = upstream.refused(), upstream.place("ref: v0.7.0")
     commit = upstream.flashinfer.git("rev-parse", "v0.7.0^{commit}")[:12]
     assert error.message == (
-        f"{upstream.place("ref: v0.7.0")}: FlashInfer is at 0.7.0 ({commit}), and "
+        f"{place}: FlashInfer is at 0.7.0 ({commit}), and "
         f"vllm 0.21.0 ({upstream.release[:12]}) names flashinfer-python==0.6.8.post1"
     )
     assert error.hint == "write `version: from-vllm` in place of FlashInfer's `ref`, or `ref: v0.6.8.post1`"
