@@ -15,8 +15,9 @@ from builder.definitions.image_chain import BUILD_JOBS
 if TYPE_CHECKING:
     from builder.plan.model import Plan
 
-# FlashInfer's own build counts 8 GB a job on arm64 (scripts/build_flashinfer_whl.sh); for vLLM, 8 GB a job was proposed
-# upstream after builds that ran out of memory (https://github.com/vllm-project/vllm/pull/12477).
+# FlashInfer's own build counts 8 GB a job on arm64; one of its kernels for FP4 (0.7.2.post1 for sm_121a, CUDA 13.0) was
+# measured: 7.0 GiB for one compiler. For vLLM 8 GB a job was proposed upstream, after builds that ran out of memory
+# (https://github.com/vllm-project/vllm/pull/12477).
 GIB_PER_JOB = {"flashinfer": 8, "vllm": 8}
 _GIB = 1 << 30
 # What a step says that compiles a source (`_parts/wheels.j2`); a template may do something else with its tree.

@@ -39,7 +39,7 @@ def test_every_command_explains_itself_as_the_table_does(name: str) -> None:
 
 def test_a_number_is_pinned_without_yaml_and_without_the_programs_that_build(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    image = NumberedImage("2026-01-01T00:00:00Z", "small", "linux/amd64", "sha256:1", "", 1)
+    image = NumberedImage("2026-01-01T00:00:00Z", "small", "linux/amd64", "sha256:" + "1" * 64, "sha256:" + "2" * 64, 1)
     project.lock.write_text(dump(Lock().with_image(ImageName("small", 1), image)))
     heavy = ("yaml", "secrets", "subprocess", "ssl", "builder.plan.model", "builder.definitions.image")
     code = (
