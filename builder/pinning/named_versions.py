@@ -49,7 +49,7 @@ def identity(pin: SourcePin | None) -> str:
 
 
 def read(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[str, Named]:
-    """What the pinned vLLM of a definition names of ``PACKAGES``, by package; nothing where it comes with the base, or
+    """The ``PACKAGES`` that the pinned vLLM of a definition names, by package; none where it comes with the base, or
     is that of a parent, since their versions are known. Raises SourceError."""
     pin, source = pins.sources.get("vllm"), definition.sources.get("vllm")
     if isinstance(pin, GitPin) and isinstance(source, image.GitSource):
@@ -70,7 +70,7 @@ def wheel_version(source: image.Source | None, pin: SourcePin | None) -> str:
 
 
 def installed(packages: Iterable[LockedPackage], by: str) -> dict[str, Named]:
-    """What an image holds of ``PACKAGES``, by package: one version each."""
+    """The ``PACKAGES`` that an image has, by package: one version each."""
     from packaging.specifiers import SpecifierSet
 
     return {
