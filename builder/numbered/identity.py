@@ -112,15 +112,13 @@ def _read(root: Path) -> str:
 
 
 def _created(project: Project) -> str:
-    import secrets
-
     from builder.storage import atomic_file, file_lock
 
     project.state.mkdir(parents=True, exist_ok=True)
     with file_lock.locked(project.state / "id.lock"):
         # Another process may have been first.
         if not (own_id := existing(project)):
-            own_id = secrets.token_hex(16)
+            own_id = os.urandom(16).hex()
             content = json.dumps({"id": own_id, "inode": project.root.stat().st_ino})
             atomic_file.write_alone(_file(project.root), f"{content}\n".encode())
     return own_id
