@@ -31,7 +31,7 @@ REFERENCE = matching(
 )
 VERSION = matching("[A-Za-z0-9][A-Za-z0-9.!+_~-]*", "a version such as `0.32.0+cpu`", name="version_text", scalar=True)
 TOKEN = matching("[A-Za-z0-9][A-Za-z0-9:._+-]*", "a digest such as `sha256:` and hex digits", name="token", scalar=True)
-MOMENT = matching("(?:[0-9][0-9A-Za-z:.+-]*)?", "a time, or nothing", name="moment", scalar=True)
+MOMENT = matching("(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9A-Za-z:.+-]*)?", "a time, or nothing", name="moment")
 LINE = matching(r"(?![-\s])[^\x00-\x1f\x7f]+", "one line that is no option", name="line", scalar=True)
 ADDRESS = matching(
     r"(?:https?|ssh|git|file)://[^\s\x00-\x1f\x7f'\"\\$`#]+",

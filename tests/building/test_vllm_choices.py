@@ -54,9 +54,9 @@ def project(tmp_path: Path) -> Project:
 
 
 def commit_of(project: Project) -> tuple[str, str]:
-    upstream = str(project.root.parent / "upstream")
+    upstream = project.root.parent / "upstream"
     done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=upstream, check=True, capture_output=True, text=True)
-    return upstream, done.stdout.strip()
+    return upstream.as_uri(), done.stdout.strip()
 
 
 def chain(project: Project) -> list[image.ImageDefinition]:
@@ -106,7 +106,7 @@ def test_a_mirror_tells_without_its_upstream(project: Project) -> None:
     lock = Lock(pins={"small": {"linux/arm64": Pins(sources={"vllm": GitPin(url, "main", commit, "0.33.0", "")})}})
     assert vllm_choices.at_hand(project, lock, chain(project)) is None
     mirror_reading.read_files(project.mirrors, url, commit, FILES)
-    shutil.rmtree(url)
+    shutil.rmtree(url.removeprefix("file://"))
     choices = vllm_choices.at_hand(project, lock, chain(project))
     assert choices is not None
     assert (choices.label, len(choices.values)) == ("vLLM 0.33.0", 4)

@@ -134,7 +134,7 @@ CASES: list[tuple[str, Callable[[Path], None], list[str]]] = [
 
 @pytest.mark.parametrize(("file", "edit", "lines"), CASES)
 def test_each_edit_is_named(numbers: Kept, file: str, edit: Callable[[Path], None], lines: list[str]) -> None:
-    name = numbers.add(shipped.plan("dflash", "git", "linux/arm64"))
+    name = numbers.add(shipped.plan_with_pull("dflash", "linux/arm64", 40898))
     edit(numbers.folder(name) / file)
     assert edits(numbers, name) == lines
 

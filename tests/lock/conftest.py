@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,8 +148,29 @@ def texts() -> st.SearchStrategy[str]:
 # Names that become folders and arguments, and look like something else to YAML.
 REPOSITORIES = ["null", "no", "1", "0x1f", "1_000", "1.0", "a", "host:5000/a/b", "localhost/vllm-node", "a.b__c--d/e"]
 PARTS = ["null", "Null", "yes", "007", "1e3", "0.32", "2026-11-20", "vllm", "fix-qwen3.5+x", "A"]
-DEFINITIONS = [*PARTS, "~", "a b", " a", "a: b", "a #b", "模型", "\xa0", "\u2028", "x" * 255]
+DEFINITIONS = [*PARTS, "~", "a b", " a", "a: b", "模型", "\xa0", "\u2028", "x" * 255]
 REFERENCES = ["debian:bookworm-slim", "host:5000/a/b@sha256:0", "1.0", "null", "12:30", "0123456789ab", "x" * 1030]
+LINES = [
+    "null",
+    "1.0",
+    "a: b",
+    "a #b",
+    "torch>=2.9,<3 ; extra == 'a'",
+    "ä" * 1030,
+    "a\u2028b",
+    "a\ufeff",
+    "? a",
+    "a ",
+    "~",
+]
+VERSIONS = ["null", "007", "1e3", "0x1f", "1_000", "0.40", "1!2.0rc1+g0123.cu130", "2026-11-20", "no", "x" * 1030]
+TOKENS = ["null", "007", "1e3", "12:30", "sha256:0123", "no", "x" * 1030]
+MOMENTS = ["", "2026-11-18T09:30:00Z", "2026-11-18T09:30:00.123456+08:00", "2026-11-20"]
+ADDRESSES = ["https://host/x.git", "ssh://git@host:22/a/b", "file:///a/b%20c", "git://h/模型"]
+REFS = ["main", "null", "no", "1.0", "007", "releases/v0.21+x", "0123456789" * 4]
+MODELS = ["Qwen/Qwen3-0.6B", "null", "1.0", "007", "a", "/models/own: model #1", "./own", "~/own", "/模型"]
+RECIPES = ["recipes/chat.yaml", "recipes/a b/c #d.yaml", "null", "1.0", "/home/ann/r: x.yaml", "模型"]
+REVISIONS = ["main", "null", "refs/pr/3", "1.0", "c1899de2", "a:b", "#b"]
 PLATFORMS = ["linux/arm64", "linux/amd64", "linux/arm64/v8", "1/2"]
 
 
@@ -161,12 +181,13 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     def named(values: st.SearchStrategy[Any], names: Sequence[str] = PARTS) -> st.SearchStrategy[Any]:
         return st.dictionaries(st.sampled_from(names), values, max_size=3)
 
-    maybe = st.none() | texts
+    lines, tokens, moments = st.sampled_from(LINES), st.sampled_from(TOKENS), st.sampled_from(MOMENTS)
+    versions, addresses, refs = st.sampled_from(VERSIONS), st.sampled_from(ADDRESSES), st.sampled_from(REFS)
+    recipes, revisions = st.none() | st.sampled_from(RECIPES), st.none() | st.sampled_from(REVISIONS)
     parts, definitions = st.sampled_from(PARTS), st.sampled_from(DEFINITIONS)
     references, platforms = st.sampled_from(REFERENCES), st.sampled_from(PLATFORMS)
     starts = st.none() | st.sampled_from(["1234567", "123e456", "0123456789" * 4])
     hashes = st.lists(st.integers(0, 2**256 - 1).map("{:064x}".format), max_size=2).map(tuple)
-    versions = texts.filter(re.compile(r"\S+").fullmatch)
     packages = st.lists(st.builds(LockedPackage, parts, versions, hashes), max_size=3, unique_by=lambda p: p.name).map(
         lambda drawn: tuple(sorted(drawn, key=lambda package: package.name))
     )
@@ -176,12 +197,13 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
     pulls = st.lists(
         st.builds(PullPin, st.integers(1, 10**9), commits, digests, st.sampled_from(["", "releases/v1"])), max_size=2
     ).map(tuple)
-    git = st.builds(GitPin, texts, texts, commits, texts, times, pulls)
-    closures = st.none() | st.builds(PythonPin, st.lists(texts, max_size=3).map(tuple), texts, packages)
+    git = st.builds(GitPin, addresses, refs, commits, versions, times, pulls)
+    closures = st.none() | st.builds(PythonPin, st.lists(lines, max_size=3).map(tuple), moments, packages)
+    wheels = st.builds(WheelPin, lines, versions, starts)
     pins = st.builds(
         Pins,
-        st.none() | st.builds(BasePin, references, references, texts, packages),
-        named(st.builds(WheelPin, texts, texts, starts) | st.builds(IncludedPin, references, texts, starts) | git),
+        st.none() | st.builds(BasePin, references, references, moments, packages),
+        named(git | wheels | st.builds(IncludedPin, references, versions, starts)),
         closures,
         closures,
     )
@@ -191,15 +213,15 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         times,
         definitions,
         platforms,
-        texts,
-        texts,
+        tokens,
+        tokens,
         st.integers(0, 10**15),
         statuses,
         texts,
         st.booleans(),
-        maybe,
-        named(st.builds(Version, texts, starts)),
-        named(texts),
+        recipes,
+        named(st.builds(Version, versions, starts)),
+        named(tokens),
         st.none() | times,
         digest=st.none() | st.integers(0, 2**256 - 1).map("sha256:{:064x}".format),
         builder=st.none() | parts.filter(lambda name: "+" not in name),
@@ -223,9 +245,11 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         images = draw(named(repositories(), REPOSITORIES))
         names = [ImageName(name, number) for name, repository in images.items() for number in repository.numbers]
         models = {}
-        for model in draw(st.lists(texts, max_size=3, unique=True)) if names else []:
+        for model in draw(st.lists(st.sampled_from(MODELS), max_size=3, unique=True)) if names else []:
             chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
-            first, *rest = [Pairing(name, draw(maybe), draw(maybe), draw(statuses), draw(texts)) for name in chosen]
+            first, *rest = [
+                Pairing(name, draw(recipes), draw(revisions), draw(statuses), draw(texts)) for name in chosen
+            ]
             models[model] = Model(first, tuple(rest))
         return Lock(draw(named(named(pins, PLATFORMS), DEFINITIONS)), images, models)
 

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import replace
 
 from builder.definitions import image_chain
-from builder.definitions.image import BaseSource, ImageDefinition, WheelSource
+from builder.definitions.image import BaseSource, GitSource, ImageDefinition, WheelSource
 from builder.definitions.image_chain import Overrides
 from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
 from builder.plan.make import ImageInputs, make
@@ -40,6 +40,15 @@ def plan(name: str, mode: str, platform: str) -> Plan:
         made = make(ImageInputs(wanted, pins(wanted), {SHA256: DIFF}, ()), made)
     assert made is not None
     return made
+
+
+def plan_with_pull(name: str, platform: str, number: int) -> Plan:
+    """The plan of the definition ``name`` with its sources from git, and a pull request on vLLM."""
+    (definition,) = image_chain.load(shipped_files.project(), name, platform, Overrides(platform))
+    vllm = definition.sources["vllm"]
+    assert isinstance(vllm, GitSource)
+    patched = replace(definition, sources={**definition.sources, "vllm": replace(vllm, pulls=(number,))})
+    return make(ImageInputs(patched, pins(patched), {SHA256: DIFF}, ()))
 
 
 def _as_wheels(definition: ImageDefinition) -> ImageDefinition:
