@@ -160,7 +160,10 @@ daemon_write_files() {
   # installs of Docker use.
   local containerd=true
   if [ -n "${BUILDER_ENGINE_CLASSIC:-}" ]; then containerd=false; fi
-  printf '%s\n' "{\"features\": {\"containerd-snapshotter\": $containerd}}" >"$ENGINE_HOME/daemon.json"
+  # Where less than a fifth of the disk is free, BuildKit deletes what builds left, between two that share it all. Up to
+  # this much stays.
+  local keep='{"gc": {"enabled": true, "defaultReservedSpace": "40GB"}}'
+  printf '%s\n' "{\"features\": {\"containerd-snapshotter\": $containerd}, \"builder\": $keep}" >"$ENGINE_HOME/daemon.json"
   # dockerd calls iptables by name. The machine's own comes first, since its other rules are made with it.
   rm -rf -- "$ENGINE_HOME/sbin"
   mkdir -p "$ENGINE_HOME/sbin"
