@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -84,19 +83,23 @@ def test_it_goes_on_as_soon_as_it_is_free(file: Path, fork: Fork) -> None:
 
 
 def test_of_many_that_take_turns_each_is_waited_for(file: Path, fork: Fork) -> None:
-    def take_turn() -> None:
-        descriptor = os.open(file, os.O_RDWR)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)  # in the kernel's queue: who polls gets it last
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
-        time.sleep(0.6)
+    reader, writer = os.pipe()
 
-    start(fork, file, 1)
-    for _ in range(4):
-        fork(take_turn)
+    def take_turns() -> None:
+        """Holds the file all the time, so that nobody gets in between, in the name of one process after the other."""
+        with locked(file, wait_seconds=5, on_wait=None):
+            os.write(writer, b".")
+            for process in range(1001, 1008):
+                file.write_text(f"{process}\n")
+                time.sleep(0.5)
+
+    fork(take_turns)
+    os.read(reader, 1)
     began = time.monotonic()
-    with locked(file, wait_seconds=2, on_wait=None):
-        assert time.monotonic() - began > 2
+    with locked(file, wait_seconds=2.5, on_wait=None):
+        assert time.monotonic() - began > 2.5
+    os.close(reader)
+    os.close(writer)
 
 
 def test_nobody_is_told_of_a_moment(file: Path, fork: Fork) -> None:
