@@ -67,22 +67,22 @@ def claim(endpoint: Endpoint, subject: Subject, labels: Mapping[str, str], passe
         volume = subject.volume if generation == 1 else f"{subject.volume}.CLAIM{generation}"
         wanted = {**subject.labels, **labels, GENERATION: str(generation)}
         made = Claim(volume, volumes.create(endpoint, volume, wanted))
-        if made.labels == wanted and _settled(endpoint, subject, made) == made:
+        if made.labels == wanted and _counts(endpoint, subject, made):
             return made
         if made.labels != wanted and not passes(made):
             return made
     return made
 
 
-def _settled(endpoint: Endpoint, subject: Subject, made: Claim) -> Claim:
-    """The claim that counts after one was made; those before it are removed. One that was made too late, since a later
-    generation was there already, is removed itself."""
+def _counts(endpoint: Endpoint, subject: Subject, made: Claim) -> bool:
+    """True if the claim that was made is the one that counts; those before that one are removed. One that was made too
+    late, since a later generation was there already, is removed itself."""
     existing = generations(endpoint, subject)
     newest_generation = max(existing, default=0)
     for generation, other in existing.items():
         if generation < newest_generation:
             volumes.remove(endpoint, other.volume)
-    return existing.get(newest_generation, made)
+    return existing.get(newest_generation, made) == made
 
 
 def _generation(labels: Mapping[str, str]) -> int:
