@@ -1,19 +1,18 @@
-"""The processors and the memory of the machine that builds for an engine."""
+"""The processors, the memory and the disk of the machine that builds for an engine."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder import proc_files
 from builder.engine.client.api import request
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
 
 _MEMINFO = Path("/proc/meminfo")
-_LINE = re.compile(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,5 @@ def free_disk(data_root: str) -> int | None:
 
 def _free_here(total: int, meminfo: Path) -> int | None:
     """The memory that is free on this machine, if it is the engine's: a socket may lead into a virtual machine."""
-    try:
-        sizes = {name: int(number) * 1024 for name, number in _LINE.findall(meminfo.read_text(encoding="ascii"))}
-    except (OSError, ValueError):
-        return None
+    sizes = proc_files.sizes(proc_files.text(meminfo))
     return sizes.get("MemAvailable") if sizes.get("MemTotal") == total else None

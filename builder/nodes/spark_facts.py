@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder import proc_files
 from builder.errors import NodeError
 from builder.nodes import machine_shell
 
@@ -13,11 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_GPUS = "driver/nvidia/gpus/*/information"
 _MODEL = re.compile(r"^Model:.*\bGB10\b", re.MULTILINE)
 # NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  …
 _DRIVER = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
-_SIZES = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
 # One line a GPU, such as `12.1`. It hangs where the driver is wedged.
 _COMPUTE_CAPABILITY = "nvidia-smi --query-gpu=compute_cap --format=csv,noheader\n"
 _SECONDS = 20.0
@@ -38,16 +37,16 @@ class SparkFacts:
 
 def read(environ: Mapping[str, str], proc: Path) -> SparkFacts | None:
     """Reads the facts of this machine, whose /proc is ``proc``; None where it is no Spark."""
-    if not any(_MODEL.search(_text(path)) for path in sorted(proc.glob(_GPUS))):
+    if not any(_MODEL.search(proc_files.text(path)) for path in sorted(proc.glob(proc_files.GPUS))):
         return None
-    driver = _DRIVER.search(_text(proc / "driver/nvidia/version"))
+    driver = _DRIVER.search(proc_files.text(proc / "driver/nvidia/version"))
     capability, silence = _compute_capability(environ)
     return SparkFacts(
         driver=driver[1] if driver else "",
         compute_capability=capability,
         silence=silence,
-        sizes={name: int(number) * 1024 for name, number in _SIZES.findall(_text(proc / "meminfo"))},
-        earlyoom=any(_text(path).strip() == "earlyoom" for path in proc.glob("[0-9]*/comm")),
+        sizes=proc_files.sizes(proc_files.text(proc / proc_files.MEMORY)),
+        earlyoom=any(proc_files.text(path).strip() == "earlyoom" for path in proc.glob("[0-9]*/comm")),
     )
 
 
@@ -59,10 +58,3 @@ def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
         return "", error.message
     line = (output.strip().splitlines() or [""])[0].strip()
     return (line, "") if re.fullmatch(r"\d+\.\d+", line) else ("", f"it says {line or 'nothing'}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

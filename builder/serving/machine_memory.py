@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder import proc_files
 from builder.engine import containers
 from builder.errors import BuilderError
 
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
 
 PROC = Path("/proc")
-_GPUS = "driver/nvidia/gpus/*/information"
-_MEMINFO = re.compile(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", re.MULTILINE)
 # GB10 of the DGX Spark and its kin; the GPUs of Jetson boards share their memory in the same way.
 _UNIFIED = re.compile(r"^Model:.*\b(GB10|Thor|Orin)\b", re.MULTILINE)
-_READING = f"cat {PROC}/meminfo {PROC}/{_GPUS} 2>/dev/null"
+_READING = f"cat {PROC}/{proc_files.MEMORY} {PROC}/{proc_files.GPUS} 2>/dev/null"
 _READING_SECONDS = 60.0
 
 
@@ -52,7 +51,8 @@ def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> Machin
     ``image`` reads the same files.
     """
     if endpoint.host.startswith("unix://"):
-        return parse("".join(_text(path) for path in (proc / "meminfo", *sorted(proc.glob(_GPUS)))))
+        files = (proc / proc_files.MEMORY, *sorted(proc.glob(proc_files.GPUS)))
+        return parse("".join(map(proc_files.text, files)))
     try:
         return parse(read_in_container(endpoint, image))
     except BuilderError:
@@ -67,14 +67,7 @@ def read_in_container(endpoint: Endpoint, image: str) -> str:
 
 def parse(text: str) -> MachineMemory | None:
     """The memory that the text of these files tells; None unless one of the GPUs shares it."""
-    sizes = {name: int(number) * 1024 for name, number in _MEMINFO.findall(text)}
-    if not _UNIFIED.search(text) or len(sizes) < 2:
+    sizes = proc_files.sizes(text)
+    if not _UNIFIED.search(text) or not {"MemTotal", "MemAvailable"} <= sizes.keys():
         return None
     return MachineMemory(sizes["MemTotal"], sizes["MemAvailable"])
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
