@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from builder.engine import containers, images
 from builder.numbered import identity, images_lock
 from builder.project import below
-from builder.storage import plain_file
+from builder.storage import atomic_file, plain_file
 from builder.storage.file_lock import folder_locked
 
 if TYPE_CHECKING:
@@ -54,14 +54,24 @@ class WorkFolder:
         return f"builder-work:{self.name}"
 
     @property
-    def extra_tag_file(self) -> Path:
-        """A file that names another tag to remove together with the folder."""
-        return self.path / "also"
-
-    @property
     def labels(self) -> dict[str, str]:
         """The labels of its containers."""
         return {LABEL: self.name, identity.PROJECT: self.project_id}
+
+    @property
+    def _extra_tag_file(self) -> Path:
+        return self.path / "also"
+
+    @property
+    def extra_tag(self) -> str | None:
+        """Another tag that is removed together with the folder, if there is one."""
+        with suppress(FileNotFoundError):
+            return self._extra_tag_file.read_text(encoding="utf-8")
+        return None
+
+    def note_extra_tag(self, tag: str) -> None:
+        """Notes a tag that is going to be made, whole or not at all: half a name may be that of another tag."""
+        atomic_file.write(self._extra_tag_file, tag.encode())
 
 
 @contextmanager
@@ -153,6 +163,6 @@ def write(directory: Path, files: Mapping[str, StagedFile]) -> None:
 def _remove(endpoint: Endpoint, project: Project, work: WorkFolder) -> None:
     containers.remove_labelled(endpoint, f"{LABEL}={work.name}")
     images.remove(endpoint, work.tag)
-    if work.extra_tag_file.exists():
-        images.remove_extra_tag(endpoint, work.extra_tag_file.read_text(encoding="utf-8"))
+    if work.extra_tag:
+        images.remove_extra_tag(endpoint, work.extra_tag)
     shutil.rmtree(below(project.state, work.path), ignore_errors=True)

@@ -19,7 +19,6 @@ from builder.numbered.adopted import AdoptedContents
 from builder.plan import labels
 from builder.plan.model import StagedFile
 from builder.serving import model_pairing
-from builder.storage import plain_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +121,7 @@ def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: Wor
     as what a killed build left; as its only name, this one stays."""
     if not details.tags:
         tag = f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
-        plain_file.write(job.extra_tag_file, tag.encode())
+        job.note_extra_tag(tag)
         images.tag(workspace.engine, details.id, tag)
 
 

@@ -18,7 +18,7 @@ from builder.lock import reading
 from builder.numbered import build_directory, build_files, names
 from builder.plan import layout
 from builder.plan.model import StagedFile
-from builder.storage import large_file, plain_file, regular_file, tar_stream
+from builder.storage import large_file, regular_file, tar_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -206,7 +206,7 @@ def _push(
     with tunnel.to_loopback(endpoint, receiver.port) as port:
         target = registry.Registry(f"127.0.0.1:{port}", private=True)
         reference = f"{target.repository(name)}:{name.number}"
-        plain_file.write(job.extra_tag_file, reference.encode())
+        job.note_extra_tag(reference)
         try:
             registry.push_under_name(endpoint, target, name, str(name), reference, on_progress)
         except TransferError:

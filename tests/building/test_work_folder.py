@@ -99,6 +99,15 @@ def test_what_earlier_programs_left_goes_too(context: Workspace) -> None:
     assert [path.relative_to(state).as_posix() for path in sorted(state.rglob("*"))] == ["logs", "logs/1.log"]
 
 
+def test_a_name_that_was_cut_off_is_no_tag(context: Workspace) -> None:
+    """As in a folder that an earlier program left, which wrote the name piece by piece."""
+    folder = context.project.work / "image-1"
+    folder.mkdir(parents=True)
+    (folder / "also").touch()
+    work_folder.remove_stale(context)
+    assert not folder.exists()
+
+
 def test_a_folder_that_cannot_be_locked_does_not_stay(context: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: Path) -> object:
         raise OSError(errno.EMFILE, "too many")
