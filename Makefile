@@ -31,9 +31,11 @@ engine:
 engine-stop:
 	@scripts/engine down
 
+# The pinned base is the registry's: where none answers, the one that was made here instead is pinned.
 quickstart: $(READY) engine
-	@eval "$$(scripts/engine env)"; scripts/base-image
-	@$(BUILDER) build recipes/qwen3-0.6b-cpu.yaml
+	@eval "$$(scripts/engine env)"; scripts/base-image; \
+	 made=$$(docker image ls --quiet --filter label=builder.base=debian-packages debian:bookworm-slim); \
+	 $(BUILDER) build recipes/qwen3-0.6b-cpu.yaml $${made:+--update base}
 	@echo
 	@$(BUILDER) list
 	@printf '\nTry next:\n'

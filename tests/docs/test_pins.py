@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from builder.definitions import image, image_chain
 from builder.lock import reading
 from builder.lock.pins import GitPin
+from builder.pinning import chain as chains
 from tests import shipped_files
 
 PAGE = Path(__file__).parents[2] / "docs/pins.md"
@@ -17,8 +21,18 @@ def test_every_commit_and_digest_is_accounted_for() -> None:
     values = {pin.commit for pins in pinned for pin in pins.sources.values() if isinstance(pin, GitPin)}
     values |= {pins.base.resolved for pins in pinned if pins.base}
     page = PAGE.read_text(encoding="utf-8")
-    assert len(values) == 5
+    assert len(values) == 6
     assert {value for value in values if f"`{value}`" not in page} == set()
+
+
+@pytest.mark.parametrize("host", ["linux/amd64", "linux/arm64"])
+def test_a_fresh_clone_resolves_nothing(host: str) -> None:
+    project = shipped_files.project()
+    lock = reading.read(project.lock)
+    loaded = [image_chain.load(project, name, host) for name in image.names(project)]
+    own = [chain for chain in loaded if not any(part.base_sources for part in chain)]
+    assert {chain[-1].name for chain in own} == {"cpu", "dflash", "flashqla", "tf5", "tf5-wheel"}
+    assert [stale for chain in own if (stale := chains.stale(lock, chain))] == []
 
 
 def test_no_patch_of_others_is_shipped() -> None:

@@ -26,6 +26,12 @@ _KILLED = 137
 # What buildx itself writes for a build: in the folder that the build works in.
 _LOCAL_FILE = re.compile(rf"(/\S+/\.builder/work)/\S+: {NO_ROOM}", re.IGNORECASE)
 _TREE = re.compile(r"load git source (\S+)$")
+_BASE = re.compile(r"load metadata for \S+@sha256:[0-9a-f]{64}$")
+# A registry that does not answer, or has dropped the image, is all the same to whoever pinned it.
+_BASE_HINT = (
+    "look at the network and at `docker login`; `--update base` pins the base anew: what the registry, or else this "
+    "engine, has under its name"
+)
 
 
 def build_error(
@@ -62,9 +68,10 @@ def build_error(
             return TreeGoneError(message, address=tree[1], log=path)
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]
-        return BuildFailedError(
-            "\n".join(lines), log=path, hint=_hint(step.error, log.memory(digest).after(step.error))
-        )
+        hint = _hint(step.error, log.memory(digest).after(step.error))
+        if _BASE.search(step.name):
+            hint = hint or _BASE_HINT
+        return BuildFailedError("\n".join(lines), log=path, hint=hint)
     hint = _local_hint(reason) or _hint(reason, StepMemory().after(reason))
     return BuildFailedError("\n".join([f"the build failed: {reason}", *excerpt]), log=path, hint=hint)
 

@@ -69,6 +69,14 @@ def test_a_source_tree_that_its_repository_does_not_give(alive: Endpoint) -> Non
     assert "\n" not in error.message
 
 
+def test_a_pinned_base_that_no_registry_gives(alive: Endpoint) -> None:
+    error = judged(alive, recorded("gone-base"))
+    assert isinstance(error, BuildFailedError)
+    assert "debian:bookworm-slim@sha256:3783cc" in error.message
+    assert "no such host" in error.message
+    assert "`--update base`" in error.hint
+
+
 def test_a_dockerfile_that_cannot_be_read(alive: Endpoint) -> None:
     error = judged(alive, recorded("syntax"))
     assert "unknown instruction: RUNX" in error.message
