@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 # All that this program keeps in the state folder: files, folders, and the beginnings of the names of temporary ones.
-_STATE_FOLDERS = {"downloads", "journal", "logs", "mirrors", "serve-logs", "unchanged", "wheels", "work"}
+_STATE_FOLDERS = {"downloads", "evidence", "journal", "logs", "mirrors", "serve-logs", "unchanged", "wheels", "work"}
 _STATE_NAMES = frozenset({"copies.lock", "engine.json", "id", "id.lock", "steptimes.json", *_STATE_FOLDERS})
 _WRITTEN_FOLDERS = ("journal", "logs", "serve-logs", "unchanged")  # by names that can be known beforehand
 _STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
@@ -51,6 +51,16 @@ class Project:
         """The build directory of a number, which may not exist. Raises UnsafePathError where it would lie elsewhere: a
         clone brings its links along."""
         return below(below(self.root, self.builds), self.builds / repository / str(number))
+
+    @property
+    def evidence(self) -> Path:
+        """The runs that tell how numbered images do, by repository and number: kept with images.lock."""
+        return self.root / "evidence"
+
+    @property
+    def raw_evidence(self) -> Path:
+        """The whole output of the tools that measured, each file named after its SHA-256."""
+        return self.state / "evidence" / "raw"
 
     @property
     def mirrors(self) -> Path:

@@ -13,7 +13,7 @@ from builder.engine import volumes
 from builder.errors import ImageStateError
 from builder.numbered import identity, succession
 from builder.numbered.identity import PROJECT
-from builder.numbered.succession import Subject
+from builder.numbered.succession import ClaimedThing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,13 +112,13 @@ def owner_of_latest(endpoint: Endpoint, own_id: str, repository: str) -> Project
     return None if claim is None or claim.owner.id == own_id or identity.is_gone(claim.owner) else claim.owner
 
 
-def subject_of_latest(repository: str) -> Subject:
-    return Subject(f"builder.latest.{_volume_part(repository)}", {KIND: "latest", REPOSITORY: repository})
+def subject_of_latest(repository: str) -> ClaimedThing:
+    return ClaimedThing(f"builder.latest.{_volume_part(repository)}", {KIND: "latest", REPOSITORY: repository})
 
 
-def _number(name: ImageName) -> Subject:
+def _number(name: ImageName) -> ClaimedThing:
     labels = {KIND: "number", REPOSITORY: name.repository, NUMBER: str(name.number)}
-    return Subject(f"builder.number.{_volume_part(name.repository)}.{name.number}", labels)
+    return ClaimedThing(f"builder.number.{_volume_part(name.repository)}.{name.number}", labels)
 
 
 def _as_number(text: str) -> int:

@@ -37,26 +37,28 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ClaimedThing:
     """The subject of a claim: the name of its first volume, and the labels by which all that claim it are found."""
 
     volume: str
     labels: Mapping[str, str]
 
 
-def generations(endpoint: Endpoint, subject: Subject) -> dict[int, Claim]:
+def generations(endpoint: Endpoint, subject: ClaimedThing) -> dict[int, Claim]:
     """The claims of a subject by their generation; the highest is the one that counts."""
     existing = volumes.labelled(endpoint, [f"{key}={value}" for key, value in subject.labels.items()])
     return {_generation(labels): Claim(volume, labels) for volume, labels in existing.items()}
 
 
-def newest(endpoint: Endpoint, subject: Subject) -> Claim | None:
+def newest(endpoint: Endpoint, subject: ClaimedThing) -> Claim | None:
     """The claim of a subject that counts; None where nobody claims it."""
     existing = generations(endpoint, subject)
     return existing[max(existing)] if existing else None
 
 
-def claim(endpoint: Endpoint, subject: Subject, labels: Mapping[str, str], passes: Callable[[Claim], bool]) -> Claim:
+def claim(
+    endpoint: Endpoint, subject: ClaimedThing, labels: Mapping[str, str], passes: Callable[[Claim], bool]
+) -> Claim:
     """Claims a subject with ``labels`` beside its own, where nobody does or the claim that there is ``passes``; returns
     the claim that counts then."""
     for _ in range(_ATTEMPTS):
@@ -74,7 +76,7 @@ def claim(endpoint: Endpoint, subject: Subject, labels: Mapping[str, str], passe
     return made
 
 
-def _counts(endpoint: Endpoint, subject: Subject, made: Claim) -> bool:
+def _counts(endpoint: Endpoint, subject: ClaimedThing, made: Claim) -> bool:
     """True if the claim that was made is the one that counts; those before that one are removed. One that was made too
     late, since a later generation was there already, is removed itself."""
     existing = generations(endpoint, subject)

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MADE = "<!-- Written by `make reference`. Change the program, and not this page. -->\n\n"
-TYPES = {"object": "mapping", "array": "list", "string": "text", "integer": "whole number", "boolean": "true or false"}
+TYPES = {
+    "object": "mapping",
+    "array": "list",
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+}
 FIXED_CODES = {
     0: "done",
     BUG: "a bug; the message names a report to send",

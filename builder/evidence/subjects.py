@@ -1,0 +1,175 @@
+"""The subject that a run of a pairing would have now, from images.lock and the project's files alone.
+
+A run records the same parts of what it really used (`of_arguments`, `of_template`); `staleness` compares the two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes import arguments, command, finding, option_places, recipe, volumes
+from builder.errors import FileProblemsError, UnsafePathError, UsageError
+from builder.evidence.record import Subject
+from builder.storage import huggingface_cache, regular_file
+
+if TYPE_CHECKING:
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.evidence.record import Kind
+    from builder.lock.model import ImageName, Lock, Pairing
+    from builder.project import Project
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_LARGEST_TEMPLATE = 4 * 1024 * 1024
+# The options that decide how messages become a prompt, and an answer becomes messages.
+_OF_BEHAVIOUR = frozenset(
+    {
+        "chat-template",
+        "chat-template-content-format",
+        "default-chat-template-kwargs",
+        "enable-auto-tool-choice",
+        "exclude-tools-when-tool-choice-none",
+        "reasoning-parser",
+        "reasoning-parser-plugin",
+        "tokenizer",
+        "tokenizer-mode",
+        "tokenizer-revision",
+        "tool-call-parser",
+        "tool-parser-plugin",
+        "tool-server",
+    }
+)
+# The options that say where a server is reached, and what it calls itself.
+_OF_THE_ADDRESS = frozenset({"api-key", "host", "model", "port", "revision", "served-model-name", "uds"})
+
+
+def present(
+    project: Project,
+    lock: Lock,
+    image: ImageName,
+    model: str | None,
+    kind: Kind,
+    *,
+    recipe: Recipe | None = None,
+    environ: Mapping[str, str] = _NOTHING,
+    overrides: Mapping[str, str] = _NOTHING,
+) -> Subject:
+    """The subject of a run of this kind, on what the files say now. ``recipe`` is that of the pairing unless given;
+    ``environ`` leads to the models' cache and to volumes with variables in their names. A part that cannot be told is
+    None: nothing is compared with it."""
+    record = lock.image(image)
+    pairing = pairing_of(lock, image, model)
+    used = recipe or _recorded(project, pairing)
+    revision = pairing.revision if pairing else None
+    if used and used.model == model and used.revision:
+        revision = used.revision
+    if model and revision and not huggingface_cache.is_commit(revision):
+        revision = huggingface_cache.revision(environ, model, revision) or revision
+    subject = Subject(
+        image=str(image),
+        fingerprint=record.fingerprint if record else "",
+        model=model,
+        revision=revision,
+        recipe=used.file if used else pairing.recipe if pairing else None,
+        overrides=dict(overrides),
+    )
+    words = _words(used, overrides) if used else None
+    if used is None or words is None:
+        return subject
+    return replace(
+        subject,
+        arguments=of_arguments(kind, words, used.env),
+        template=_mounted_template(project, used, words, environ),
+    )
+
+
+def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:
+    """The pairing of a model with an image, the present one or an earlier one; None where they never were."""
+    paired = lock.models.get(model or "")
+    pairings = (paired.pairing, *paired.previous) if paired else ()
+    return next((pairing for pairing in pairings if pairing.image == image), None)
+
+
+def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = _NOTHING) -> str:
+    """The digest (``sha256:…``) over the part of a serve command that a run of this kind depends on: for a proof the
+    template, the parsers and the like, else every option, and the environment, but the model, its revision and the
+    address. ``words`` are those of a `ServeCommand`, ``env`` is the recipe's. The order of options does not count."""
+    options: dict[str, list[str | None]] = {}
+    for used in option_places.options(words):
+        name = used.option.lstrip("-").replace("_", "-")
+        wanted = name in _OF_BEHAVIOUR if kind == "prove" else name not in _OF_THE_ADDRESS
+        if wanted:
+            values = arguments.values(words, used.option) if used.goes_on else (used.value,)
+            options[name] = [None if value is None else _plain(value) for value in values]
+    variables = {} if kind == "prove" else {name: str(value) for name, value in env.items()}
+    text = json.dumps([options, variables], sort_keys=True)
+    return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+
+
+def of_template(content: bytes) -> str:
+    """The digest (``sha256:…``) of a chat template."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _plain(value: str) -> str:
+    """The value of an option, that of one that takes JSON whatever its layout is."""
+    if not value.startswith(("{", "[")):
+        return value
+    try:
+        return json.dumps(json.loads(value), sort_keys=True)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _recorded(project: Project, pairing: Pairing | None) -> Recipe | None:
+    """The recipe of a pairing, where it is still there and can be read."""
+    if pairing is None or pairing.recipe is None:
+        return None
+    try:
+        path = finding.recorded(project, pairing.recipe)
+    except UnsafePathError:
+        return None
+    return _read(project, path) if path else None
+
+
+def _read(project: Project, path: Path) -> Recipe | None:
+    try:
+        return recipe.load(project, path)
+    except (FileProblemsError, UsageError):
+        return None
+
+
+def _words(used: Recipe, overrides: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The words of the recipe's command; None where it cannot be rendered."""
+    try:
+        return command.render(used, overrides).words
+    except (FileProblemsError, UsageError):
+        return None
+
+
+def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """The digest of the chat template, where it is a file of this machine that the recipe mounts, or is written in the
+    command itself; None of one in the image or the model, which those tell."""
+    value = arguments.option(words, "--chat-template", "--chat_template")
+    if not value:
+        return None
+    if "{" in value or "\n" in value:
+        return of_template(value.encode(errors="replace"))
+    mounts = []
+    for text in used.volumes:
+        try:
+            mounts.append(volumes.parse(text, environ, project.root))
+        except ValueError:
+            continue
+    for mount in reversed(mounts):
+        try:
+            rest = PurePosixPath(value).relative_to(mount.target)
+            return of_template(regular_file.read(Path(mount.source, rest).resolve(), _LARGEST_TEMPLATE))
+        except (ValueError, OSError):
+            continue
+    return None

@@ -1,0 +1,1 @@
+"""Servers measured: throughput, probes, and the comparison of two."""

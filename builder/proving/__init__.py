@@ -1,0 +1,1 @@
+"""The behaviour of an image's front end, proven without a GPU."""

@@ -1,0 +1,65 @@
+"""Runs for tests of evidence: one of each kind, with every part of a record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from builder.evidence.record import Evidence, Figure, Finding, Machine, Subject
+from builder.lock.model import ImageName
+
+NAME = ImageName("vllm-node-tf5", 7)
+MODEL = "Org/Model-1B"
+COMMIT = "ab" * 20
+SUBJECT = Subject(
+    image=str(NAME),
+    fingerprint=f"sha256:{7:064x}",
+    model=MODEL,
+    revision=COMMIT,
+    template=f"sha256:{1:064x}",
+    recipe="recipes/chat.yaml",
+    arguments=f"sha256:{2:064x}",
+)
+MACHINE = Machine("NVIDIA GB10", 1, "580.95", "linux/arm64", "Cortex-X925", 128_000_000_000)
+
+
+def proof(verdict: str = "pass", **changes: Any) -> Evidence:
+    """A proof of behaviour."""
+    fields: dict[str, Any] = {
+        "kind": "prove",
+        "name": "behaviour",
+        "version": "1",
+        "set": f"sha256:{3:064x}",
+        "started": "2026-11-20T22:00:00Z",
+        "seconds": 61.5,
+        "subject": SUBJECT,
+        "verdict": verdict,
+        "counts": {"conversations": 64, "properties": 512, "failed": 0, "changed": 0},
+        "goldens": {"parallel calls": "0123456789abcdef"},
+    }
+    return Evidence(**{**fields, **changes})
+
+
+def bench(verdict: str = "pass", **changes: Any) -> Evidence:
+    """A benchmark, with every part of a record."""
+    fields: dict[str, Any] = {
+        "kind": "bench",
+        "name": "quick",
+        "version": "llama-benchy 0.4.0",
+        "set": f"sha256:{4:064x}",
+        "started": "2026-11-20T23:00:00Z",
+        "seconds": 120,
+        "subject": replace(SUBJECT, overrides={"max_model_len": "4096"}, machine=MACHINE),
+        "verdict": verdict,
+        "sampling": {"temperature": 0, "top_p": 0.95, "mode": "greedy"},
+        "figures": (
+            Figure("tg", {"depth": 32768, "concurrency": 1}, "tokens/s", "higher", (50.0, 52.5, 51.0)),
+            Figure("memory_floor", {}, "bytes", "", (2e9,)),
+        ),
+        "findings": (Finding("calls", "step 9 of 12", "fail", 'two of it:\n<tool_call>{"a": "ä"}'),),
+        "raw": f"sha256:{5:064x}",
+        "accepted": "as meant",
+        "foreign": "archive x.tar",
+        "sequence": 3,
+    }
+    return Evidence(**{**fields, **changes})

@@ -1,0 +1,77 @@
+"""One word for how a number stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.evidence import standing
+from builder.evidence.standing import PairingStanding
+from tests.evidence.runs import MODEL, SUBJECT, bench, proof
+
+if TYPE_CHECKING:
+    from builder.evidence.record import Evidence, Kind, Subject
+
+
+def same(_kind: Kind) -> Subject:
+    return SUBJECT
+
+
+def other(_kind: Kind) -> Subject:
+    return replace(SUBJECT, arguments=f"sha256:{9:064x}")
+
+
+def own_bench(verdict: str) -> Evidence:
+    return bench(verdict, foreign="", subject=SUBJECT)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word"), [("pass", "proven"), ("changed", "changed"), ("fail", "failed"), ("unclear", "unproven")]
+)
+def test_the_latest_proof_decides(verdict: str, word: str) -> None:
+    assert standing.of(MODEL, [proof("pass"), proof("fail"), proof(verdict)], same).standing == word
+
+
+def test_nothing_proves_nothing() -> None:
+    assert standing.of(MODEL, [], same) == PairingStanding(MODEL, "unproven")
+    assert standing.of(MODEL, [own_bench("pass")], same).standing == "unproven"
+    assert standing.of("Org/Other", [proof()], same).standing == "unproven"
+
+
+def test_others_prove_nothing() -> None:
+    stands = standing.of(MODEL, [proof(foreign="archive x.tar")], same)
+    assert (stands.standing, stands.foreign, stands.why) == ("unproven", 1, "proven elsewhere")
+    assert standing.of(MODEL, [proof("fail"), proof(foreign="registry")], same).standing == "failed"
+
+
+@pytest.mark.parametrize("verdict", ["pass", "changed", "fail"])
+def test_a_stale_proof_says_why(verdict: str) -> None:
+    stands = standing.of(MODEL, [proof(verdict)], other)
+    assert (stands.standing, stands.why) == ("stale", "the recipe's options changed")
+
+
+def test_changes_that_were_accepted_are_proven() -> None:
+    stands = standing.of(MODEL, [proof("changed"), proof("pass", accepted="new template")], same)
+    assert (stands.standing, stands.why) == ("proven", "new template")
+
+
+def test_a_required_run_that_failed_counts_while_it_is_not_stale() -> None:
+    runs = [proof(), own_bench("pass"), own_bench("fail")]
+    assert standing.of(MODEL, runs, same).standing == "proven"
+    assert standing.of(MODEL, runs, same, [("bench", "quick")]).standing == "failed"
+    assert standing.of(MODEL, [*runs, own_bench("pass")], same, [("bench", "quick")]).standing == "proven"
+    assert standing.of(MODEL, runs, same, [("bench", "other")]).standing == "proven"
+    assert standing.of(MODEL, runs, other, [("bench", "quick")]).standing == "stale"
+
+
+def test_another_set_makes_a_proof_stale() -> None:
+    sets: dict[standing.Requirement, str] = {("prove", "behaviour"): f"sha256:{9:064x}"}
+    assert standing.of(MODEL, [proof()], same, sets=sets).standing == "stale"
+
+
+def test_of_several_models_the_worst_is_shown() -> None:
+    words = ["proven", "failed", "unproven"]
+    assert standing.worst([PairingStanding(None, word) for word in words]) == "failed"  # type: ignore[arg-type]
+    assert standing.worst([]) is None
