@@ -252,18 +252,6 @@ def test_a_pin_of_another_kind_is_stale(project: Project, vllm: Vllm) -> None:
     assert definition_pins.stale(two, Pins(BASE, {"vllm": WheelPin("main", "1")}), ()) == ("vllm",)
 
 
-@pytest.mark.parametrize("name", ["tf5", "tf5-wheel", "dflash", "flashqla"])
-def test_the_shipped_definitions_for_a_spark_are_pinned_completely(name: str) -> None:
-    shipped = shipped_files.project()
-    assert chain.stale(reading.read(shipped.lock), image_chain.load(shipped, name, "linux/arm64")) == {}
-
-
-def test_the_pins_of_the_shipped_cpu_image_are_current() -> None:
-    shipped = shipped_files.project()
-    missing = chain.stale(reading.read(shipped.lock), image_chain.load(shipped, "cpu", "linux/amd64"))
-    assert set(missing.get("cpu", ())) <= {"base"}
-
-
 @pytest.mark.parametrize("name", ["tf5", "dflash"])
 def test_what_the_shipped_lock_has_goes_together(name: str) -> None:
     """FlashInfer is compiled against what the image holds, so vLLM's own requirements on both must be met."""
