@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Nothing is imported: flash_qla needs a GPU to be, which no build has.
+# vLLM and flash_qla are not imported: flash_qla needs a GPU to be, which no build has. What TileLang loads is loaded.
 set -euo pipefail
 
 python3 - <<'PYTHON'
 import ast
+import ctypes
 import importlib.util
+import os
 import pathlib
 import sys
 
@@ -21,8 +23,9 @@ def classes(path):
 
 
 layers = folder("vllm") / "model_executor/layers/mamba"
-if not (layers / "gdn_flashqla.py").is_file():
-    sys.exit(f"{layers}/gdn_flashqla.py is missing")
+for file in ("__init__", "hook", "stub"):
+    if not (layers / f"gdn_flashqla/{file}.py").is_file():
+        sys.exit(f"{layers}/gdn_flashqla/{file}.py is missing")
 
 hooked = [node.name for node in classes(folder("vllm") / "model_executor/custom_op.py") if "gdn_flashqla" in ast.unparse(node)]
 if hooked != ["CustomOp"]:
@@ -44,7 +47,18 @@ for name in ("forward_cuda", "forward_native"):
     if missing:
         sys.exit(f"{name} of the op takes no {', '.join(sorted(missing))}")
 
-kernels = folder("flash_qla") / "ops/gated_delta_rule/chunk/__init__.py"
-if "'12.1'" not in ast.unparse(ast.parse(kernels.read_text())):
-    sys.exit("flash_qla does not take its SM120 kernels for GB10 (SM121)")
+sys.dont_write_bytecode = True
+spec = importlib.util.spec_from_file_location("stub", layers / "gdn_flashqla/stub.py")
+stub = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(stub)
+stub.hide()
+ctypes.CDLL(str(folder("tilelang") / "lib/libtilelang.so"), os.RTLD_LAZY)
+if stub.loaded():
+    sys.exit(f"others would take {' '.join(stub.loaded())} of TileLang for the CUDA runtime")
+
+for path in sorted((folder("flash_qla") / "ops").rglob("*.py")):
+    # __init__bak.py of 0.1.3 is imported by nothing.
+    cards = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+    if "12.0" in cards and "12.1" not in cards and path.stem != "__init__bak":
+        sys.exit(f"{path} does not take the kernels for SM120 on GB10 (SM121)")
 PYTHON

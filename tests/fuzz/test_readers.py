@@ -50,7 +50,7 @@ nodes:
 """
 MOD = b"""\
 description: All that a mod may say
-files: [{from: hook.patch, to: .}, {from: gdn_flashqla.py, to: /etc/gb10/}]
+files: [{from: hook.patch, to: .}, {from: gdn_flashqla/hook.py, to: /etc/gb10/}]
 patches:
   - {file: hook.patch, package: vllm, strip: 2}
 packages: [flash-qla==0.1.2]

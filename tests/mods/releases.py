@@ -41,7 +41,11 @@ FILES = {
     ),
     "transformers": ("transformers/modeling_rope_utils.py",),
     "flash_qla": tuple(
-        f"flash_qla/ops/gated_delta_rule/chunk/{file}.py" for file in ("__init__", "cp_context", "cp/__init__")
+        f"flash_qla/ops/gated_delta_rule/chunk/{file}.py"
+        for file in (
+            *("__init__", "cp_context", "cp/__init__", "cp/context"),
+            *(f"cp/autocp/{file}" for file in ("__init__", "decision", "launch", "utils")),
+        )
     ),
 }
 

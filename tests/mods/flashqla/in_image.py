@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.custom_op import op_registry
-from vllm.model_executor.layers.mamba import gdn_flashqla
+from vllm.model_executor.layers.mamba.gdn_flashqla import hook
 from vllm.platforms import current_platform
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def machine(capability: tuple[int, int], library: Callable[..., Any] | Exception
         "is_device_capability": lambda wanted, *_: found.major * 10 + found.minor == wanted,
         "is_device_capability_family": lambda wanted, *_: found.major == wanted // 10,
     }
-    os.environ.pop(gdn_flashqla.VARIABLE, None)
+    os.environ.pop(hook.VARIABLE, None)
     if mode:
-        os.environ[gdn_flashqla.VARIABLE] = mode
-    gdn_flashqla.flash_qla.cache_clear()
+        os.environ[hook.VARIABLE] = mode
+    hook.flash_qla.cache_clear()
     sys.modules["flash_qla"] = Standin(library)
     for name, answer in asked.items():
         setattr(current_platform, name, answer)
@@ -167,7 +167,7 @@ def main() -> int:
     with machine((12, 1), kernel("FlashQLA")):
         op = made()
         served(op)
-        gdn_flashqla.flash_qla().function = kernel("FlashQLA", "illegal memory access")
+        hook.flash_qla().function = kernel("FlashQLA", "illegal memory access")
         found["fails later"] = attempt(lambda: served(op))
     found["not CUDA"] = served(made())
     sys.stdout.write("\n" + json.dumps(found) + "\n")

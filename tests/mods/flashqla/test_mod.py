@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from builder.engine.client.endpoint import Endpoint
 from tests import cpu_image
 from tests.mods import releases
 from tests.mods.conftest import CpuImages
+from tests.mods.flashqla import tilelang_sites
 from tests.mods.releases import VLLM, Releases
 
 pytestmark = pytest.mark.slow
@@ -20,7 +24,18 @@ pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 NAME = "flashqla"
 KERNELS = "0.1.3"
+PATCHES = ("hook.patch", "gb10.patch")
 CHUNK = "flash_qla/ops/gated_delta_rule/chunk/__init__.py"
+# What FlashQLA calls the card of a compute version, and whether it was measured there. TileLang is a stand-in.
+CARDS = """\
+import json, sys, types
+version = sys.argv[2]
+nvcc = types.SimpleNamespace(get_target_compute_version=lambda: version)
+sys.modules["tilelang"] = types.SimpleNamespace(contrib=types.SimpleNamespace(nvcc=nvcc))
+sys.path.insert(0, sys.argv[1] + "/flash_qla/ops/gated_delta_rule/chunk/cp")
+import autocp
+print(json.dumps([autocp.current_arch(), autocp.is_calibrated(autocp.current_arch())]))
+"""
 # What the mod calls FlashQLA with.
 PASSED = {
     *("q", "k", "v", "g", "beta", "initial_state", "output_final_state", "cu_seqlens", "use_qk_l2norm_in_kernel"),
@@ -36,22 +51,32 @@ exec python3 /here/in_image.py
 """
 
 
-def baked(released: Releases, folder: Path, version: str) -> Path:
-    """vLLM's files and FlashQLA's with the mod in them, as in site-packages."""
+@pytest.fixture(scope="module")
+def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tilelang_sites.make(tmp_path_factory.mktemp("tilelang"), "0.1.12")
+
+
+def baked(released: Releases, tilelang: Path, folder: Path, version: str) -> Path:
+    """vLLM's files, FlashQLA's and TileLang with the mod in them, as in site-packages."""
     ((_, site),) = released.sites(folder, "vllm", [version])
     ((_, kernels),) = released.sites(folder / "kernels", "flash_qla", [KERNELS])
     (kernels / "flash_qla").rename(site / "flash_qla")
-    assert releases.apply(NAME, "hook.patch", site) == "applied"
+    for package in ("tilelang", "tvm_ffi", "z3"):
+        (site / package).symlink_to(tilelang / package)
+    for patch in PATCHES:
+        assert releases.apply(NAME, patch, site) == "applied"
     done = releases.run_script(NAME, "run.sh", site)
     assert done.returncode == 0, done.stderr
     return site
 
 
-def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(released: Releases, tmp_path: Path) -> None:
+def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(
+    released: Releases, tilelang: Path, tmp_path: Path
+) -> None:
     wanted = releases.held(releases.shipped(NAME), "vllm", VLLM)
     assert wanted == list(VLLM[VLLM.index("0.27.0") :])
     for version in wanted:
-        done = releases.run_script(NAME, "check.sh", baked(released, tmp_path / version, version))
+        done = releases.run_script(NAME, "check.sh", baked(released, tilelang, tmp_path / version, version))
         assert (done.returncode, done.stderr) == (0, ""), version
 
 
@@ -61,8 +86,8 @@ def test_the_hook_fits_the_releases_that_only_the_kernels_exclude(released: Rele
         assert releases.apply(NAME, "hook.patch", site) == "applied", version
 
 
-def test_before_0_19_there_is_no_such_op_to_hook(released: Releases, tmp_path: Path) -> None:
-    done = releases.run_script(NAME, "check.sh", baked(released, tmp_path, "0.18.1"))
+def test_before_0_19_there_is_no_such_op_to_hook(released: Releases, tilelang: Path, tmp_path: Path) -> None:
+    done = releases.run_script(NAME, "check.sh", baked(released, tilelang, tmp_path, "0.18.1"))
     assert done.returncode == 1
     assert "0 ops are registered as chunk_gated_delta_rule" in done.stderr
 
@@ -70,8 +95,8 @@ def test_before_0_19_there_is_no_such_op_to_hook(released: Releases, tmp_path: P
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        ("custom_op.py", "gdn_flashqla.hook", "other.hook", "the hook is in []"),
-        ("layers/mamba/gdn_flashqla.py", None, None, "gdn_flashqla.py is missing"),
+        ("custom_op.py", "gdn_flashqla", "other", "the hook is in []"),
+        ("layers/mamba/gdn_flashqla/hook.py", None, None, "gdn_flashqla/hook.py is missing"),
         (
             "layers/mamba/gdn/qwen_gdn_linear_attn.py",
             "self._forward_method = ",
@@ -79,20 +104,20 @@ def test_before_0_19_there_is_no_such_op_to_hook(released: Releases, tmp_path: P
             "does not choose its kernel",
         ),
         ("layers/mamba/gdn/qwen_gdn_linear_attn.py", "beta: torch.Tensor", "betas: torch.Tensor", "takes no beta"),
-        ("../flash_qla/ops/gated_delta_rule/chunk/__init__.py", '"12.1"', '"12.2"', "for GB10"),
+        ("../flash_qla/ops/gated_delta_rule/chunk/__init__.py", '"12.1"', '"12.2"', "on GB10 (SM121)"),
+        ("../flash_qla/ops/gated_delta_rule/chunk/cp/autocp/launch.py", '"12.1"', '"12.2"', "on GB10 (SM121)"),
     ],
 )
 def test_the_check_tells_what_it_no_longer_builds_on(
-    released: Releases, tmp_path: Path, file: str, old: str | None, new: str | None, said: str
+    released: Releases, tilelang: Path, tmp_path: Path, file: str, old: str | None, new: str | None, said: str
 ) -> None:
-    site = baked(released, tmp_path, "0.28.0")
+    site = baked(released, tilelang, tmp_path, "0.28.0")
     changed = site / "vllm" / ("" if file.startswith("..") else "model_executor") / file
     if old is None or new is None:
         changed.unlink()
     else:
         assert old in changed.read_text()
-        text = changed.read_text().replace(old, new)
-        changed.write_text(text.replace("import gdn_flashqla", "import other") if "hook" in old else text)
+        changed.write_text(changed.read_text().replace(old, new))
     done = releases.run_script(NAME, "check.sh", site)
     assert done.returncode == 1
     assert said in done.stderr
@@ -113,9 +138,18 @@ def test_flash_qla_takes_what_the_mod_passes(released: Releases, tmp_path: Path)
         assert set(signature(site)) >= PASSED, version
 
 
-def test_what_gb10_needs_came_with_the_release_that_is_taken(released: Releases, tmp_path: Path) -> None:
-    for version, site in released.sites(tmp_path, "flash_qla", ["0.1.2", "0.1.3"]):
-        assert ('"12.1"' in (site / CHUNK).read_text()) == (version == "0.1.3")
+def card(site: Path, version: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", CARDS, site, version], capture_output=True, text=True)
+
+
+def test_flash_qla_0_1_3_names_gb10_and_dies_of_it_without_the_patch(released: Releases, tmp_path: Path) -> None:
+    ((_, site),) = released.sites(tmp_path, "flash_qla", [KERNELS])
+    assert '"12.1"' in (site / CHUNK).read_text()
+    assert "Found compute version: 12.1" in card(site, "12.1").stderr
+    others = {version: card(site, version).stdout for version in ("9.0", "10.0", "12.0")}
+    assert releases.apply(NAME, "gb10.patch", site) == "applied"
+    assert json.loads(card(site, "12.1").stdout) == ["sm120", False]
+    assert {version: card(site, version).stdout for version in others} == others
 
 
 def test_the_kernels_want_the_very_tilelang_that_vllm_pins(released: Releases) -> None:

@@ -1,4 +1,4 @@
-"""FlashQLA for the chunked prefill of gated delta nets (Qwen3-Next, Qwen3.5 and later).
+"""FlashQLA before the kernel that vLLM chose for the prefill of gated delta nets.
 
 vLLM runs that prefill through one op, ``chunk_gated_delta_rule``. ``hook`` is called with its class as vLLM registers
 it, and puts FlashQLA before the kernel that vLLM chose, which still serves whatever FlashQLA cannot.
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from vllm.config import get_current_vllm_config
 from vllm.logger import init_logger
+from vllm.model_executor.layers.mamba.gdn_flashqla import stub
 from vllm.platforms import current_platform
 
 logger = init_logger(__name__)
@@ -90,6 +91,7 @@ def choice() -> str:
 def flash_qla() -> Kernel | str:
     """FlashQLA's function, or why there is none. That it has no kernels for the GPU here is told by a ValueError."""
     try:
+        stub.hide()
         from flash_qla import chunk_gated_delta_rule
     except (ImportError, OSError, RuntimeError, ValueError, AttributeError) as error:
         return f"flash_qla cannot be imported: {error!r}"
