@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from builder.comparing.changes import Changes
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import UpstreamCommits
+    from builder.evidence.overview import JudgedRun
+    from builder.evidence.record import Figure
+    from builder.evidence.side_by_side import RunPair
     from builder.lock.model import Pairing
 
 SHOWN_COMMITS = 20
@@ -93,7 +96,44 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
         "dockerfiles": [_file(file) for file in difference.dockerfiles],
         "args": [asdict(change) for change in difference.args],
         "unknown": list(difference.unknown),
+        "evidence": [_runs(pair) for pair in difference.runs],
     }
+
+
+def _runs(pair: RunPair) -> dict[str, Any]:
+    """The last runs of one kind and name on both images as JSON, with their figures side by side."""
+    return {
+        "kind": pair.kind,
+        "name": pair.name,
+        "model": pair.model,
+        "before": _run(pair.before),
+        "after": _run(pair.after),
+        "unlike": list(pair.unlike),
+        "other_tokens": list(pair.goldens),
+        "figures": [
+            {
+                "name": each.figure.name,
+                "at": dict(each.figure.at),
+                "unit": each.figure.unit,
+                "better": each.figure.better,
+                "before": _measured(each.before),
+                "after": _measured(each.after),
+                "change": each.change,
+            }
+            for each in pair.figures
+        ],
+    }
+
+
+def _run(judged: JudgedRun | None) -> dict[str, Any] | None:
+    if judged is None:
+        return None
+    run = judged.run
+    return {"verdict": run.verdict, "started": run.started, "stale": list(judged.stale), "foreign": run.foreign or None}
+
+
+def _measured(figure: Figure | None) -> dict[str, Any] | None:
+    return {"mean": figure.mean, "std": figure.std, "values": list(figure.values)} if figure else None
 
 
 def _side(side: ComparedImage) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder import humanize
-from builder.cli import folding, table
+from builder.cli import evidence_text, folding, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +42,9 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     for file in difference.dockerfiles:
         yield from _section(f"{file.path} {file.kind}", _lines(file, full))
     yield from _listing("args", map(_value, difference.args))
+    if difference.runs:
+        names = f":{before.name.number}", f":{after.name.number}"
+        yield from _section("evidence", evidence_text.side_by_side(difference.runs, names))
     if before.image.size != after.image.size:
         yield from _section("size", [_size(before.image.size, after.image.size)])
 

@@ -36,21 +36,21 @@ def fold(line: str, columns: int, hanging: int = 2) -> list[str]:
     A word that is wider, such as a path or a digest, stays whole, and so does a command in backquotes. A long command
     that would not fit gets a line of its own, without backquotes and punctuation, so that it can be copied.
     """
-    if _columns_of(line) <= columns:
+    if columns_of(line) <= columns:
         return [line]
     start = line[: len(line) - len(line.lstrip())]
     first, *rest = _WORD.findall(line) or [""]
     lines, full = [start + first], False
     for word in rest:
-        if not full and _columns_of(lines[-1]) + 1 + _columns_of(word) <= columns:
+        if not full and columns_of(lines[-1]) + 1 + columns_of(word) <= columns:
             lines[-1] += f" {word}"
             continue
-        room = columns - _columns_of(word)
+        room = columns - columns_of(word)
         lines.append(" " * max(min(len(start) + hanging, room), 0) + word)
         full = "`" in word and " " in word and room < columns // 2
     return [lines[0], *(_ALONE.sub(r"\1\2", line) for line in lines[1:])]
 
 
-def _columns_of(text: str) -> int:
+def columns_of(text: str) -> int:
     """Returns the columns that ``text`` takes, its colour codes aside."""
-    return len(click.unstyle(text))
+    return len(click.unstyle(text)) if "\x1b" in text else len(text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import table
+from builder.cli import standing_text, table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
@@ -15,7 +15,8 @@ from builder.cli.output import print_json, print_note, print_result
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.lock.model import Lock, Model, Pairing, Status
+    from builder.evidence.overview import ImageEvidence
+    from builder.lock.model import ImageName, Lock, Model, Pairing, Status
     from builder.numbered.status import ImageOverview, ImageRow
     from builder.storage.huggingface_cache import CachedModel
 
@@ -39,58 +40,71 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         if lost:
             print_note(lost)
         cached = listing.cached_models(workspace, lock)
-        print_json(_document(lock, overview, cached))
+        print_json(_document(lock, overview, cached, listing.whole_evidence(workspace, target, lock, overview)))
         return
     if overview.engine_error:
         print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
     for repository in overview.stray:
         adopts = f"`builder adopt {repository}` gives what has that name a number"
         print_note(f"{repository}:latest is not its current number; the next build or rollback mends that, {adopts}")
-    if lost:
-        print_result(lost)
-    elif not overview.rows:
-        print_result("no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one")
-    elif models:
+    if lost or not overview.rows:
+        empty = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one"
+        print_result(lost or empty)
+        return
+    evidence = listing.evidence(workspace, target, lock, overview)
+    for problem in (problem for each in evidence.values() for problem in each.problems):
+        print_note(f"not counted: {problem}")
+    if models:
         cached = listing.cached_models(workspace, lock)
         rows = [
-            row for name, model in sorted(lock.models.items()) for row in _model_rows(name, model, cached.get(name))
+            row
+            for name, model in sorted(lock.models.items())
+            for row in _model_rows(name, model, cached.get(name), evidence)
         ]
         table.print_table(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
     else:
-        rows = [shown for row in overview.rows for shown in _image_rows(row, lock)]
+        rows = [shown for row in overview.rows for shown in _image_rows(row, lock, evidence.get(row.name))]
         table.print_table(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
-def _document(lock: Lock, overview: ImageOverview, cached: Mapping[str, CachedModel]) -> dict[str, Any]:
+def _document(
+    lock: Lock,
+    overview: ImageOverview,
+    cached: Mapping[str, CachedModel],
+    evidence: Mapping[ImageName, ImageEvidence],
+) -> dict[str, Any]:
     """The list as JSON."""
     return {
-        "images": [image_document(row) for row in overview.rows],
+        "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
         "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
     }
 
 
-def _image_rows(row: ImageRow, lock: Lock) -> list[tuple[str, ...]]:
+def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> list[tuple[str, ...]]:
     """The row of an image, and its note below. Its status is left out where it is `untested` and a model that it serves
-    has another."""
+    has another. Its standing is that with the model which asks for attention first."""
     vllm = row.image.versions.get("vllm")
     models = [(model, lock.models[model].pairing.status) for model in row.models]
     shows_status = row.image.status != "untested" or all(status == "untested" for _, status in models)
     words = [_where(row), "current" if row.current else "", row.image.status if shows_status else ""]
     words += ["pinned" if row.image.pinned else "", "adopted" if row.image.adopted else ""]
+    words.append(standing_text.word(evidence.standing if evidence else None))
     image = (
         str(row.name),
         humanize.ago(row.image.built),
         humanize.size(row.image.size),
         vllm.version if vllm else "-",
         ", ".join(word for word in words if word),
-        ", ".join(_serves(model, status, row) for model, status in models) or "-",
+        ", ".join(_serves(model, status, row, evidence) for model, status in models) or "-",
     )
     return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
 
 
-def _serves(model: str, status: Status, row: ImageRow) -> str:
-    """A model, with its status on the image where that differs from the image's."""
-    return f"{model} ({status})" if status not in {"untested", row.image.status} else model
+def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence | None) -> str:
+    """A model, with its status and standing on the image where they differ from the image's."""
+    own = [status] if status not in {"untested", row.image.status} else []
+    words = ", ".join(word for word in (*own, standing_text.beside_model(evidence, model)) if word)
+    return f"{model} ({words})" if words else model
 
 
 def _where(row: ImageRow) -> str:
@@ -100,10 +114,17 @@ def _where(row: ImageRow) -> str:
     return "pushed" if row.state == "present" else "in registry"
 
 
-def _model_rows(name: str, model: Model, cached: CachedModel | None) -> list[tuple[str, ...]]:
+def _model_rows(
+    name: str, model: Model, cached: CachedModel | None, evidence: Mapping[ImageName, ImageEvidence]
+) -> list[tuple[str, ...]]:
     """The rows of a model: its pairing, the state of its files in the cache, and its previous pairings, the latest
     first."""
-    now, *before = ((str(p.image), p.status, p.note or "-") for p in (model.pairing, *model.previous))
+
+    def status(pairing: Pairing) -> str:
+        standing = evidence[pairing.image].standing_with(name) if pairing.image in evidence else None
+        return ", ".join(word for word in (pairing.status, standing_text.word(standing)) if word)
+
+    now, *before = ((str(p.image), status(p), p.note or "-") for p in (model.pairing, *model.previous))
     return [(name, *now), (_cached(cached), "", "", ""), *(("  before", *pairing) for pairing in before)]
 
 
@@ -114,8 +135,8 @@ def _cached(cached: CachedModel | None) -> str:
     return f"  {humanize.size(cached.size)}{revision}{', incomplete' if cached.incomplete else ''}"
 
 
-def image_document(row: ImageRow) -> dict[str, Any]:
-    """One numbered image as JSON."""
+def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, Any]:
+    """One numbered image as JSON, with its evidence where the project has any."""
     image = row.image
     return {
         "image": str(row.name),
@@ -138,6 +159,7 @@ def image_document(row: ImageRow) -> dict[str, Any]:
         "flashinfer": _version(row, "flashinfer"),
         "mods": list(image.mods),
         "models": list(row.models),
+        "evidence": evidence.json if evidence else None,
     }
 
 

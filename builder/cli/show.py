@@ -39,6 +39,11 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
         print_json(_document(shown, context.project))
         return
     table.print_facts(_facts(shown, context.project))
+    if shown.evidence:
+        from builder.cli import evidence_text
+
+        for line in evidence_text.of_image(shown.evidence):
+            print_line(line)
     if packages:
         print_line()
         table.print_table(("PACKAGE", "VERSION"), list(shown.packages.items()))
@@ -55,6 +60,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("status", image.status + (f": {image.note}" if image.note else "")),
         ("pruned", f"{image.pruned} ({humanize.ago(image.pruned)})" if image.pruned else ""),
         ("models", ", ".join(row.models) or "none"),
+        ("evidence", _standings(shown)),
         ("recipe", image.recipe or "none"),
         ("definition", image.definition),
         ("adopted from", ", ".join((image.adopted.image, *image.adopted.digests)) if image.adopted else ""),
@@ -75,6 +81,14 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
+def _standings(shown: ShownImage) -> str:
+    if shown.evidence is None:
+        return ""
+    from builder.cli import evidence_text
+
+    return evidence_text.standings(shown.evidence)
+
+
 def _gpu_checks(shown: ShownImage) -> str:
     image = shown.row.image
     if image.gpu:
@@ -90,7 +104,7 @@ def _document(shown: ShownImage, project: Project) -> dict[str, Any]:
     from builder.cli.list import image_document
 
     return {
-        **image_document(shown.row),
+        **image_document(shown.row, shown.evidence),
         "recipe": shown.row.image.recipe,
         "gpu": shown.row.image.gpu,
         "input_hash": shown.row.image.input_hash or None,

@@ -30,20 +30,20 @@ def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) 
     """
     rows = [[*map(terminal_text.on_one_line, cells), terminal_text.visible(last)] for *cells, last in rows]
     everything = (headings, *rows)
-    widths = [max(len(row[n]) for row in everything) for n in range(len(headings) - 1)]
-    least = min(_NARROWEST, max(len(row[-1]) for row in everything))
+    widths = [max(folding.columns_of(row[n]) for row in everything) for n in range(len(headings) - 1)]
+    least = min(_NARROWEST, max(folding.columns_of(row[-1]) for row in everything))
     if widths and _indent(widths) - len(GAP) > columns:
         widths[0] = max(len(headings[0]), columns - _indent(widths[1:]) - len(GAP) - least)
     is_below = bool(widths) and columns - _indent(widths) < least
     shown = []
     for row in everything:
         *cells, last = row
-        if cells and len(cells[0]) > widths[0]:
+        if cells and folding.columns_of(cells[0]) > widths[0]:
             shown.append(cells[0])
             cells[0] = ""
             if not any((*cells, last)):
                 continue
-        start = GAP.join([*(cell.ljust(wide) for cell, wide in zip(cells, widths, strict=True)), ""])
+        start = GAP.join([*(_padded(cell, wide) for cell, wide in zip(cells, widths, strict=True)), ""])
         if is_below:
             shown += _below(start, "" if row is headings else last, columns)
         else:
@@ -57,11 +57,16 @@ def _indent(widths: Sequence[int]) -> int:
 
 def _row(start: str, last: str, columns: int) -> list[str]:
     """The lines of a row; ``start`` is the text before its ``last`` column."""
-    room = columns - len(start)
+    indent = folding.columns_of(start)
+    room = columns - indent
     beside, below = _folded(last, room), _folded(last, columns - len(GAP))
-    if any(len(line) > room for line in beside) or len(beside) > 2 * len(below):
+    if any(folding.columns_of(line) > room for line in beside) or len(beside) > 2 * len(below):
         return _below(start, last, columns)
-    return [(start + beside[0]).rstrip(), *(" " * len(start) + line for line in beside[1:])]
+    return [(start + beside[0]).rstrip(), *(" " * indent + line for line in beside[1:])]
+
+
+def _padded(cell: str, columns: int) -> str:
+    return cell + " " * (columns - folding.columns_of(cell))
 
 
 def _below(start: str, last: str, columns: int) -> list[str]:

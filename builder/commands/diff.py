@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import UpstreamCommits
     from builder.events import Report
+    from builder.evidence.side_by_side import RunPair
     from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbered.adopted import AdoptedContents
     from builder.numbered.build_directory import BuildDirectory
@@ -50,7 +51,7 @@ class ModChange:
 @dataclass(frozen=True)
 class ImageDifference:
     """All that differs between two images; ``sources`` has the upstream commits of the sources in ``changes``.
-    ``unknown`` says what could not be compared, and why."""
+    ``unknown`` says what could not be compared, and why; ``runs`` are their last runs side by side."""
 
     before: ComparedImage
     after: ComparedImage
@@ -60,6 +61,7 @@ class ImageDifference:
     dockerfiles: tuple[FileChange, ...]
     args: tuple[ValueChange, ...]
     unknown: tuple[str, ...]
+    runs: tuple[RunPair, ...] = ()
 
     @property
     def nothing(self) -> bool:
@@ -85,7 +87,18 @@ def run(project: Project, before: str, after: str, commits: CommitFilter, report
         dockerfiles=tuple(_dockerfiles(old, new)),
         args=tuple(_args(old, new)),
         unknown=tuple(fault for fault in (old_fault, new_fault, *_beyond_adopted(old, new)) if fault),
+        runs=_runs(project, lock, old.name, new.name),
     )
+
+
+def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> tuple[RunPair, ...]:
+    """The last runs of both images side by side; files that are no evidence are left to `list`."""
+    if not project.evidence.is_dir():
+        return ()
+    from builder.evidence import overview, side_by_side
+
+    evidence = overview.of(project, lock, [before, after], {})
+    return side_by_side.of(evidence[before].last, evidence[after].last)
 
 
 def _compared_image(project: Project, lock: Lock, text: str) -> tuple[ComparedImage, str]:

@@ -12,6 +12,7 @@ from builder.numbered import names, status
 
 if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
+    from builder.evidence.overview import ImageEvidence
     from builder.project import Project
     from builder.storage.huggingface_cache import CachedModel
     from builder.workspace import Workspace
@@ -38,11 +39,40 @@ def lost_lock(workspace: Workspace) -> str:
     return f"images.lock is {lost_lock.MESSAGE}: {TAKE_BACK}" if lost_lock.is_lost(workspace.project) else ""
 
 
+def evidence(
+    workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview
+) -> dict[ImageName, ImageEvidence]:
+    """The standing of each listed image by its last runs; empty where the project has no evidence of any."""
+    project, names = workspace.project, [row.name for row in overview.rows]
+    if not project.evidence.is_dir():
+        return {}
+    from builder.evidence import overview as evidence_overview
+
+    return evidence_overview.glance(project, _whole(project, target, lock), names, workspace.environment)
+
+
+def whole_evidence(
+    workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview
+) -> dict[ImageName, ImageEvidence]:
+    """The same with every run of each listed image."""
+    project, names = workspace.project, [row.name for row in overview.rows]
+    if not project.evidence.is_dir():
+        return {}
+    from builder.evidence import overview as evidence_overview
+
+    return evidence_overview.of(project, _whole(project, target, lock), names, workspace.environment)
+
+
 def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:
     """The part of each model of ``lock`` that the Hugging Face cache of this machine has, by name."""
     from builder.serving import model_revision
 
     return model_revision.cached(workspace.environment, lock)
+
+
+def _whole(project: Project, target: str | None, lock: Lock) -> Lock:
+    """The whole lock: one that is limited to ``target`` lacks earlier pairings of other models."""
+    return lock if target is None else reading.of(project)
 
 
 def _only(project: Project, lock: Lock, text: str) -> Lock:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from builder.evidence.overview import ImageEvidence
+    from builder.lock.model import ImageName, Lock
     from builder.numbered.adopted import AdoptedContents
     from builder.plan.model import Step
     from builder.workspace import Workspace
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 class ShownImage:
     """An image. ``steps`` is empty where its build directory is gone, and of an adopted image; ``adopted`` are the
     contents of such a one, None where they are gone. ``args`` are what its templates were told, and ``uses_gpu`` is
-    true of a vLLM that gets the machine's GPUs."""
+    true of a vLLM that gets the machine's GPUs. ``evidence`` is None where the project has none of any image."""
 
     row: status.ImageRow
     steps: tuple[Step, ...]
@@ -30,6 +32,7 @@ class ShownImage:
     directory: Path
     args: Mapping[str, object] = field(default_factory=dict)
     uses_gpu: bool = False
+    evidence: ImageEvidence | None = None
 
     @property
     def compiles_kernels(self) -> bool:
@@ -69,4 +72,13 @@ def run(workspace: Workspace, text: str) -> ShownImage:
     arguments = args if isinstance(args, dict) else {}
     row = overview.rows[0]
     uses_gpu = "vllm" in row.image.versions and serving.of(workspace.project, row.image.definition).gpus != "none"
-    return ShownImage(row, steps, adopted.read(directory), directory, arguments, uses_gpu)
+    evidence = _evidence(workspace, lock, name)
+    return ShownImage(row, steps, adopted.read(directory), directory, arguments, uses_gpu, evidence)
+
+
+def _evidence(workspace: Workspace, lock: Lock, name: ImageName) -> ImageEvidence | None:
+    if not workspace.project.evidence.is_dir():
+        return None
+    from builder.evidence import overview
+
+    return overview.of(workspace.project, lock, [name], workspace.environment).get(name)

@@ -25,6 +25,9 @@ _TOLD = 3  # problems of one file: the first say enough
 _OF_THE_COPY = frozenset({"foreign", "sequence"})
 
 
+_RESULTS = frozenset({"counts", "figures", "findings", "goldens", "raw", "sampling"})
+
+
 class UnreadableError(Exception):
     """Text that is no evidence; ``problems`` are its faults with their places."""
 
@@ -90,6 +93,16 @@ def parse(content: bytes, file: str) -> tuple[Evidence, str]:
     if faults:
         raise UnreadableError(tuple(Problem(Location(file), fault) for fault in faults))
     return _read(data), digest
+
+
+def of_outline(evidence: Evidence) -> dict[str, Any]:
+    """The part of the JSON data that tells how an image stands: all but the results in full."""
+    return {name: value for name, value in of(evidence).items() if name not in _RESULTS}
+
+
+def read_outline(data: Mapping[str, Any]) -> Evidence:
+    """The run of an outline that this program wrote, without its results. Raises KeyError or TypeError for others."""
+    return _read(data)
 
 
 def problem(evidence: Evidence) -> str:

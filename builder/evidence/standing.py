@@ -23,13 +23,13 @@ Requirement: TypeAlias = "tuple[Kind, str]"
 @dataclass(frozen=True)
 class PairingStanding:
     """The standing of an image with one model (None: the image by itself). ``why`` says it in words, empty where there
-    is nothing to add; ``run`` is the one that decided; ``foreign`` counts the runs of others."""
+    is nothing to add; ``run`` is the one that decided; ``has_foreign`` if there are runs of others."""
 
     model: str | None
     standing: Standing
     why: str = ""
     run: Evidence | None = None
-    foreign: int = 0
+    has_foreign: bool = False
 
 
 def of(
@@ -45,7 +45,7 @@ def of(
     sets = sets or {}
     of_model = [run for run in runs if run.subject.model == model]
     own = [run for run in of_model if not run.foreign]
-    foreign = len(of_model) - len(own)
+    foreign = len(own) < len(of_model)
     for kind, name in sorted(required):
         run = latest(own, kind, name)
         if kind != "prove" and run and run.verdict == "fail":

@@ -87,12 +87,13 @@ def look(project: Project, name: ImageName) -> KeptEvidence:
     if not project.evidence.exists():
         return KeptEvidence()
     try:
-        files = _files(folder(project, name))
-    except UnsafePathError as error:
-        return KeptEvidence(problems=(Problem(Location(f"evidence/{name.repository}/{name.number}"), error.message),))
+        paths = files(folder(project, name))
+    except (OSError, UnsafePathError) as error:
+        message = error.message if isinstance(error, UnsafePathError) else error.strerror or str(error)
+        return KeptEvidence(problems=(Problem(Location(f"evidence/{name.repository}/{name.number}"), message),))
     runs: list[tuple[int, str, str, Evidence]] = []
     problems: list[Problem] = []
-    for path in files:
+    for path in paths:
         try:
             evidence = read_file(path, project.relative(path.parent) + f"/{path.name}")
         except FileProblemsError as error:
@@ -171,7 +172,7 @@ def move(project: Project, origin: ImageName, to: ImageName) -> None:
     atomic_file.sync_folder(target.parent)
 
 
-def _files(path: Path) -> list[Path]:
+def files(path: Path) -> list[Path]:
     """The files in a folder of evidence, sorted; what a killed writer left is none of them."""
     try:
         with os.scandir(path) as entries:
@@ -187,7 +188,7 @@ def _next_sequence(project: Project, name: ImageName) -> int:
 
 def _with_digest(path: Path, digest: str) -> Path | None:
     """The file of a run that is there already."""
-    for each in _files(path):
+    for each in files(path):
         parts = _NAME.fullmatch(each.name)
         if parts and digest.startswith(parts["digest"]):
             return each

@@ -10,21 +10,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import arguments, command, finding, option_places, recipe, volumes
+from builder.definitions.recipes import arguments, command, finding, option_places, volumes
+from builder.definitions.recipes import recipe as recipes
 from builder.errors import FileProblemsError, UnsafePathError, UsageError
-from builder.evidence.record import Subject
-from builder.storage import huggingface_cache, regular_file
+from builder.evidence.present_subjects import NOTHING, PresentSubjects, ServedFacts
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
-    from builder.evidence.record import Kind
+    from builder.evidence.record import Kind, Subject
     from builder.lock.model import ImageName, Lock, Pairing
     from builder.project import Project
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_DIFFERING: tuple[Kind, Kind] = ("prove", "bench")  # a probe depends on the same as a benchmark
 _LARGEST_TEMPLATE = 4 * 1024 * 1024
 # The options that decide how messages become a prompt, and an answer becomes messages.
 _OF_BEHAVIOUR = frozenset(
@@ -56,46 +56,22 @@ def present(
     kind: Kind,
     *,
     recipe: Recipe | None = None,
-    environ: Mapping[str, str] = _NOTHING,
-    overrides: Mapping[str, str] = _NOTHING,
+    environ: Mapping[str, str] = NOTHING,
+    overrides: Mapping[str, str] = NOTHING,
 ) -> Subject:
     """The subject of a run of this kind, on what the files say now. ``recipe`` is that of the pairing unless given;
     ``environ`` leads to the models' cache and to volumes with variables in their names. A part that cannot be told is
     None: nothing is compared with it."""
-    record = lock.image(image)
-    pairing = pairing_of(lock, image, model)
-    used = recipe or _recorded(project, pairing)
-    revision = pairing.revision if pairing else None
-    if used and used.model == model and used.revision:
-        revision = used.revision
-    if model and revision and not huggingface_cache.is_commit(revision):
-        revision = huggingface_cache.revision(environ, model, revision) or revision
-    subject = Subject(
-        image=str(image),
-        fingerprint=record.fingerprint if record else "",
-        model=model,
-        revision=revision,
-        recipe=used.file if used else pairing.recipe if pairing else None,
-        overrides=dict(overrides),
-    )
-    words = _words(used, overrides) if used else None
-    if used is None or words is None:
-        return subject
-    return replace(
-        subject,
-        arguments=of_arguments(kind, words, used.env),
-        template=_mounted_template(project, used, words, environ),
-    )
+    subjects = PresentSubjects(lock, environ, lambda file: of_recorded_recipe(project, file, environ))
+    if recipe is None and overrides:
+        pairing = pairing_of(lock, image, model)
+        recipe = _recorded(project, pairing.recipe) if pairing and pairing.recipe else None
+    if recipe is None:
+        return replace(subjects.of(image, model, kind), overrides=dict(overrides))
+    return subjects.with_recipe(image, model, kind, _facts(project, recipe, overrides, environ), overrides)
 
 
-def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:
-    """The pairing of a model with an image, the present one or an earlier one; None where they never were."""
-    paired = lock.models.get(model or "")
-    pairings = (paired.pairing, *paired.previous) if paired else ()
-    return next((pairing for pairing in pairings if pairing.image == image), None)
-
-
-def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = _NOTHING) -> str:
+def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = NOTHING) -> str:
     """The digest (``sha256:…``) over the part of a serve command that a run of this kind depends on: for a proof the
     template, the parsers and the like, else every option, and the environment, but the model, its revision and the
     address. ``words`` are those of a `ServeCommand`, ``env`` is the recipe's. The order of options does not count."""
@@ -116,6 +92,19 @@ def of_template(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
+def of_recorded_recipe(project: Project, file: str, environ: Mapping[str, str]) -> ServedFacts | None:
+    """The facts of a recipe that images.lock names; None where it is gone, or cannot be read."""
+    recipe = _recorded(project, file)
+    return _facts(project, recipe, NOTHING, environ) if recipe else None
+
+
+def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:
+    """The pairing of a model with an image, the present one or an earlier one; None where they never were."""
+    paired = lock.models.get(model or "")
+    pairings = (paired.pairing, *paired.previous) if paired else ()
+    return next((pairing for pairing in pairings if pairing.image == image), None)
+
+
 def _plain(value: str) -> str:
     """The value of an option, that of one that takes JSON whatever its layout is."""
     if not value.startswith(("{", "[")):
@@ -126,30 +115,26 @@ def _plain(value: str) -> str:
         return value
 
 
-def _recorded(project: Project, pairing: Pairing | None) -> Recipe | None:
-    """The recipe of a pairing, where it is still there and can be read."""
-    if pairing is None or pairing.recipe is None:
-        return None
+def _recorded(project: Project, file: str) -> Recipe | None:
     try:
-        path = finding.recorded(project, pairing.recipe)
-    except UnsafePathError:
+        path = finding.recorded(project, file)
+        return recipes.load(project, path) if path else None
+    except (FileProblemsError, UnsafePathError, UsageError):
         return None
-    return _read(project, path) if path else None
 
 
-def _read(project: Project, path: Path) -> Recipe | None:
+def _facts(project: Project, recipe: Recipe, overrides: Mapping[str, str], environ: Mapping[str, str]) -> ServedFacts:
     try:
-        return recipe.load(project, path)
+        words = command.render(recipe, overrides).words
     except (FileProblemsError, UsageError):
-        return None
-
-
-def _words(used: Recipe, overrides: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The words of the recipe's command; None where it cannot be rendered."""
-    try:
-        return command.render(used, overrides).words
-    except (FileProblemsError, UsageError):
-        return None
+        return ServedFacts(recipe.file, recipe.model, recipe.revision, {}, None, is_whole=True)
+    behaviour, server = (of_arguments(kind, words, recipe.env) for kind in _DIFFERING)
+    digests: dict[Kind, str] = {"prove": behaviour, "bench": server, "probe": server}
+    template = _mounted_template(project, recipe, words, environ)
+    names_template = arguments.option(words, "--chat-template", "--chat_template") is not None
+    return ServedFacts(
+        recipe.file, recipe.model, recipe.revision, digests, template, is_whole=not (names_template and recipe.volumes)
+    )
 
 
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:

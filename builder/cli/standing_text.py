@@ -1,0 +1,24 @@
+"""The standing of images in one word, which is coloured beside: the word alone says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.cli import terminal_text
+
+if TYPE_CHECKING:
+    from builder.evidence.overview import ImageEvidence
+    from builder.evidence.standing import Standing
+
+_COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
+
+
+def word(standing: Standing | None) -> str:
+    """The standing, empty where there is none to tell."""
+    return terminal_text.styled(standing, fg=_COLOURS.get(standing)) if standing else ""
+
+
+def beside_model(evidence: ImageEvidence | None, model: str) -> str:
+    """The standing of an image with one of its models, where it is not the one that is shown of the image."""
+    own = evidence.standing_with(model) if evidence else None
+    return word(own) if evidence and own != evidence.standing else ""

@@ -1,0 +1,147 @@
+"""The last runs of every number and the facts of recipes, remembered between commands: reading and checking a thousand
+files takes half a second.
+
+The memory is in the state folder, and may vanish. What it tells counts while the state of the files that it was made
+from is the one that was seen: time of change (ctime), size and inode, as in git's index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.evidence import document, store
+from builder.evidence.present_subjects import ServedFacts
+from builder.evidence.store import KeptEvidence
+from builder.storage import regular_file, state_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.evidence.record import Evidence
+    from builder.lock.model import ImageName
+    from builder.project import Project
+
+_LARGEST = 64 * 1024 * 1024
+_NOT_REMEMBERED = "a folder that cannot be read, or is a link"
+# What makes the facts of recipes and reads the runs: another version of it may read them otherwise.
+_PROGRAM = (Path(__file__).parent, Path(__file__).parents[1] / "definitions" / "recipes")
+
+
+class EvidenceIndex:
+    """The memory of a project, read once; ``save`` keeps what was learnt meanwhile."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._program = [_state_of_folder(str(folder)) for folder in _PROGRAM]
+        remembered = _remembered(_path(project))
+        is_ours = remembered.get("program") == self._program
+        self._images = _block(remembered, "images") if is_ours else {}
+        self._recipes = _block(remembered, "recipes") if is_ours else {}
+        self._is_changed = False
+        self._links = {str(project.root): False}
+
+    def last_runs(self, name: ImageName) -> KeptEvidence:
+        """The last run of each kind, name and model of an image, those of others apart, without their results; with the
+        problems of files that are no evidence."""
+        state = self._state(name)
+        if not state:
+            return KeptEvidence()
+        runs = _runs(self._images.get(str(name)), state)
+        if runs is not None:
+            return KeptEvidence(runs)
+        kept = store.look(self._project, name)
+        if state != _NOT_REMEMBERED and not kept.problems:
+            last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in kept.runs}
+            outlines = [document.of_outline(run) for run in last.values()]
+            self._images[str(name)] = {"state": state, "runs": outlines}
+            self._is_changed = True
+        return kept
+
+    def recipe(self, file: str, environ: Mapping[str, str]) -> ServedFacts | None:
+        """The facts of a recipe that images.lock names; None where it is gone, or cannot be read."""
+        state = _state_of_file(self._project.root / file)
+        entry = self._recipes.get(file)
+        if state and isinstance(entry, dict) and entry.get("state") == state:
+            try:
+                return ServedFacts(**entry["facts"])
+            except (KeyError, TypeError):
+                pass
+        from builder.evidence import subjects
+
+        facts = subjects.of_recorded_recipe(self._project, file, environ)
+        if state and facts and facts.is_whole:
+            self._recipes[file] = {"state": state, "facts": vars(facts)}
+            self._is_changed = True
+        return facts
+
+    def save(self) -> None:
+        """Keeps what was learnt for the next command."""
+        if self._is_changed:
+            content = {"program": self._program, "images": self._images, "recipes": self._recipes}
+            state_file.write(_path(self._project), json.dumps(content, separators=(",", ":")).encode())
+
+    def _state(self, name: ImageName) -> str:
+        """The state of all files in the folder of an image; empty where there are none."""
+        folder = f"{self._project.evidence}/{name.repository}/{name.number}"
+        return _NOT_REMEMBERED if self._leads_elsewhere(folder) else _state_of_folder(folder)
+
+    def _leads_elsewhere(self, folder: str) -> bool:
+        """True if a link is among the folder and those above it, up to the project's own."""
+        if folder not in self._links:
+            above = folder.rpartition("/")[0]
+            self._links[folder] = Path(folder).is_symlink() or self._leads_elsewhere(above)
+        return self._links[folder]
+
+
+def _path(project: Project) -> Path:
+    return project.raw_evidence.parent / "index.json"
+
+
+def _remembered(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(regular_file.read(path, _LARGEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _block(data: dict[str, Any], key: str) -> dict[str, Any]:
+    block = data.get(key)
+    return block if isinstance(block, dict) else {}
+
+
+def _runs(entry: Any, state: str) -> tuple[Evidence, ...] | None:
+    """The runs that are remembered of an image; None where its files are others now."""
+    try:
+        return tuple(document.read_outline(run) for run in entry["runs"]) if entry["state"] == state else None
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _state_of_folder(folder: str) -> str:
+    """The state of all files in a folder as text; empty where there are none."""
+    try:
+        with os.scandir(folder) as entries:
+            states = sorted((entry.name, *_state(entry.stat(follow_symlinks=False))) for entry in entries)
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return _NOT_REMEMBERED
+    import hashlib
+
+    return hashlib.sha256(repr(states).encode(errors="replace")).hexdigest() if states else ""
+
+
+def _state_of_file(path: Path) -> list[int]:
+    """The state of a file and of what it may be a link to; empty where there is none."""
+    try:
+        return [*_state(path.lstat()), *_state(path.stat())]
+    except OSError:
+        return []
+
+
+def _state(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_mode, status.st_ino, status.st_size, status.st_ctime_ns

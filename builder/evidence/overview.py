@@ -1,0 +1,117 @@
+"""The evidence of every numbered image of a lock: its runs, and its standing with each model."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from builder.evidence import document, staleness, standing, store
+from builder.evidence.index import EvidenceIndex
+from builder.evidence.present_subjects import PresentSubjects
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from builder.errors import Problem
+    from builder.evidence.record import Evidence
+    from builder.evidence.standing import PairingStanding, Standing
+    from builder.evidence.store import KeptEvidence
+    from builder.lock.model import ImageName, Lock
+    from builder.project import Project
+
+
+@dataclass(frozen=True)
+class JudgedRun:
+    """A run, and the reasons why it tells nothing of the present any more; none where it does."""
+
+    run: Evidence
+    stale: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ImageEvidence:
+    """The evidence of one image: its runs in the order in which they were added, its standing with each model that it
+    serves or served or was run with, those that it ``serves`` now, and the problems of files that are no evidence.
+    ``last`` are the last runs of each kind, name and model, those of others apart."""
+
+    runs: tuple[Evidence, ...] = ()
+    pairings: tuple[PairingStanding, ...] = ()
+    serves: frozenset[str] = frozenset()
+    problems: tuple[Problem, ...] = ()
+    last: tuple[JudgedRun, ...] = ()
+
+    @property
+    def standing(self) -> Standing | None:
+        """The standing that asks for attention first, of the models that it serves, or else of all; None where nothing
+        was ever run, nor any model paired with it."""
+        return standing.worst([each for each in self.pairings if each.model in self.serves] or self.pairings)
+
+    def standing_with(self, model: str) -> Standing | None:
+        """The standing with one model; None where it is not one of ``pairings``."""
+        return next((pairing.standing for pairing in self.pairings if pairing.model == model), None)
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """All of it as JSON data: the runs as their files have them."""
+        return {
+            "standing": self.standing,
+            "pairings": [
+                {
+                    "model": pairing.model,
+                    "standing": pairing.standing,
+                    "why": pairing.why,
+                    "run": store.file_name(pairing.run) if pairing.run else None,
+                    "foreign": pairing.has_foreign,
+                }
+                for pairing in self.pairings
+            ],
+            "runs": [{"file": store.file_name(run), **document.of(run)} for run in self.runs],
+            "problems": [str(problem) for problem in self.problems],
+        }
+
+
+def glance(
+    project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str]
+) -> dict[ImageName, ImageEvidence]:
+    """The same as `of`, by the last runs alone and without their results: quick, however many there are."""
+    if not project.evidence.is_dir():
+        return {}
+    memory = EvidenceIndex(project)
+    evidence = _judged(lock, {name: memory.last_runs(name) for name in names}, environ, memory)
+    memory.save()
+    return evidence
+
+
+def of(
+    project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str]
+) -> dict[ImageName, ImageEvidence]:
+    """The evidence of these images of ``lock``; empty where the project has none of any image."""
+    if not project.evidence.is_dir():
+        return {}
+    return _judged(lock, {name: store.look(project, name) for name in names}, environ, EvidenceIndex(project))
+
+
+def _judged(
+    lock: Lock, kept: Mapping[ImageName, KeptEvidence], environ: Mapping[str, str], memory: EvidenceIndex
+) -> dict[ImageName, ImageEvidence]:
+    presents = PresentSubjects(lock, environ, lambda file: memory.recipe(file, environ))
+    paired: dict[ImageName, list[str]] = {}
+    for model, record in sorted(lock.models.items()):
+        for pairing in (record.pairing, *record.previous):
+            paired.setdefault(pairing.image, []).append(model)
+    serving = {
+        name: frozenset(model for model in models if lock.models[model].pairing.image == name)
+        for name, models in paired.items()
+    }
+    evidence = {}
+    for name, each in kept.items():
+        models = dict.fromkeys([*paired.get(name, ()), *(run.subject.model for run in each.runs)])
+        pairings = tuple(standing.of(m, each.runs, functools.partial(presents.of, name, m)) for m in models)
+        last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in each.runs}
+        judged = tuple(
+            JudgedRun(run, staleness.reasons(run, presents.of(name, run.subject.model, run.kind)))
+            for run in last.values()
+        )
+        evidence[name] = ImageEvidence(each.runs, pairings, serving.get(name, frozenset()), each.problems, judged)
+    return evidence

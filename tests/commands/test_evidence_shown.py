@@ -1,0 +1,223 @@
+"""Evidence in ``list``, ``show`` and ``diff``: from the files alone, no engine is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.evidence import overview, store, subjects
+from builder.evidence.record import Evidence, Subject
+from builder.lock import reading, text
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+from builder.project import Project
+from tests import projects
+from tests.evidence.runs import COMMIT, MODEL, bench, proof
+
+pytestmark = pytest.mark.slow
+OTHER = "Org/Other-8B"
+FIRST, SECOND = ImageName("small", 1), ImageName("small", 2)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Two numbers; the model was moved from the first to the second."""
+    made = projects.make(tmp_path)
+    lock = Lock()
+    for name in (FIRST, SECOND):
+        image = NumberedImage(
+            "2026-11-20T22:00:00Z", "small", "linux/amd64", f"sha256:{name.number:064x}", "sha256:2", 1
+        )
+        lock = lock.with_image(name, image).with_pairing(MODEL, Pairing(name, "recipes/chat.yaml", COMMIT))
+    projects.write(made.lock, text.dump(lock.with_repository("small", lock.images["small"].with_current(2))))
+    return made
+
+
+def subject(project: Project, name: ImageName, kind: Any = "prove", model: str = MODEL) -> Subject:
+    return subjects.present(project, reading.read(project.lock), name, model, kind)
+
+
+def add(project: Project, name: ImageName, evidence: Evidence) -> Path:
+    return store.add(project, name, replace(evidence, subject=subject(project, name, evidence.kind)))
+
+
+def environ() -> dict[str, str]:
+    return {**os.environ, "DOCKER_HOST": "unix:///nowhere", "PYTHONPATH": str(projects.REPOSITORY_ROOT)}
+
+
+def run(project: Project, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "builder", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=project.root,
+        env=environ(),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def row(project: Project, name: ImageName, *arguments: str) -> str:
+    return next(line for line in run(project, "list", *arguments).splitlines() if line.startswith(f"{name} "))
+
+
+def on_terminal(project: Project, *arguments: str) -> str:
+    """What a terminal of 80 columns gets."""
+    mine, theirs = pty.openpty()
+    command = [sys.executable, "-m", "builder", *arguments]
+    with subprocess.Popen(
+        command, stdout=theirs, stderr=theirs, cwd=project.root, env={**environ(), "COLUMNS": "80", "TERM": "xterm"}
+    ):
+        os.close(theirs)
+        output = b""
+        while True:
+            try:
+                output += (piece := os.read(mine, 65536))
+            except OSError:
+                break
+            if not piece:
+                break
+    os.close(mine)
+    return output.decode().replace("\r\n", "\n")
+
+
+def test_without_evidence_nothing_is_said(project: Project) -> None:
+    output = run(project, "list") + run(project, "show", "small:2")
+    assert not re.search("proven|evidence", output)
+    assert json.loads(run(project, "list", "--json"))["images"][0]["evidence"] is None
+    assert not project.raw_evidence.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "word"), [("pass", "proven"), ("changed", "changed"), ("fail", "failed"), ("unclear", "unproven")]
+)
+def test_the_list_says_how_each_number_stands(project: Project, verdict: str, word: str) -> None:
+    add(project, SECOND, proof(verdict))
+    for _ in range(2):  # the second time from memory
+        assert f", {word}  {MODEL}" in row(project, SECOND)
+        assert ", unproven" in row(project, FIRST)
+    assert re.search(rf"small:2 +untested, {word} ", run(project, "list", "--models"))
+    assert f"{word} with {MODEL}" in run(project, "show", "small:2")
+
+
+def test_a_proof_is_stale_once_the_recipe_is_another(project: Project) -> None:
+    add(project, SECOND, proof())
+    assert ", proven" in row(project, SECOND)
+    recipe = project.recipes / "chat.yaml"
+    projects.write(recipe, recipe.read_text().replace("--port 8000", "--port 9 --tool-call-parser hermes"))
+    assert ", stale" in row(project, SECOND)
+    assert f"stale with {MODEL}: the recipe's options changed" in run(project, "show", "small:2")
+    projects.write(recipe, recipe.read_text().replace(" --tool-call-parser hermes", ""))
+    assert ", proven" in row(project, SECOND)  # the port is no behaviour
+
+
+def test_a_target_changes_no_standing(project: Project) -> None:
+    add(project, FIRST, proof())
+    for target in ((), ("small",), (MODEL,), ("chat",)):
+        assert ", proven" in row(project, FIRST, *target)
+
+
+def test_what_others_ran_proves_nothing(project: Project) -> None:
+    add(project, SECOND, proof(foreign="archive x.tar"))
+    assert ", unproven" in row(project, SECOND)
+    shown = run(project, "show", "small:2")
+    assert f"unproven with {MODEL}: proven elsewhere" in shown
+    assert "not ours: archive x.tar" in shown
+
+
+def test_the_worst_of_several_models_is_shown_and_the_others_beside_them(project: Project) -> None:
+    lock = reading.read(project.lock).with_pairing(OTHER, Pairing(SECOND, "recipes/chat.yaml"))
+    projects.write(project.lock, text.dump(lock))
+    add(project, SECOND, proof())
+    store.add(project, SECOND, proof("fail", subject=subject(project, SECOND, model=OTHER)))
+    assert f", failed  {MODEL} (proven), {OTHER}" in row(project, SECOND)
+
+
+def test_a_damaged_file_is_told_and_the_list_goes_on(project: Project) -> None:
+    add(project, SECOND, proof())
+    path = add(project, SECOND, proof("fail"))
+    path.write_bytes(b'{"format": 1, "seconds": NaN}')
+    output = on_terminal(project, "list")
+    assert "not counted:" in output
+    assert path.name in output
+    assert "proven" in output
+    assert "NaN is no finite number" in run(project, "show", "small:2")
+    document = json.loads(run(project, "list", "--json"))["images"][0]["evidence"]
+    assert path.name in document["problems"][0]
+
+
+def test_eighty_columns_hold_it_and_the_word_is_there_beside_its_colour(project: Project) -> None:
+    add(project, SECOND, proof())
+    add(project, SECOND, bench(foreign=""))
+    for command in (("list",), ("list", "--models"), ("show", "small:2"), ("diff", "small:1", "small:2")):
+        output = on_terminal(project, *command)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+        wide = [line for line in plain.splitlines() if len(line) > 80 and " " in line.strip()]
+        assert wide == []
+    assert "\x1b[32mproven\x1b[0m" in on_terminal(project, "list")
+
+
+def test_show_has_the_figures_with_their_spread_and_what_did_not_pass(project: Project) -> None:
+    add(project, SECOND, bench("fail", foreign=""))
+    shown = run(project, "show", "small:2")
+    assert re.search(r"quick: tg at depth 32768, concurrency 1 +51\.2 tokens/s +± 1\.26 \(2\.5%\) of 3", shown)
+    assert re.search(r"quick: memory_floor +2\.0 GB +of one value", shown)
+    assert "calls, step 9 of 12: two of it:" in shown
+
+
+def test_diff_has_the_figures_side_by_side(project: Project) -> None:
+    slower = replace(bench().figures[0], values=(40.0, 42.0, 41.0))
+    add(project, FIRST, bench(foreign=""))
+    add(project, SECOND, bench("fail", foreign="", figures=(slower,)))
+    add(project, FIRST, proof())
+    add(project, SECOND, proof("changed", goldens={"parallel calls": "fedcba9876543210"}))
+    output = run(project, "diff", "small:1", "small:2")
+    assert re.search(r"tg at depth 32768, concurrency 1 +51\.2 ± 1\.26 +41 ± 1 +-19\.9%, tokens/s", output)
+    assert re.search(r"prove behaviour +pass +changed +Org/Model-1B; 1 conversation with other tokens", output)
+    (first, second) = json.loads(run(project, "diff", "small:1", "small:2", "--json"))["evidence"]
+    assert (first["kind"], first["after"]["verdict"]) == ("bench", "fail")
+    assert first["figures"][0]["change"] == pytest.approx(-0.1987, abs=1e-4)
+    assert first["figures"][1]["after"] is None
+    assert second["other_tokens"] == ["parallel calls"]
+
+
+def test_figures_of_another_machine_are_shown_and_not_compared(project: Project) -> None:
+    add(project, FIRST, bench(foreign=""))
+    add(project, SECOND, bench(foreign="", version="llama-benchy 0.5.0"))
+    output = run(project, "diff", "small:1", "small:2")
+    assert "not comparable: llama-benchy 0.4.0 and llama-benchy 0.5.0" in output
+    assert "+0.0%" not in output
+
+
+def test_json_has_every_run_whole(project: Project) -> None:
+    paths = [add(project, SECOND, proof()), add(project, SECOND, bench(foreign=""))]
+    (second, _) = json.loads(run(project, "list", "--json"))["images"]
+    shown = json.loads(run(project, "show", "small:2", "--json"))
+    assert second["evidence"] == shown["evidence"]
+    assert second["evidence"]["standing"] == "proven"
+    assert [each.pop("file") for each in second["evidence"]["runs"]] == [path.name for path in paths]
+    assert second["evidence"]["runs"] == [json.loads(path.read_text()) for path in paths]
+
+
+def test_the_memory_tells_the_same_as_the_files(project: Project) -> None:
+    lock = reading.read(project.lock)
+    for n in range(6):
+        add(project, SECOND, proof(["pass", "fail"][n % 2], counts={"n": n}))
+        for _ in range(2):
+            quick = overview.glance(project, lock, [FIRST, SECOND], {})
+            whole = overview.of(project, lock, [FIRST, SECOND], {})
+            assert {name: each.standing for name, each in quick.items()} == {
+                name: each.standing for name, each in whole.items()
+            }
+    index = project.raw_evidence.parent / "index.json"
+    for content in (b"", b"[]", b'{"images": 1}', b"[" * 100_000, index.read_bytes().replace(b'"runs"', b'"x"')):
+        index.write_bytes(content)
+        assert overview.glance(project, lock, [SECOND], {})[SECOND].standing == "failed"
