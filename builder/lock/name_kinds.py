@@ -50,7 +50,7 @@ RECIPE = matching(
 )
 MODEL = matching(
     r"(?!(?:.*/)?\.\.(?:/|$))"
-    r"(?:[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)?|(?:/|~/|\./)[^\x00-\x1f\x7f]+)",
+    r"(?:[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*(?::[A-Za-z][A-Za-z0-9_+-]*)?)?|(?:/|~/|\./)[^\x00-\x1f\x7f]+)",
     "a model of the Hub such as `Qwen/Qwen3-0.6B`, or the path of a folder",
     name="model_id",
 )

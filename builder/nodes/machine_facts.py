@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.errors import NodeError
 from builder.nodes import machine_shell
+from builder.storage import huggingface_cache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,8 +100,8 @@ class MachineFacts:
 
     def commits(self, model: str) -> frozenset[str]:
         """The commits of a model that are in its cache."""
-        name = model.replace("/", "--")
-        return frozenset(commit for folder, commit in self.snapshots if folder == name)
+        name = huggingface_cache.folder_name(model)
+        return frozenset(commit for folder, commit in self.snapshots if f"models--{folder}" == name)
 
 
 def gather(environ: Mapping[str, str], host: str, hub: str = "") -> MachineFacts:

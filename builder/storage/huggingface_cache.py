@@ -22,6 +22,8 @@ INCOMPLETE = ".incomplete"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # Names that the hub allows; a model may have no organisation.
 _ID = re.compile(r"(?=.{1,96}\Z)(?!.*(?:--|\.\.))\w[\w.-]*(?:/\w[\w.-]*)?", re.ASCII)
+# https://docs.vllm.ai/en/stable/features/quantization/gguf/: the name of a repository, and which of its files.
+_QUANTIZATION = re.compile(r"(?<=[^:/]):([A-Za-z][A-Za-z0-9_+-]*)\Z")
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,18 @@ class CachedModel:
 
 def is_id(text: str) -> bool:
     """True if ``text`` can be the name of a model on the hub, rather than the path of a folder."""
-    return _ID.fullmatch(text) is not None
+    return _ID.fullmatch(repository(text)) is not None
+
+
+def repository(model: str) -> str:
+    """The name of a model on the hub without the quantization that it may end with: ``org/name-GGUF:Q4_K_M``."""
+    return _QUANTIZATION.sub("", model)
+
+
+def quantization(model: str) -> str:
+    """The quantization that the name of a model ends with; empty where it names none."""
+    named = _QUANTIZATION.search(model)
+    return named[1] if named else ""
 
 
 def is_commit(text: str) -> bool:
@@ -64,8 +77,13 @@ def hub(environ: Mapping[str, str]) -> Path:
 
 
 def folder(environ: Mapping[str, str], model: str) -> Path:
-    """The folder of one model."""
-    return hub(environ) / f"models--{model.replace('/', '--')}"
+    """The folder of one model, with all its quantizations."""
+    return hub(environ) / folder_name(model)
+
+
+def folder_name(model: str) -> str:
+    """The name of the folder of one model."""
+    return f"models--{repository(model).replace('/', '--')}"
 
 
 def revision(environ: Mapping[str, str], model: str, name: str = MAIN) -> str | None:

@@ -105,6 +105,18 @@ def test_a_model_comes_whole_and_once(machine: Machine) -> None:
     assert not [request for request in machine.hub.requests if "/resolve/" in request.path]
 
 
+def test_of_a_model_with_quantizations_comes_the_one_that_is_named(machine: Machine) -> None:
+    names = ("m-Q4_K_M.gguf", "m-Q8_0-00001-of-00002.gguf", "Q8_0/m-q8_0.gguf", "m-IQ4_K_M.gguf", "config.json")
+    commit = machine.hub.add(MODEL, {name: name.encode() for name in names})
+    assert f"{MODEL}:Q4_K_M at {commit[:7]}" in machine.run("download", f"{MODEL}:Q4_K_M").stdout
+    assert set(content(machine, commit)) == {"m-Q4_K_M.gguf", "config.json"}
+    machine.run("download", f"{MODEL}:Q8_0")
+    assert set(content(machine, commit)) == set(names) - {"m-IQ4_K_M.gguf"}
+    told = machine.refuse(f"{MODEL}:Q5_K_M")
+    assert f"{MODEL} has no file of Q5_K_M" in told
+    assert "m-IQ4_K_M.gguf" in told
+
+
 def test_huggingface_hub_finds_it_without_the_hub(machine: Machine) -> None:
     commit = machine.hub.add(MODEL, SMALL)
     machine.run("download", MODEL)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.errors import LockError
-from builder.lock import foreign, journal, reading
+from builder.lock import foreign, journal, reading, text
 from builder.lock.model import ImageName, Lock
 from builder.lock.pins import BasePin, GitPin, Pins
 from builder.project import Project
@@ -41,6 +41,13 @@ def test_all_names_that_docker_takes_are_taken(name: str, golden: str) -> None:
     assert name in reading.parse(golden.replace("\n  vllm-node-empty:\n", f"\n  {name}:\n")).images
 
 
+def test_a_model_may_name_its_quantization(golden: str) -> None:
+    model = "unsloth/Qwen3-0.6B-GGUF:Q4_K_M"
+    lock = reading.parse(golden.replace("          Qwen/Qwen3-0.6B:", f"          {model}:"))
+    assert model in lock.models
+    assert reading.parse(text.dump(lock)) == lock
+
+
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
@@ -58,6 +65,7 @@ def test_all_names_that_docker_takes_are_taken(name: str, golden: str) -> None:
         ("definition: cpu", 'definition: "x;id #$(id)"', "a definition's name"),
         ("          Qwen/Qwen3-0.6B:", "          ../../../etc/passwd:", "a model of the Hub"),
         ("          Qwen/Qwen3-0.6B:", "          /a/../../etc:", "a model of the Hub"),
+        ("          Qwen/Qwen3-0.6B:", "          Qwen/Qwen3-0.6B:../Q4:", "a model of the Hub"),
         ("          Qwen/Qwen3-0.6B:", "          --upload:", "a model of the Hub"),
         ("          Qwen/Qwen3-0.6B:", '          "Qwen/x\\nRUN id":', "a model of the Hub"),
         ("recipe: recipes/qwen3", "recipe: ../../../etc/qwen3", "the path of a recipe"),

@@ -65,14 +65,24 @@ def test_names_do_not_lead_out_of_the_cache(tmp_path: Path) -> None:
     assert huggingface_cache.find_model(environ, f"{tmp_path}/hub") is None
 
 
-@pytest.mark.parametrize("text", ["gpt2", "Qwen/Qwen3-0.6B", "a/b_c.d"])
+@pytest.mark.parametrize("text", ["gpt2", "Qwen/Qwen3-0.6B", "a/b_c.d", "a/b-GGUF:Q4_K_M"])
 def test_names_of_models(text: str) -> None:
     assert huggingface_cache.is_id(text)
 
 
-@pytest.mark.parametrize("text", ["", "/models/mine", "./mine", "a/b/c", "a--b", "a/..", "a b", "a/b\n", "x" * 97])
+@pytest.mark.parametrize(
+    "text", ["", "/models/mine", "./mine", "a/b/c", "a--b", "a/..", "a b", "a/b\n", "x" * 97, "a/b:7", "a/b:"]
+)
 def test_what_is_no_name_of_a_model(text: str) -> None:
     assert not huggingface_cache.is_id(text)
+
+
+def test_quantizations_of_a_model_share_its_folder(tmp_path: Path) -> None:
+    environ = {"HF_HOME": str(tmp_path)}
+    hubcache.add(tmp_path, MODEL)
+    assert huggingface_cache.revision(environ, f"{MODEL}:Q4_K_M") == COMMIT
+    assert huggingface_cache.find_model(environ, f"{MODEL}:Q8_0") == huggingface_cache.find_model(environ, MODEL)
+    assert (huggingface_cache.quantization(f"{MODEL}:Q4_K_M"), huggingface_cache.quantization(MODEL)) == ("Q4_K_M", "")
 
 
 def test_what_is_held(tmp_path: Path) -> None:

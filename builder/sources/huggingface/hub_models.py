@@ -59,6 +59,8 @@ class Snapshot:
 def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
     """Looks up ``model`` at ``revision`` (a branch, a tag or a commit) on the hub, or in offline mode in the cache.
 
+    Of a model that is named with its quantization only those files of GGUF count.
+
     Raises SourceError if the hub does not answer or denies access, or if the cache lacks the model in offline mode.
     """
     if not huggingface_cache.is_name(revision):
@@ -73,7 +75,7 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     api = HfApi(endpoint=_endpoint(environ), token=_token(environ))
     with translated_errors(environ, model, revision):
-        info = api.model_info(model, revision=revision, files_metadata=True)
+        info = api.model_info(huggingface_cache.repository(model), revision=revision, files_metadata=True)
     if info.sha is None or not huggingface_cache.is_commit(info.sha):
         raise SourceError(f"{hub_address(environ)} does not say which commit of {model} `{revision}` is")
     files = tuple(
@@ -82,7 +84,22 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     )
     for file in files:
         _require_safe_path(environ, file)
-    return Snapshot(model, revision, info.sha, files)
+    return Snapshot(model, revision, info.sha, _of_quantization(model, files))
+
+
+def _of_quantization(model: str, files: tuple[ModelFile, ...]) -> tuple[ModelFile, ...]:
+    """Those of ``files`` that ``model`` is loaded from. Raises SourceError where none is of its quantization."""
+    wanted = huggingface_cache.quantization(model)
+    if not wanted:
+        return files
+    # name-Q4_K_M.gguf, name.Q4_K_M.gguf, name-Q4_K_M-00001-of-00002.gguf, Q4_K_M/…
+    pattern = re.compile(rf"(?:.*[/.-])?{re.escape(wanted)}(?:-[0-9]+-of-[0-9]+)?\.gguf", re.IGNORECASE)
+    there = {file.path for file in files if file.path.endswith(".gguf")}
+    chosen = {path for path in there if pattern.fullmatch(path)}
+    if not chosen:
+        listed = ", ".join(sorted(there)[:10]) or "none"
+        raise SourceError(f"{huggingface_cache.repository(model)} has no file of {wanted}", hint=f"it has {listed}")
+    return tuple(file for file in files if file.path not in there - chosen)
 
 
 def _require_safe_path(environ: Mapping[str, str], file: ModelFile) -> None:
@@ -135,17 +152,18 @@ def _fetch_file(
     from huggingface_hub import hf_hub_download, hf_hub_url
 
     endpoint, token = _endpoint(environ), _token(environ)
+    repository = huggingface_cache.repository(snapshot.model)
     link = folder / "snapshots" / snapshot.commit / file.path
     if link.exists():
         return
     if file.blob and file.size <= file_download.LARGEST:
-        url = hf_hub_url(snapshot.model, file.path, revision=snapshot.commit, endpoint=endpoint)
+        url = hf_hub_url(repository, file.path, revision=snapshot.commit, endpoint=endpoint)
         remote = file_download.RemoteFile(url, file.size, file.blob, token)
         file_download.download(remote, folder / "blobs", link, count_bytes)
         return
     before = file_download.bytes_present(folder / "blobs", file.blob)
     hf_hub_download(
-        snapshot.model,
+        repository,
         file.path,
         revision=snapshot.commit,
         cache_dir=folder.parent,

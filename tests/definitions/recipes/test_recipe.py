@@ -56,6 +56,21 @@ def test_lists_and_mappings_may_be_empty(tmp_path: Path) -> None:
     assert recipe.load(project, tmp_path / "recipes/r.yaml").mods == ()
 
 
+@pytest.mark.parametrize(
+    "model", ["Org/M", "m", "unsloth/Qwen3-0.6B-GGUF:Q4_K_M", "unsloth/Qwen3-0.6B-GGUF:UD-Q4_K_XL"]
+)
+def test_what_a_model_is_called(tmp_path: Path, model: str) -> None:
+    loaded = recipe_texts.read(tmp_path, f"name: x\nmodel: {model}\ncontainer: small\ncommand: vllm serve {model}\n")
+    assert loaded.recipe is not None
+    assert loaded.recipe.model == model
+
+
+@pytest.mark.parametrize("model", ["Org/M:7", "Org/M:", "Org/M:Q4:Q5", "Org/M:../Q4", "m:latest", "Org/M:Q4/x"])
+def test_what_no_model_is_called(tmp_path: Path, model: str) -> None:
+    loaded = recipe_texts.read(tmp_path, f"name: x\nmodel: {model}\ncontainer: small\ncommand: vllm serve x\n")
+    assert [problem.location.line for problem in loaded.problems] == [2]
+
+
 def test_every_key_is_read(tmp_path: Path) -> None:
     text = (
         "recipe_version: 1\nname: x\ndescription: d\nmodel: Org/M\nmodel_revision: abc\ndraft_model: Org/D\n"
