@@ -87,9 +87,10 @@ print(json.dumps(files))
 _COMMIT = re.compile(r"(?:commit_id|__git_version__) *= *['\"]g?([0-9a-f]{7,40})['\"]")
 _LOCAL_COMMIT = re.compile(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)")
 # Anything else is no package that pip can have installed.
-_PACKAGE_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9._-]*")
+_PACKAGE_NAME = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PACKAGE_VERSION = re.compile("[A-Za-z0-9][A-Za-z0-9.!+_~-]*")
 _WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SOURCES = {"vllm": "vllm", "flashinfer": "flashinfer-python"}  # the package of each
 
 
 @dataclass(frozen=True)
@@ -130,18 +131,23 @@ def read(endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: st
 
 
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    """Returns the software that the answer of the Python ``executable`` of an image tells of."""
+    """Returns the software that the answer of the Python ``executable`` of an image tells of. A package whose name or
+    version is none is left out; raises ImageStateError where that is vLLM or FlashInfer."""
     metadata = _plain_values(data["metadata"])
-    packages = {
+    named = {
         re.sub(r"[-_.]+", "-", name).lower(): version
         for name, version in data["packages"].items()
-        if _PACKAGE_NAME.fullmatch(name) and _PACKAGE_VERSION.fullmatch(version)
+        if _PACKAGE_NAME.fullmatch(name)
     }
+    packages = {name: version for name, version in named.items() if _PACKAGE_VERSION.fullmatch(version)}
+    for name in _SOURCES.values():
+        if name in named and name not in packages:
+            raise ImageStateError(f"its {name} says that it is version {ascii(named[name])[:100]}, which is none")
     commits = {
         "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
         "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),
     }
-    versions = {"vllm": packages.get("vllm"), "flashinfer": packages.get("flashinfer-python")}
+    versions = {name: packages.get(package) for name, package in _SOURCES.items()}
     return InstalledSoftware(
         python=data["python"],
         executable=executable,

@@ -140,4 +140,5 @@ def _date(created: str) -> str:
         moment = datetime.fromisoformat(created)
     except ValueError:
         return ""
-    return timestamp.of(moment) if moment.year >= 1980 and moment.tzinfo else ""
+    # Whoever makes an image says when; a day that none could follow is no date.
+    return timestamp.of(moment) if 1980 <= moment.year < 9999 and moment.tzinfo else ""

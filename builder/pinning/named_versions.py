@@ -71,10 +71,8 @@ def wheel_version(source: image.Source | None, pin: SourcePin | None) -> str:
 
 def installed(packages: Iterable[LockedPackage], by: str) -> dict[str, Named]:
     """The ``PACKAGES`` that an image has, by package: one version each."""
-    from packaging.specifiers import SpecifierSet
-
     return {
-        package.name: Named(SpecifierSet(f"=={package.version}"), by)
+        package.name: Named(version_ranges.only(package.version), by)
         for package in packages
         if package.name in PACKAGES
     }

@@ -26,6 +26,16 @@ def parse(text: str, platform: str, python: str) -> Requirement | None:
     return requirement if requirement.marker is None or requirement.marker.evaluate(target) else None
 
 
+def only(version: str) -> SpecifierSet:
+    """The range of this version alone. One that is none by PEP 440, as images of others have them, equals itself."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(f"=={version}")
+    except InvalidSpecifier:
+        return SpecifierSet(f"==={version}")
+
+
 def exact(specifiers: SpecifierSet) -> str:
     """The one version that ``specifiers`` allow; empty where they allow several, or none is written."""
     pinned = [part.version for part in specifiers if part.operator in {"==", "==="} and not part.version.endswith(".*")]

@@ -9,7 +9,7 @@ import pytest
 from builder.building import mod_selection, mod_versions
 from builder.definitions import image
 from builder.errors import SourceError
-from builder.lock.pins import GitPin, LockedPackage, Pins, PythonPin
+from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PythonPin
 from builder.project import Project
 from tests import projects
 
@@ -42,6 +42,22 @@ def test_each_that_disagrees_is_told_with_its_place(tmp_path: Path) -> None:
         "mods/kernels/mod.yaml:2:58: flashinfer_cubin==0.6.9, and the image of gpu has flashinfer-cubin==0.7.0",
     ]
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("version", ["2.11.0a0~nv", "nightly", "0.7.2-dev_abc!x"])
+def test_a_base_of_others_may_have_versions_that_nobody_can_compare(tmp_path: Path, version: str) -> None:
+    project = projects.make(tmp_path)
+    projects.write(
+        tmp_path / "mods/template/mod.yaml", "description: x\nrun: run.sh\npackages: [torch==2.11.0, six==1]\n"
+    )
+    projects.write(
+        project.dockerfiles / "small/image.yaml", f"{projects.IMAGE.format(repository='small')}mods: [template]\n"
+    )
+    chain = (image.load(project, "small", "linux/arm64"),)
+    base = BasePin("others/vllm:latest", "sha256:" + "1" * 64, packages=(LockedPackage("torch", version, ()),))
+    with pytest.raises(SourceError, match=r"torch==2.11.0, and the image of small has torch===") as caught:
+        mod_versions.check(chain, mod_selection.load(project, chain, None), [Pins(base)])
+    assert caught.value.message.endswith(version)
 
 
 def test_what_the_image_has_or_vllm_does_not_name_is_fine(tmp_path: Path) -> None:

@@ -63,6 +63,18 @@ def test_a_local_version_names_the_commit_too() -> None:
     assert vllm_commit(packages={"vllm": "0.23.0+cu130"}) is None
 
 
+def test_a_package_whose_name_or_version_is_none_is_left_out() -> None:
+    packages = {"vllm": "0.1~custom", "odd-": "1.0", "o d": "1", "dated": "1.0 beta", "weird": "nightly"}
+    software = installed.parse("/usr/bin/python3", answer(packages=packages))
+    assert software.packages == {"vllm": "0.1~custom", "weird": "nightly"}
+
+
+@pytest.mark.parametrize(("name", "version"), [("vllm", "0.1 custom build"), ("Flashinfer_Python", "0.7\n.2")])
+def test_a_source_with_a_version_that_is_none_is_told(name: str, version: str) -> None:
+    with pytest.raises(ImageStateError, match=rf"{name.lower().replace('_', '-')} says that it is version '0\.\d"):
+        installed.parse("/usr/bin/python3", answer(packages={name: version}))
+
+
 def test_metadata_that_is_no_yaml_is_no_metadata() -> None:
     assert installed.parse("/usr/bin/python3", answer(metadata="a: b: c\n- x")).metadata == {}
     software = installed.parse("/usr/bin/python3", answer(metadata=f"gpu_arch: 12.1a\nflashinfer_commit: {FLASHINFER}"))
