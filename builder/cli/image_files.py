@@ -29,9 +29,9 @@ def export_image(context: Context, image: str, file: Path, since: int | None, fo
     """Write a numbered image into a file.
 
     For a machine without a network: `builder import-image FILE` imports it there. FILE is an OCI archive that `docker
-    load` reads as well, with the build directory and the entry of images.lock beside the image. With --since it holds
-    only what number N of the same repository lacks, and can be imported only where that number exists. FILE appears
-    once it is complete.
+    load` reads as well, with the build directory, the entry of images.lock and the evidence beside the image. With
+    --since it holds only what number N of the same repository lacks, and can be imported only where that number exists.
+    FILE appears once it is complete.
     """
     from builder.cli import file_progress
     from builder.commands import export_image as command
@@ -66,9 +66,9 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     """Import a numbered image from a file.
 
     FILE was written by `builder export-image`. The image gets its number only if every byte of it is what was exported;
-    its build directory and its entry in images.lock come with it. The current number and the pairings of models stay as
-    they are: the number becomes current only if the repository has no current one, and serves only models that no image
-    serves yet. A number that is another image here is not overwritten.
+    its build directory and its entry in images.lock come with it, and its evidence as that of others. The current
+    number and the pairings of models stay as they are: the number becomes current only if the repository has no current
+    one, and serves only models that no image serves yet. A number that is another image here is not overwritten.
     """
     from builder.cli import file_progress
     from builder.commands import import_image as command
@@ -84,6 +84,7 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
                 "size": result.bytes,
                 "current": result.current,
                 "models": list(result.models),
+                "evidence": result.evidence,
             }
         )
         return
@@ -95,5 +96,7 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     print_result(f"{result.image} {outcome}")
     if result.models:
         print_result(f"it serves {', '.join(result.models)}")
+    if result.evidence:
+        print_result(f"{humanize.counted(result.evidence, 'run')} of others came along: `builder show {result.image}`")
     if not result.current:
         print_result(f"`builder promote {result.image}` makes it current")

@@ -74,7 +74,8 @@ def renumber(context: Context, as_json: bool) -> int:
     for name in result.tagged:
         print_result(f"{name} has its tag in this engine")
     if result.written:
-        print_result("images.lock is whole again; to go on: `git add images.lock builds`")
+        folders = "builds evidence" if context.project.evidence.exists() else "builds"
+        print_result(f"images.lock is whole again; to go on: `git add images.lock {folders}`")
     elif not result.tagged:
         print_result("nothing to mend")
     return 0

@@ -14,6 +14,7 @@ from builder.engine.client import versions
 from builder.engine.registry import oci_layout, push_receiver, tunnel
 from builder.errors import FileProblemsError, TransferError, UsageError
 from builder.events import Message, Report, delayed_progress
+from builder.evidence import traveling
 from builder.lock import reading
 from builder.numbered import build_directory, build_files, names
 from builder.plan import layout
@@ -76,6 +77,7 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
         registry.require_present(workspace.engine, other, before)
         needs = RequiredImage(other, before.fingerprint)
     build = _build_files(workspace.project, name, recorded, workspace.report)
+    evidence = _evidence(workspace, name, recorded)
     work_folder.remove_stale(workspace)
     with large_file.written(path, replace=replace) as file:
         writer = tar_stream.Writer(file)
@@ -85,10 +87,18 @@ def run(workspace: Workspace, text: str, path: Path, since: int | None, *, repla
         if needs is None:
             for member, small in oci_layout.index_files(content.top, content.image, str(name)).items():
                 writer.add(member, small)
-        archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, needs, content.top)
+        archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, needs, content.top, evidence)
         size = writer.finish()
     layers = sum(layer.digest in content.blobs for layer in content.image.layers)
     return ExportedArchive(name, size, layers, needs.image if needs else None)
+
+
+def _evidence(workspace: Workspace, name: ImageName, recorded: NumberedImage) -> dict[str, str]:
+    """The runs of the number that another machine takes; the user is told of files that are none."""
+    runs, problems = traveling.of_image(workspace.project, name, recorded.fingerprint)
+    for problem in problems:
+        workspace.report(Message(f"{problem}: it stays behind"))
+    return traveling.files(runs)
 
 
 def _build_files(project: Project, name: ImageName, recorded: NumberedImage, report: Report) -> dict[str, StagedFile]:

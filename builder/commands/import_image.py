@@ -10,6 +10,7 @@ from builder.distribution import archive, archive_reading
 from builder.engine import image_archive, images
 from builder.errors import ImageStateError, LockError, TransferError
 from builder.events import Report, delayed_progress
+from builder.evidence import traveling
 from builder.lock import merging, reading
 from builder.numbered import build_directory, images_lock, reserved_slots
 from builder.numbered.images_lock import RECORD, Candidate
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class ImportedImage:
     """The imported image. ``layers`` were read from the file, ``bytes`` in all; none where all of it was here
     ``already``. ``current`` is true if it is the current number; ``models`` are those that the import paired with
-    it."""
+    it, ``evidence`` how many runs of others are new here."""
 
     image: ImageName
     already: bool
@@ -40,6 +41,7 @@ class ImportedImage:
     bytes: int
     current: bool
     models: tuple[str, ...]
+    evidence: int = 0
 
 
 def run(workspace: Workspace, path: Path) -> ImportedImage:
@@ -55,7 +57,7 @@ def run(workspace: Workspace, path: Path) -> ImportedImage:
         is_present = images.inspect(workspace.engine, str(contents.name)) is not None
         directory = build_directory.path_of(workspace.project, contents.name)
         if is_present and lock.image(contents.name) and directory.exists():
-            return _imported(contents, lock, lock, already=True)
+            return _with_evidence(workspace, path, contents, _imported(contents, lock, lock, already=True))
         with work_folder.create(workspace, contents.name.repository, contents.build) as job:
             if is_present:
                 images.tag(workspace.engine, str(contents.name), job.tag)
@@ -63,7 +65,13 @@ def run(workspace: Workspace, path: Path) -> ImportedImage:
                 _require_needed(workspace.engine, path, contents)
                 _load(workspace.engine, path, contents, file, job, workspace.report)
             after = _adopt(workspace, contents, job)
-    return _imported(contents, lock, after, already=is_present)
+    return _with_evidence(workspace, path, contents, _imported(contents, lock, after, already=is_present))
+
+
+def _with_evidence(workspace: Workspace, path: Path, contents: Archive, imported: ImportedImage) -> ImportedImage:
+    """Keeps the evidence in the file, as that of others."""
+    count = traveling.take(workspace.project, contents.name, contents.evidence, f"archive {path.name}")
+    return replace(imported, evidence=count)
 
 
 def _imported(contents: Archive, before: Lock, after: Lock, *, already: bool) -> ImportedImage:

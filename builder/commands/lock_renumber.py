@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import images
 from builder.errors import EngineError
+from builder.evidence import store
 from builder.lock import lost_lock, merge_sides, merging, reading
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbered import claims, identity, images_lock, merged_builds, next_number
@@ -118,8 +119,10 @@ def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:
 
 
 def _renumbered(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> RenumberedImage:
+    image = lock.images[to.repository].numbers[to.number]
     directory = merged_builds.restore_both(project, lock, origin, to)
-    return RenumberedImage(origin, to, lock.images[to.repository].numbers[to.number], directory)
+    store.move(project, origin, to, image.fingerprint)
+    return RenumberedImage(origin, to, image, directory)
 
 
 def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:

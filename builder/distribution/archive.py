@@ -1,9 +1,9 @@
 """A numbered image as a file: an OCI archive that also carries everything the project records of the number.
 
 The archive is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``),
-its excerpt of images.lock, and, written last, ``archive.json`` with its sha256: the image, the image it requires, and
-the sha256 of the other files in the folder. An archive that requires another image omits that image's layers, and the
-two files by which other programs load an archive, because they would load an incomplete image.
+its excerpt of images.lock, and, written last, ``archive.json`` with its sha256: the image, the image it requires, the
+sha256 of the other files in the folder, and the image's evidence. An archive that requires another image omits that
+image's layers, and the two files by which other programs load an archive, because they would load an incomplete image.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.registry.oci_layout import Descriptor, Manifest
+    from builder.evidence.record import Evidence
     from builder.storage.tar_stream import Member, Writer
 
 FOLDER = "builder/"
@@ -46,7 +47,7 @@ class RequiredImage:
 @dataclass(frozen=True)
 class Archive:
     """The contents of an archive: the number and its excerpt of images.lock (``part``), its build directory (empty if
-    that was lost), the image that it requires, if any, and its blobs by digest."""
+    that was lost), the image that it requires, if any, its blobs by digest, and its evidence."""
 
     name: ImageName
     part: Lock
@@ -55,6 +56,7 @@ class Archive:
     top: Descriptor
     image: Manifest
     blobs: Mapping[str, Member]
+    evidence: tuple[Evidence, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -82,8 +84,10 @@ def write_metadata(
     build: Mapping[str, StagedFile],
     needs: RequiredImage | None,
     top: Descriptor,
+    evidence: Mapping[str, str],
 ) -> None:
-    """Writes the folder ``builder/``."""
+    """Writes the folder ``builder/``. The ``evidence`` goes into archive.json, by file name: programs that know none of
+    it read that file all the same, and refuse further ones."""
     files = {LOCK: StagedFile(text.dump(part).encode())} | {BUILD + path: file for path, file in build.items()}
     for path, file in files.items():
         writer.add(path, file.content, executable=file.executable)
@@ -93,6 +97,7 @@ def write_metadata(
         "needs": {"image": str(needs.image), "fingerprint": needs.fingerprint} if needs else None,
         "manifest": top.json,
         "files": {path: sha256(file.content).hexdigest() for path, file in files.items()},
+        **({"evidence": dict(evidence)} if evidence else {}),
     }
     content = json.dumps(about, indent=1).encode()
     writer.add(ABOUT, content)

@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 from builder.distribution import archive, archived_build
 from builder.distribution.archive import Archive, RequiredImage
 from builder.engine.registry import oci_layout
-from builder.errors import LockError, TransferError, UsageError
+from builder.errors import FileProblemsError, LockError, TransferError, UsageError
+from builder.evidence import traveling
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.plan import layout
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from builder.evidence.record import Evidence
     from builder.storage.tar_stream import Member
 
 _OUTSIDE = (oci_layout.LAYOUT, oci_layout.INDEX, oci_layout.DOCKER_INDEX)
@@ -105,7 +107,16 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
     build = {inside.removeprefix(archive.BUILD): content for inside, content in files.items()}
     if fault := archived_build.fault(name, part.images[name.repository].numbers[name.number], build):
         raise archive.refused(path, fault)
-    return Archive(name, part, build, needs, top, image, blobs)
+    evidence = _evidence(path, about, part.images[name.repository].numbers[name.number].fingerprint)
+    return Archive(name, part, build, needs, top, image, blobs, evidence)
+
+
+def _evidence(path: Path, about: Mapping[str, Any], fingerprint: str) -> tuple[Evidence, ...]:
+    """The runs of the image with this content. Raises TransferError where the file has anything else for such."""
+    try:
+        return traveling.read(about.get("evidence", {}), fingerprint, "its evidence")
+    except FileProblemsError as error:
+        raise archive.refused(path, error.message) from None
 
 
 def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:

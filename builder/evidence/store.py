@@ -7,6 +7,7 @@ The folder says which number a run belongs to, so that one that is renumbered ta
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import ConflictError, FileProblemsError, Location, Problem, UnsafePathError
+from builder.errors import FileProblemsError, Location, Problem, UnsafePathError
 from builder.evidence import document
 from builder.lock import name_kinds
 from builder.lock.model import ImageName
@@ -159,17 +160,28 @@ def raw(project: Project, digest: str) -> bytes | None:
     return content if f"sha256:{hashlib.sha256(content).hexdigest()}" == digest else None
 
 
-def move(project: Project, origin: ImageName, to: ImageName) -> None:
-    """Gives the runs of one number to another one, which has none: the image itself was renumbered. Raises
-    ConflictError where the other one has runs, OSError, UnsafePathError."""
-    source, target = folder(project, origin), folder(project, to)
-    if not source.is_dir():
+def move(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -> None:
+    """Gives the runs of an image with this content its new number. After a merge the folder holds those of two images:
+    the others stay, and so do files that are no evidence. Killed in between, the same call finishes it. Raises OSError,
+    UnsafePathError."""
+    if not project.evidence.is_dir():
         return
-    if target.exists() and any(target.iterdir()):
-        raise ConflictError(f"{project.relative(target)} has evidence already")
-    atomic_file.make_folder(target.parent)
-    source.rename(target)
-    atomic_file.sync_folder(target.parent)
+    source, target = folder(project, origin), folder(project, to)
+    moved = False
+    for path in files(source):
+        try:
+            evidence = read_file(path, str(path))
+        except FileProblemsError:
+            continue
+        if evidence.subject.fingerprint == fingerprint:
+            atomic_file.make_folder(target)
+            path.rename(target / path.name)
+            moved = True
+    if moved:
+        atomic_file.sync_folder(target)
+        atomic_file.sync_folder(source)
+        with contextlib.suppress(OSError):
+            source.rmdir()  # only where nothing is left in it
 
 
 def files(path: Path) -> list[Path]:

@@ -36,11 +36,11 @@ def give(
 
 
 def free(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
-    """The next number, above every one in the lock, in the engine and in ``builds/``: none is used twice, not even
-    after images.lock was lost or replaced."""
-    folder = project.builds / repository
+    """The next number, above every one in the lock, in the engine, in ``builds/`` and in ``evidence/``: none is used
+    twice, not even after images.lock was lost or replaced."""
     taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
-    taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    for folder in (project.builds / repository, project.evidence / repository):
+        taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return max(
         [lock.images.get(repository, Repository()).next, *(int(number) + 1 for number in taken if number.isdecimal())]
     )

@@ -17,12 +17,15 @@ import pytest
 
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint, environment
+from builder.evidence import store
+from builder.evidence.record import Evidence, Subject
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock
 from builder.project import Project
 from tests import registries, shared
 from tests.commands import kept
 from tests.conftest import Command, command, remove_all
+from tests.evidence.runs import proof
 from tests.registries import Node
 from tests.stock import number, stock
 
@@ -106,11 +109,19 @@ def recorded(project: Project, repository: str, number: int) -> str:
     return image.fingerprint
 
 
+def add_proof(project: Project, name: ImageName) -> Evidence:
+    """A run of a number of the project's own."""
+    subject = Subject(str(name), recorded(project, name.repository, name.number), MODEL)
+    store.add(project, name, proof(subject=subject))
+    return store.of_image(project, name)[-1]
+
+
 def test_a_number_comes_to_another_machine_by_a_file(
     built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
 ) -> None:
     file = tmp_path / "one.tar"
     builder("mark", f"{repository}:1", "good", "--note", "served a week")
+    run = add_proof(built, ImageName(repository, 1))
     done = json.loads(builder("export-image", f"{repository}:1", str(file), "--json").stdout)
     assert done["size"] == file.stat().st_size
     assert [path.name for path in tmp_path.glob(".one*")] == []
@@ -123,6 +134,11 @@ def test_a_number_comes_to_another_machine_by_a_file(
     record = far.lock.images[repository]
     # Number 2 was given on the other machine: it is not given again here.
     assert (record.current, record.next) == (1, 3)
+    assert f"1 run of others came along: `builder show {repository}:1`" in output
+    (received,) = store.of_image(far.project, ImageName(repository, 1))
+    assert replace(received, foreign="") == run
+    assert received.foreign == "archive one.tar"
+    assert f"unproven with {MODEL}: proven elsewhere" in far("show", f"{repository}:1").stdout
     (row,) = json.loads(far("list", "--json").stdout)["images"]
     assert (row["image"], row["state"], row["status"]) == (f"{repository}:1", "present", "good")
     # All is there; the project's mod has changed since number 1.

@@ -10,6 +10,8 @@ import pytest
 
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint
+from builder.evidence import store
+from builder.evidence.record import Subject
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.plan import explain
@@ -17,6 +19,7 @@ from builder.plan.model import input_hash
 from builder.project import Project
 from tests import projects
 from tests.conftest import Command, forget_claims
+from tests.evidence.runs import proof
 from tests.stock import stock
 
 if TYPE_CHECKING:
@@ -72,6 +75,24 @@ def mod_of(project: Project, repository: str, number: int) -> str:
     return next(iter(image.mods))
 
 
+def add_proof(project: Project, repository: str, endpoint: Endpoint, side: str) -> None:
+    """A run of the image of one side, under the number that both have."""
+    details = images.inspect(endpoint, f"{repository}-{side}:2")
+    assert details
+    subject = Subject(f"{repository}:2", images.fingerprint(details), f"m/{side}")
+    store.add(project, ImageName(repository, 2), proof(subject=subject))
+
+
+def proved_side(project: Project, repository: str, number: int) -> str:
+    """The side whose run a number has, and no other."""
+    name = ImageName(repository, number)
+    (run,) = store.of_image(project, name)
+    image = reading.read(project.lock).image(name)
+    assert image
+    assert run.subject.fingerprint == image.fingerprint
+    return str(run.subject.model).removeprefix("m/")
+
+
 def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     refused = builder("list", code=4).stderr
     assert f"{repository}:2 is given here, and to another image in images.lock:" in refused
@@ -79,17 +100,20 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     assert "builder lock --renumber" in refused
 
     images.tag(endpoint, f"{repository}-ours:2", f"{repository}:2")
+    for side in ("ours", "theirs"):
+        add_proof(merged, repository, endpoint, side)
     done = builder("lock", "--renumber").stdout.splitlines()
     assert done[0].endswith(f", is now {repository}:3")
     assert done[0].startswith(f"{repository}:2, built 20")
-    assert done[-1] == "images.lock is whole again; to go on: `git add images.lock builds`"
+    assert done[-1] == "images.lock is whole again; to go on: `git add images.lock builds evidence`"
+    assert [proved_side(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
     lock = reading.read(merged.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
     assert lock.models["m/ours"].pairing.image == ImageName(repository, 2)
     assert lock.models["m/theirs"].pairing.image == ImageName(repository, 3)
     assert lock.images[repository].previous == (2, 1)
-    git(merged, "add", "images.lock", "builds")
+    git(merged, "add", "images.lock", "builds", "evidence")
     git(merged, "commit", "--quiet", "--message=merged")
     assert git(merged, "status", "--porcelain") == ""
     assert builder("lock", "--renumber").stdout == "nothing to mend\n"

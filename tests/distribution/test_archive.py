@@ -18,12 +18,14 @@ from builder.distribution.archive import Archive, RequiredImage
 from builder.engine.registry import oci_layout
 from builder.engine.registry.oci_layout import Descriptor
 from builder.errors import TransferError, UsageError
+from builder.evidence import traveling
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
 from builder.plan import layout
 from builder.plan.model import StagedFile
 from builder.storage import tar_stream
 from tests import locks
 from tests.distribution import plain_build
+from tests.evidence.runs import SUBJECT, proof
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +38,8 @@ LOCK = Lock(
 )
 LAYERS = [bytes([n]) * 3000 for n in range(3)]
 _CONFIG = b'{"architecture": "amd64"}'
+RUN = proof(subject=replace(SUBJECT, fingerprint=locks.numbered().fingerprint))
+((RUN_NAME, RUN_TEXT),) = traveling.files([RUN]).items()
 _TYPE = "application/vnd.oci.image.manifest.v1+json"
 Change = Callable[[dict[str, bytes]], None]
 
@@ -76,6 +80,7 @@ def write(
     needs: RequiredImage | None = None,
     attested: bool = False,
     build: Mapping[str, StagedFile] = plain_build.FILES,
+    evidence: Mapping[str, str] | None = None,
 ) -> Written:
     """Writes an archive; one that requires another image omits its first two layers."""
     written = image(attested)
@@ -85,7 +90,9 @@ def write(
         for blob, content in written.blobs.items():
             if blob not in left_out:
                 writer.add(oci_layout.blob_name(blob), content)
-        archive.write_metadata(writer, NAME, archive.lock_excerpt(LOCK, NAME), build, needs, written.top)
+        archive.write_metadata(
+            writer, NAME, archive.lock_excerpt(LOCK, NAME), build, needs, written.top, evidence or {}
+        )
         writer.finish()
     return written
 
@@ -113,6 +120,15 @@ def rewritten(path: Path, change: Change) -> None:
         for name, content in files.items():
             writer.add(name, content)
         writer.finish()
+
+
+def test_the_evidence_comes_along_and_nothing_of_it_says_whose_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    write(path, evidence={RUN_NAME: RUN_TEXT})
+    assert read(path)[0].evidence == (RUN,)
+    write(path)
+    assert "evidence" not in path.read_bytes().decode(errors="replace")  # as earlier versions wrote it
+    assert read(path)[0].evidence == ()
 
 
 @pytest.mark.parametrize("needs", [None, BEFORE])
@@ -206,6 +222,11 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_about(files={"builder/../../x": "0"}), "does not belong there"),
         (_about(files=[]), "does not belong there"),
         (_about(files=None), "is not what this program writes"),
+        (_about(evidence=[]), "is not taken: .*not what this program writes"),
+        (_about(evidence={"../x.json": "{}"}), "is not taken: .*not the name of a file of evidence"),
+        (_about(evidence={RUN_NAME: "{}"}), "is not taken: .*is a required property"),
+        (_about(evidence={RUN_NAME: RUN_TEXT.replace('"pass"', '"fail"')}), "is not taken: .*was changed"),
+        (_about(evidence=traveling.files([proof()])), "is not taken: .*is evidence of another image"),
         (_add("builder/archive.json", b"[1]"), "is not what this program writes"),
         (_add("builder/archive.json", b"{"), "is not what this program writes"),
     ],

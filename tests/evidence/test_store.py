@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ConflictError, FileProblemsError, UnsafePathError
+from builder.errors import FileProblemsError, UnsafePathError
 from builder.evidence import document, store
 from builder.evidence.record import Finding
 from builder.lock.model import ImageName
 from builder.project import Project
 from tests import projects
-from tests.evidence.runs import NAME, bench, proof
+from tests.evidence.runs import NAME, SUBJECT, bench, proof
 
 
 @pytest.fixture
@@ -167,16 +167,24 @@ def test_every_number_is_looked_at(project: Project) -> None:
     assert store.images(Project(project.root / "none")) == ()
 
 
-def test_a_renumbered_image_takes_its_runs_along(project: Project) -> None:
-    store.add(project, NAME, proof())
-    runs = store.of_image(project, NAME)
+def test_a_renumbered_image_takes_its_runs_along_and_leaves_those_of_the_other(project: Project) -> None:
+    """After a merge, one number is two images for a while."""
     to = ImageName("vllm-node-tf5", 9)
-    store.move(project, NAME, to)
-    assert (store.of_image(project, to), store.of_image(project, NAME)) == (runs, ())
-    store.move(project, NAME, to)  # there is nothing to move any more
-    store.add(project, NAME, proof())
-    with pytest.raises(ConflictError):
-        store.move(project, NAME, to)
+    theirs = replace(SUBJECT, fingerprint="sha256:9")
+    for evidence in (proof(), bench(), proof("fail", subject=theirs)):
+        store.add(project, NAME, evidence)
+    *own, other = store.of_image(project, NAME)
+    odd = store.folder(project, NAME) / "20261120T220000Z-prove-odd-00000000.json"
+    odd.write_text("{}")
+    for _ in range(2):  # the second time there is nothing to move any more
+        store.move(project, NAME, to, SUBJECT.fingerprint)
+        assert store.of_image(project, to) == tuple(own)
+        assert store.look(project, NAME).runs == (other,)
+        assert odd.exists()
+    odd.unlink()
+    store.move(project, NAME, to, "sha256:9")
+    assert not store.folder(project, NAME).exists()
+    store.move(project, NAME, to, "sha256:9")
 
 
 ADD = """
