@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from builder.definitions.image import AS_OF_SOURCE
 from builder.definitions.package_name import canonical
 from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, PythonPin
-from builder.sources import stub_wheels, upload_dates
+from builder.sources import stub_wheels, upload_dates, uv_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
 
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
 _COMPILE += ["--no-python-downloads", "--color", "never"]
-_ONLY_WHEELS = "--no-build"
 _NO_WHEEL = re.compile(r"no usable wheels|building from source is disabled|[Bb]uilding source distributions")
-_FIND_UV_LOCK = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
 
 
@@ -130,7 +127,7 @@ def resolve(
                 f"nothing newer than {as_of} is taken, but for packages that `python.packages` names with an"
                 " exact version (NAME==VERSION): name what has to be newer, or write `as_of: today` under `python:`"
             )
-        if _ONLY_WHEELS in _options_of_user() and _NO_WHEEL.search(error):
+        if uv_program.only_wheels() and _NO_WHEEL.search(error):
             hint = (
                 "request a version that has a wheel. To tell what a source distribution needs, its own code would run"
                 " on this machine: `UV_NO_BUILD=0` in the environment allows that to all packages"
@@ -169,10 +166,6 @@ def compile_closure(
     import tempfile
     import tomllib
 
-    from uv import find_uv_bin
-
-    with _FIND_UV_LOCK:
-        uv = find_uv_bin()
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         project = Path(folder) / "pyproject.toml"
         brought = stub_wheels.resolvable(package for package in inherited if not package.hashes)
@@ -192,27 +185,21 @@ def compile_closure(
         lock = Path(folder) / "pylock.toml"
         if preferred:
             lock.write_text(_preferences(preferred), encoding="utf-8")
-        options = [*options, *_options_of_user(), "--output-file", str(lock), "--constraints", str(constraints)]
-        options += ["--python-version", request.wants.version]
+        options = [*options, *uv_program.options_of_user(), "--output-file", str(lock)]
+        options += ["--constraints", str(constraints), "--python-version", request.wants.version]
         process = subprocess.run(
-            [uv, "pip", "compile", str(project), *_COMPILE, *options],
+            [uv_program.path(), "pip", "compile", str(project), *_COMPILE, *options],
             # uv reads the overrides and indexes of a pyproject.toml only in the folder that it is run in.
             cwd=folder,
             capture_output=True,
             text=True,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **_variables(settings, links)},
+            env={**os.environ, **uv_program.variables(settings, links)},
         )
         if process.returncode:
             return {}, process.stderr.strip() or "uv said nothing"
         return tomllib.loads(lock.read_text(encoding="utf-8")), process.stderr.strip()
-
-
-def _options_of_user() -> tuple[str, ...]:
-    """The options that the user's environment decides: whether code of packages may run on this machine, which no file
-    of a project may allow."""
-    return () if os.environ.get("UV_NO_BUILD", "").lower() in {"0", "false", "no"} else (_ONLY_WHEELS,)
 
 
 def _names(requirements: tuple[str, ...]) -> frozenset[str]:
@@ -271,17 +258,6 @@ def _project(request: ClosureRequest, local: frozenset[str]) -> list[str]:
     for number, index in enumerate(wants.indexes, start=1):
         lines += ["[[tool.uv.index]]", f"name = 'index-{number}'", f"url = {quoted(index.url)}", "explicit = true"]
     return lines
-
-
-def _variables(settings: UserSettings, links: list[str]) -> dict[str, str]:
-    """The user's settings as uv's own variables: an address may hold a password, and arguments anybody may list."""
-    variables = {
-        "SSL_CERT_FILE": str(settings.ca_file or ""),
-        "UV_DEFAULT_INDEX": settings.index_url,
-        "UV_INDEX": " ".join(settings.extra_index_urls),
-        "UV_FIND_LINKS": ",".join(links),
-    }
-    return {name: value for name, value in variables.items() if value}
 
 
 def _pin(lock: dict[str, Any], requested: tuple[str, ...]) -> PythonPin:
