@@ -110,6 +110,14 @@ def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
     return SelectedImage(recipe, name, record, reason)
 
 
+def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
+    """Selects the number ``name`` for ``recipe``, whichever is paired. Raises ImageStateError if there is none."""
+    record = lock.image(name)
+    if record is None:
+        raise ImageStateError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
+    return SelectedImage(recipe, name, record, "numbered")
+
+
 def serve_settings(project: Project, selection: ServedImage) -> ServeSettings:
     """The settings for containers of the selected image: those of its definition, or for an image that was built
     elsewhere those of the definition whose images have the same name, if there is one."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.container import ContainerSettings
     from builder.definitions.recipes.container_options import ContainerOptions
     from builder.definitions.recipes.recipe import Recipe
+    from builder.lock.model import ImageName
     from builder.project import Project
     from builder.serving.image_selection import ServedImage
     from builder.workspace import Workspace
@@ -40,7 +41,8 @@ class ServeRequest:
     """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of
     builder.yaml serve it, of which the first answers requests, or this machine's own engine if there are none;
     ``backend`` joins several nodes in place of the recipe's. ``container`` are the options of its container; with
-    ``force`` it is started where the memory does not suffice."""
+    ``force`` it is started where the memory does not suffice. ``image`` is the number that serves, where it is not the
+    one that is paired."""
 
     text: str
     overrides: Mapping[str, str]
@@ -49,6 +51,7 @@ class ServeRequest:
     backend: Backend | None = None
     container: RequestedOptions = NOTHING_REQUESTED
     force: bool = False
+    image: ImageName | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,10 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     Raises UsageError and FileProblemsError for a command that cannot be rendered, ImageStateError if one of the engines
     lacks the image that images.lock records, or the one that has no number.
     """
-    selection = image_selection.select_any(workspace.project, reading.of(workspace.project), request.text)
+    lock = reading.of(workspace.project)
+    selection = image_selection.select_any(workspace.project, lock, request.text)
+    if request.image:
+        selection = image_selection.with_number(lock, selection.recipe, request.image)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container_options.require_values(planned.options, workspace.environment)
     options = {
