@@ -157,3 +157,10 @@ class NodeError(BuilderError):
     """A node's machine cannot be reached, or lacks a program that tells about it."""
 
     exit_code = 1
+
+
+class MeasuringError(BuilderError):
+    """A measurement that could not take place: no tool, no tokenizer, a server that does not speak as vLLM does. A
+    server that fails while it is measured is a result, and no error."""
+
+    exit_code = 1

@@ -27,6 +27,8 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "restart": ("restart", "restart", "Restart a server, from the image that is paired now."),
     "status": ("status", "status", "Show the state of everything that is being served."),
     "logs": ("logs", "logs", "Show what a server prints."),
+    "bench": ("bench", "bench", "Measure how fast a model is served, or two images in turn."),
+    "probe": ("probe", "probe", "Check a served model: tool calls, and checks of your own."),
     "recipes": ("recipes", "recipes", "Show recipes, check or copy them, and see what they start."),
     "download": ("download", "download", "Fetch a model and its draft model, for here and for nodes."),
     "export": ("export", "export", "Export what serves a recipe or a model, for other tools."),

@@ -42,3 +42,15 @@ def numbered(project: Project) -> tuple[str, ...]:
 def nodes(project: Project) -> tuple[str, ...]:
     """The nodes of builder.yaml."""
     return tuple(node.name for node in configuration.load(project).nodes)
+
+
+def profiles(project: Project) -> tuple[str, ...]:
+    """The profiles of `builder bench`."""
+    return tuple(profile.name for profile in configuration.load(project).bench)
+
+
+def probes(project: Project) -> tuple[str, ...]:
+    """The probes of a served model."""
+    from builder.measuring import probing
+
+    return probing.names(project)

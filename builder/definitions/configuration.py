@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from builder.definitions import bench_profile
 from builder.definitions.reading import env_text, read_checked
 from builder.definitions.requested_options import NOTHING_REQUESTED, RequestedOptions
 from builder.errors import UsageError
@@ -12,6 +13,7 @@ from builder.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from builder.definitions.bench_profile import BenchProfile
     from builder.project import Project
 
 FILE = "builder.yaml"
@@ -42,7 +44,8 @@ class Configuration:
     """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with
     ``cache`` the registry keeps the build cache, too; ``scanner`` is the image that makes SBOMs. ``container`` has the
     options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine;
-    ``release_age`` are the days that a release must be out before it is taken as such."""
+    ``release_age`` are the days that a release must be out before it is taken as such. ``bench`` are the profiles of
+    `builder bench`, those built in among them."""
 
     registry: str | None = None
     builder: str | None = None
@@ -52,6 +55,17 @@ class Configuration:
     container: RequestedOptions = NOTHING_REQUESTED
     reserve: int = DEFAULT_RESERVE
     release_age: int = DEFAULT_RELEASE_AGE
+    bench: tuple[BenchProfile, ...] = bench_profile.BUILT_IN
+
+    def profile(self, name: str) -> BenchProfile:
+        """The bench profile called ``name``. Raises UsageError where there is none."""
+        profile = next((profile for profile in self.bench if profile.name == name), None)
+        if profile is None:
+            names = ", ".join(profile.name for profile in self.bench)
+            raise UsageError(
+                f"no profile is called `{name}`", hint=f"profiles: {names}; own ones are under `bench:` in {FILE}"
+            )
+        return profile
 
     def node(self, name: str) -> Node:
         """The node called ``name``. Raises UsageError where there is none."""
@@ -86,6 +100,7 @@ def load(project: Project) -> Configuration:
         container=_container(data),
         reserve=_bytes(data["reserve"]) if "reserve" in data else DEFAULT_RESERVE,
         release_age=data.get("release_age", DEFAULT_RELEASE_AGE),
+        bench=bench_profile.of_project(data.get("bench")),
     )
 
 

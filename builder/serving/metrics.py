@@ -31,12 +31,7 @@ class ServerMetrics:
 
 def read(text: str) -> ServerMetrics | None:
     """Reads the metrics from the text; returns None if it is not vLLM's."""
-    sums: defaultdict[str, float] = defaultdict(float)
-    for line in text.splitlines():
-        if line.startswith("vllm:"):
-            name, value = _sample(line)
-            # Each of several engines has a line of its own.
-            sums[name] += value
+    sums = totals(text)
     if "vllm:num_requests_running" not in sums:
         return None
     return ServerMetrics(
@@ -48,6 +43,17 @@ def read(text: str) -> ServerMetrics | None:
         accepted=int(sums["vllm:spec_decode_num_accepted_tokens_total"]),
         cache_used=sums["vllm:kv_cache_usage_perc"],
     )
+
+
+def totals(text: str) -> defaultdict[str, float]:
+    """The samples of vLLM in the text by their names; each of several engines has one of its own, and they are added
+    up. 0 for a name that is not there."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for line in text.splitlines():
+        if line.startswith("vllm:"):
+            name, value = _sample(line)
+            sums[name] += value
+    return sums
 
 
 def _sample(line: str) -> tuple[str, float]:

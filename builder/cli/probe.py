@@ -1,0 +1,45 @@
+"""``builder probe``."""
+
+from __future__ import annotations
+
+import click
+
+from builder.cli.completers import names
+from builder.cli.context import Context, json_option, pass_context
+from builder.cli.output import print_json
+from builder.cli.verbosity import verbosity_options
+
+
+@click.command()
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.argument("wanted", metavar="[NAME…]", nargs=-1, shell_complete=names("probes"))
+@json_option
+@verbosity_options
+@pass_context
+def probe(context: Context, what: str, wanted: tuple[str, ...], as_json: bool) -> int:
+    """Check a served model: tool calls, and checks of your own.
+
+    \b
+    NAME is
+      tools-long     12 calls with 46 tools offered, each answer fed back, with
+                     0, 50 and 75 % of the context full
+      canitoolcall   the scenarios of `canitoolcall probe`
+      or that of a folder probes/NAME with a probe.yaml: a command of your own
+
+    Without a name, tools-long and your own ones run. Each is repeated as often as its results differ. A server that
+    runs is used; else one is started for it, and stopped at the end. The results are kept in evidence/ beside
+    images.lock.
+
+    Ends with 1 unless all of them passed.
+    """
+    from builder.cli import measure_progress, measured_text
+    from builder.commands import probe as command
+
+    with measure_progress.reporter() as report:
+        results = tuple(command.run(context.workspace(report), what, wanted))
+    if as_json:
+        print_json({"probes": [measured_text.document(kept) for kept in results]})
+    else:
+        for kept in results:
+            measured_text.print_outcome(kept, str(context.project.root))
+    return int(any(kept.outcome.verdict != "pass" for kept in results))

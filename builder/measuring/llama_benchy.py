@@ -1,0 +1,227 @@
+"""Throughput at depth by llama-benchy, a process of its own (https://github.com/eugr/llama-benchy).
+
+Three of its habits would make figures that are none, or reach for the network, and are kept from it: a tokenizer that
+it cannot find becomes gpt2's (so it gets the file of the model's own, and that line of its output is refused); it
+fetches a book (so our own text lies where it keeps the book); and it follows the user's proxies to the server (so it
+sees none). Its home is an empty folder, and the Hub is off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.errors import MeasuringError
+from builder.evidence.record import Figure
+from builder.measuring import bounded_process, filler_text, python_tool
+from builder.measuring.python_tool import LLAMA_BENCHY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from builder.definitions.bench_profile import BenchProfile
+    from builder.evidence.record import Better
+    from builder.measuring.bounded_process import EndedProcess
+    from builder.measuring.served_model import ServedModel
+
+# The name of a text is the digest of the address that it would come from.
+_BOOK = "builder://filler-text"
+_WRONG_TOKENIZER = "Falling back to 'gpt2'"
+_DOWNLOAD = "Downloading book"
+_INCOHERENT = "Coherence test FAILED"
+_STALL_SECONDS = 600.0
+_LARGEST_RESULT = 16 << 20
+# The time of a generated token in that of one that is only read, for the estimate of the time left.
+_GENERATING = 20
+_METRICS: tuple[tuple[str, str, str, Better], ...] = (
+    ("tg_throughput", "tg", "tokens/s", "higher"),
+    ("pp_throughput", "pp", "tokens/s", "higher"),
+    ("ttfr", "ttfr", "ms", "lower"),
+    ("e2e_ttft", "ttft", "ms", "lower"),
+)
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """The result of a run: its figures and the tool's own file. ``fault`` tells how the server failed, and is empty
+    where it did not; ``check`` is which check that was."""
+
+    figures: tuple[Figure, ...]
+    raw: bytes
+    check: str = ""
+    fault: str = ""
+
+
+def run(
+    served: ServedModel,
+    profile: BenchProfile,
+    tokenizer: Path,
+    environ: Mapping[str, str],
+    progress: Callable[[float, float | None], None],
+) -> Throughput:
+    """Measures the profile. ``tokenizer`` is the tokenizer.json of the model; ``progress`` takes the share that is done
+    and the seconds left, as far as they can be told.
+
+    Raises MeasuringError where the tool cannot be had or did not measure this model.
+    """
+    with tempfile.TemporaryDirectory(prefix="builder-") as name:
+        folder = Path(name)
+        python_tool.require(LLAMA_BENCHY, environ, folder)
+        _put_text(folder)
+        variables = {
+            "HOME": name,
+            "NO_PROXY": "*",
+            "no_proxy": "*",
+            "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+        watch = _Watch(folder / "progress.jsonl", profile, progress)
+        try:
+            ended = bounded_process.run(
+                [*LLAMA_BENCHY.argv(variables), *_options(served, profile, tokenizer, folder)],
+                folder=folder,
+                environ=python_tool.environ_of_uv(environ),
+                seconds=60.0 * profile.minutes,
+                tick=watch.tick,
+            )
+        except _StalledError:
+            return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
+        return _result(ended, folder / "result.json", profile)
+
+
+def _put_text(folder: Path) -> None:
+    digest = hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()
+    path = folder / ".cache" / "llama-benchy" / f"{digest}.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text(filler_text.text(), encoding="utf-8")
+
+
+def _options(served: ServedModel, profile: BenchProfile, tokenizer: Path, folder: Path) -> list[str]:
+    options = ["--base-url", served.address, "--model", served.name, "--served-model-name", served.name]
+    options += ["--tokenizer", str(tokenizer), "--book-url", _BOOK]
+    for name in ("pp", "tg", "depth", "concurrency"):
+        options += [f"--{name}", *map(str, getattr(profile, name))]
+    options += ["--runs", str(profile.runs), "--latency-mode", "generation", "--exit-on-first-fail"]
+    options += ["--format", "json", "--save-result", str(folder / "result.json")]
+    options += ["--emit-progress", str(folder / "progress.jsonl"), "--extra-body", "temperature=0"]
+    if not profile.thinking:
+        options += ["--extra-body", 'chat_template_kwargs={"enable_thinking":false}']
+    return [*options, *(["--exact-tg"] if profile.exact else []), *([] if profile.coherence else ["--skip-coherence"])]
+
+
+def _result(ended: EndedProcess, file: Path, profile: BenchProfile) -> Throughput:
+    printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
+    if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
+        raise MeasuringError(
+            f"{LLAMA_BENCHY} did not take the tokenizer or the text that it was given: its figures would be of others",
+            hint="is the model's tokenizer.json whole? `builder download` fetches it anew",
+        )
+    if ended.cause != "itself":
+        return Throughput((), b"", "time", f"the profile was not done after {profile.minutes} minutes")
+    if _INCOHERENT in printed:
+        return Throughput((), b"", "coherence", _line_with(printed, _INCOHERENT))
+    if ended.exit_code:
+        return Throughput((), b"", "answers", f"{LLAMA_BENCHY} ended with {ended.exit_code}: {ended.last_lines}")
+    raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
+    try:
+        figures = parse(raw)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
+    return Throughput(figures, raw)
+
+
+def parse(raw: bytes) -> tuple[Figure, ...]:
+    """The figures in a result file. Raises ValueError, LookupError, TypeError or AttributeError where it is none."""
+    figures = []
+    for run_of_all in json.loads(raw)["benchmarks"]:
+        at = {
+            "depth": int(run_of_all["context_size"]),
+            "concurrency": int(run_of_all["concurrency"]),
+            "pp": int(run_of_all["prompt_size"]),
+            "tg": int(run_of_all["response_size"]),
+        }
+        for key, name, unit, better in _METRICS:
+            values = _values(run_of_all.get(key))
+            if values:
+                figures.append(Figure(name, at, unit, better, values))
+    if not any(figure.name == "tg" for figure in figures):
+        raise ValueError("it holds no throughput")
+    return tuple(figures)
+
+
+def _values(metric: Any) -> tuple[float, ...]:
+    values = tuple(float(value) for value in metric["values"]) if metric else ()
+    if not all(math.isfinite(value) and value >= 0 for value in values):
+        raise ValueError("a value is no number")
+    return values
+
+
+def _line_with(text: str, part: str) -> str:
+    return next(line for line in text.splitlines() if part in line)
+
+
+class _StalledError(Exception):
+    """Nothing was heard of the server for too long."""
+
+
+class _Watch:
+    """The progress of a run, from the events that the tool writes."""
+
+    def __init__(self, file: Path, profile: BenchProfile, progress: Callable[[float, float | None], None]) -> None:
+        self._file = file
+        self._progress = progress
+        self._runs = profile.runs
+        sizes = (
+            (p, t, d, c) for d in profile.depth for p in profile.pp for t in profile.tg for c in profile.concurrency
+        )
+        self._total = sum(_cost(p, t, d) * c * (profile.runs + 1) for p, t, d, c in sizes)
+        self._costs: dict[int, float] = {}
+        self._done = 0.0
+        self._place = 0
+        self._heard = time.monotonic()
+        self._began: float | None = None
+
+    def tick(self, _seconds: float) -> None:
+        """Reads the new events. Raises _StalledError where there were none for too long."""
+        now = time.monotonic()
+        for event in self._events():
+            self._heard = now
+            self._began = self._began or now
+            self._take(event)
+        if now - self._heard > _STALL_SECONDS:
+            raise _StalledError
+        share = min(self._done / self._total, 1.0)
+        left = (now - self._began) * (1 - share) / share if self._began is not None and share > 0 else None
+        self._progress(share, left)
+
+    def _events(self) -> list[dict[str, Any]]:
+        try:
+            with self._file.open("rb") as file:
+                file.seek(self._place)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._place += len(whole)
+        events = (json.loads(line) for line in whole.splitlines())
+        return [event for event in events if isinstance(event, dict)]
+
+    def _take(self, event: dict[str, Any]) -> None:
+        number = event.get("request_id")
+        if event.get("type") == "request_start":
+            cost = _cost(event["prompt_size"], event["response_size"], event["context_size"])
+            # The warm-up before the runs of a test is not announced.
+            self._costs[event["request_id"]] = cost * (self._runs + 1) / self._runs
+        elif event.get("type") == "request_end" and isinstance(number, int):
+            self._done += self._costs.pop(number, 0.0)
+
+
+def _cost(prompt: int, answer: int, depth: int) -> float:
+    return prompt + depth + _GENERATING * answer

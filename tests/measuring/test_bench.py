@@ -1,0 +1,159 @@
+"""The benchmark with the real llama-benchy, on a server that speaks as vLLM does."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from builder import events
+from builder.definitions.bench_profile import BUILT_IN, BenchProfile
+from builder.errors import MeasuringError, UsageError
+from builder.measuring import bench, filler_text, llama_benchy, python_tool
+from builder.measuring.bounded_process import EndedProcess
+from builder.measuring.outcome import MeasuringProgress, Outcome
+from builder.measuring.python_tool import LLAMA_BENCHY, PythonTool
+from tests.measuring.openai_server import Behaviour, serving, write_tokenizer
+
+COMMIT = "a" * 40
+SMALL = BenchProfile("small", pp=(64,), tg=(32,), depth=(0, 512, 100_000), runs=2)
+RESULT = {
+    "benchmarks": [
+        {
+            "concurrency": 1,
+            "context_size": 0,
+            "prompt_size": 64,
+            "response_size": 32,
+            "tg_throughput": {"mean": 50.0, "std": 1.0, "values": [49.0, 51.0]},
+            "pp_throughput": None,
+            "e2e_ttft": {"mean": 9.0, "std": 0.0, "values": [9.0, 9.0]},
+        }
+    ]
+}
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment whose Hub cache has the model's tokenizer, and whose proxy leads nowhere near the server."""
+    model = tmp_path / "hub/models--org--served"
+    write_tokenizer(model / "snapshots" / COMMIT / "tokenizer.json")
+    (model / "refs").mkdir()
+    (model / "refs/main").write_text(COMMIT, encoding="utf-8")
+    return {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub")}
+
+
+def figures(outcome: Outcome, name: str) -> dict[int, tuple[float, ...]]:
+    return {int(figure.at["depth"]): figure.values for figure in outcome.figures if figure.name == name}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_throughput_at_depth_and_acceptance(environ: dict[str, str]) -> None:
+    behaviour = Behaviour(context=4096, drafts=1, token=0.01)
+    heard: list[object] = []
+    with serving(behaviour) as served:
+        done = bench.bench(served, SMALL, {**environ, "HTTP_PROXY": "http://127.0.0.1:9"}, heard.append)
+    assert (done.verdict, done.findings) == ("pass", ())
+    # 100,000 tokens do not fit, and that is told.
+    assert "left out: depth 100000" in str(heard[0])
+    rates = figures(done, "tg")
+    assert rates.keys() == {0, 512}
+    for values in rates.values():
+        assert len(values) == 2
+        assert all(20 < value < 100 for value in values), "a token takes 10 ms and a bit"
+    assert {figure.name for figure in done.figures} >= {"tg", "ttft", "acceptance", "acceptance_length"}
+    assert json.loads(done.raw)["version"] == "0.4.0"
+    progress = [event for event in heard if isinstance(event, MeasuringProgress) and event.what == "throughput"]
+    assert progress[-1].share > 0.5
+    assert any(event.seconds_left is not None for event in progress)
+    # Deep prompts are our own text at temperature 0, exactly as long as the profile says.
+    deep = [body for body in behaviour.requests if len(str(body["messages"])) > 500]
+    assert deep
+    text = filler_text.text()
+    for body in deep:
+        assert body["messages"][0]["content"][:200] in text
+        assert (body["temperature"], body["min_tokens"]) == (0, 32)
+        assert body["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_server_that_fails_meanwhile_and_a_model_that_talks_nonsense(environ: dict[str, str]) -> None:
+    with serving(Behaviour(context=4096, dies_after=9)) as served:
+        done = bench.bench(served, SMALL, environ, events.ignore)
+    assert done.verdict == "fail"
+    assert [finding.check for finding in done.findings] == ["answers", "answers"]
+    assert "EngineDeadError" in done.findings[0].text
+    assert done.findings[1].at == "afterwards"
+    nonsense = Behaviour(context=4096, model=lambda _: {"role": "assistant", "content": "xz"})
+    with serving(nonsense) as served:
+        done = bench.bench(served, SMALL, environ, events.ignore)
+    assert [finding.check for finding in done.findings] == ["coherence"]
+
+
+def test_a_tokenizer_that_cannot_be_had_is_no_measurement(environ: dict[str, str], tmp_path: Path) -> None:
+    with (
+        serving(Behaviour(context=4096)) as served,
+        pytest.raises(MeasuringError, match="no tokenizer.json of org/served"),
+    ):
+        bench.bench(served, SMALL, {**environ, "HF_HUB_CACHE": str(tmp_path / "empty")}, events.ignore)
+
+
+@pytest.mark.parametrize(
+    "line", ["Falling back to 'gpt2' tokenizer as approximation.", "Downloading book from https://x"]
+)
+def test_figures_of_another_tokenizer_or_text_are_refused(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(RESULT), encoding="utf-8")
+    ended = EndedProcess(0, "itself", line.encode(), b"", 1)
+    with pytest.raises(MeasuringError, match="did not take the tokenizer or the text"):
+        llama_benchy._result(ended, file, SMALL)
+
+
+def test_what_the_tool_writes_becomes_figures() -> None:
+    parsed = llama_benchy.parse(json.dumps(RESULT).encode())
+    at = {"depth": 0, "concurrency": 1, "pp": 64, "tg": 32}
+    assert [(figure.name, figure.at, figure.values) for figure in parsed] == [
+        ("tg", at, (49.0, 51.0)),
+        ("ttft", at, (9.0, 9.0)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b'{"benchmarks": []}', json.dumps(RESULT).replace("49.0", "NaN").encode()]
+)
+def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_bytes(raw)
+    with pytest.raises(MeasuringError, match="wrote a result that cannot be read"):
+        llama_benchy._result(EndedProcess(0, "itself", b"", b"", 1), file, SMALL)
+
+
+@pytest.mark.slow
+def test_another_version_of_the_tool_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MeasuringError, match=r"llama-benchy 0\.0\.0 cannot be had"):
+        python_tool.require(PythonTool(LLAMA_BENCHY.name, "0.0.0"), os.environ, tmp_path)
+
+
+def test_a_profile_that_does_not_fit_the_model(environ: dict[str, str]) -> None:
+    with serving(Behaviour(context=128)) as served, pytest.raises(UsageError, match="has 128 tokens: too few"):
+        bench.bench(served, SMALL, environ, events.ignore)
+
+
+def test_the_digest_of_a_profile_is_that_of_its_protocol() -> None:
+    quick, community = BUILT_IN
+    assert bench.digest(quick) != bench.digest(community)
+    assert bench.digest(BenchProfile("quick", minutes=1)) == bench.digest(quick)
+    assert (community.pp, community.tg, community.depth) == ((128, 4096), (256, 1024), (0, 32768, 131072))
+    assert community.concurrency == (1, 4, 8)
+
+
+def test_the_text_is_long_and_always_the_same() -> None:
+    text = filler_text.text()
+    assert len(text) == filler_text.LENGTH
+    assert filler_text.digest() == filler_text.digest()
+    assert text.startswith(filler_text.text(1000))
+    sentences = text.split(". ")
+    assert len(set(sentences)) > 0.8 * len(sentences)

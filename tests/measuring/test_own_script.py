@@ -1,0 +1,175 @@
+"""A project's own probes: everything that a script can do wrong is a failure that says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from builder import events
+from builder.definitions import own_probe
+from builder.errors import FileProblemsError, MeasuringError, UsageError
+from builder.measuring import bounded_process, own_script
+from builder.measuring.outcome import Outcome
+from builder.measuring.served_model import ServedModel
+from builder.project import Project
+from tests import projects
+
+SERVED = ServedModel("http://127.0.0.1:9/v1", "org/model", 4096)
+SCORE = {"score": {"unit": "ratio", "better": "higher"}}
+
+
+def write(project: Project, script: str, **more: object) -> None:
+    projects.write(project.root / "probes/mine/check.py", script)
+    content = {"command": ["python3", "check.py", "{address}"], **more}
+    projects.write(project.root / "probes/mine/probe.yaml", json.dumps(content))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def probed(project: Project, script: str, **more: object) -> Outcome:
+    write(project, script, **more)
+    return own_script.probe(
+        SERVED, own_probe.load(project, "mine"), {**os.environ, "HF_TOKEN": "hf_secret"}, events.ignore
+    )
+
+
+def reasons(outcome: Outcome) -> set[str]:
+    return {finding.text for finding in outcome.findings}
+
+
+def test_a_script_gets_the_address_and_no_token_and_passes(project: Project) -> None:
+    script = """\
+import os, sys
+assert sys.argv[1] == os.environ["BUILDER_ADDRESS"] == "http://127.0.0.1:9/v1"
+assert os.environ["BUILDER_MODEL"] == "org/model" and os.environ["BUILDER_CONTEXT"] == "4096"
+assert "HF_TOKEN" not in os.environ
+"""
+    done = probed(project, script)
+    assert (done.verdict, done.counts) == ("pass", {"runs": 4, "failed": 0})
+
+
+def test_figures_that_agree_are_measured_a_few_times(project: Project) -> None:
+    done = probed(project, 'print("busy"); print(\'{"score": 0.93, "other": 1}\')', figures=SCORE)
+    (figure,) = done.figures
+    assert (figure.name, figure.unit, figure.better, figure.values) == ("score", "ratio", "higher", (0.93,) * 4)
+
+
+def test_figures_that_spread_are_measured_more_often(project: Project) -> None:
+    script = """\
+import json, pathlib
+runs = pathlib.Path("runs")
+count = len(runs.read_text()) if runs.exists() else 0
+runs.write_text("x" * (count + 1))
+print(json.dumps({"score": 1 + count % 2}))
+"""
+    done = probed(project, script, figures=SCORE)
+    assert done.verdict == "pass"
+    assert len(done.figures[0].values) == 10
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("raise SystemExit('no such answer')", "no such answer"),
+        ("raise SystemExit(2)", "it ended with 2, which is none of 0, 1 and 125"),
+        ("import os; os.kill(os.getpid(), 9)", "it ended by signal 9, which is none of 0, 1 and 125"),
+        ("print('{\"score\": 3')", 'its last line is no JSON object with its figures: {"score": 3'),
+        ("print('[1]')", "its last line is no JSON object with its figures: [1]"),
+        ("pass", "its last line is no JSON object with its figures: nothing"),
+        ("print('{\"score\": NaN}')", "the figure score is nan: no figure can be that"),
+        ("print('{\"score\": Infinity}')", "the figure score is inf: no figure can be that"),
+        ("print('{\"score\": 1e999}')", "the figure score is inf: no figure can be that"),
+        ("print('{\"score\": true}')", "the figure score is no number: True"),
+        ('print(\'{"score": "3"}\')', "the figure score is no number: 3"),
+        ("print('{}')", "the figure score is no number: None"),
+        ("print('[' * 100000)", "its last line is no JSON object with its figures: " + "[" * 200),
+        (
+            "import sys; sys.stdout.buffer.write(b'\\xff\\xfe{')",
+            "its last line is no JSON object with its figures: ��{",
+        ),
+    ],
+)
+def test_every_way_to_go_wrong_is_a_failure(project: Project, script: str, reason: str) -> None:
+    done = probed(project, script, figures=SCORE)
+    assert done.verdict == "fail"
+    assert reasons(done) == {reason}
+    assert done.counts == {"runs": 2, "failed": 2}
+
+
+def test_125_is_unclear_and_not_repeated(project: Project) -> None:
+    done = probed(project, "import sys; sys.stderr.write('no GPU to try it on'); sys.exit(125)")
+    assert (done.verdict, reasons(done), done.counts["runs"]) == ("unclear", {"no GPU to try it on"}, 1)
+
+
+def test_100_megabytes_are_cut_short(project: Project) -> None:
+    began = time.monotonic()
+    done = probed(project, "import sys\nfor _ in range(100): sys.stdout.write('x' * 1_000_000)")
+    assert reasons(done) == {"it printed more than 1 MiB"}
+    assert len(done.raw) < 3 * bounded_process.LARGEST_OUTPUT
+    assert time.monotonic() - began < 20
+
+
+def test_a_script_that_hangs_is_ended_with_all_that_it_started(project: Project) -> None:
+    script = """\
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open("pids", "a").write(f"{os.getpid()} {child.pid} ")
+time.sleep(600)
+"""
+    done = probed(project, script, seconds=1)
+    assert reasons(done) == {"it had not ended after 1 s"}
+    for pid in (project.root / "probes/mine/pids").read_text(encoding="utf-8").split():
+        state = Path(f"/proc/{pid}/stat")
+        assert not state.exists() or state.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+
+
+def test_what_a_script_leaves_in_the_background_holds_nothing_up(project: Project) -> None:
+    script = 'import subprocess, sys\nsubprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])'
+    began = time.monotonic()
+    assert probed(project, script).verdict == "pass"
+    assert time.monotonic() - began < 30
+
+
+def test_a_program_that_is_not_there_is_the_users_mistake(project: Project) -> None:
+    write(project, "", command=["./missing"])
+    with pytest.raises(MeasuringError, match="there is no program ./missing"):
+        own_script.probe(SERVED, own_probe.load(project, "mine"), os.environ, events.ignore)
+
+
+def test_another_file_in_the_folder_is_another_probe(project: Project) -> None:
+    write(project, "pass")
+    before = own_probe.load(project, "mine").digest
+    projects.write(project.root / "probes/mine/__pycache__/check.pyc", "x")
+    assert own_probe.load(project, "mine").digest == before
+    projects.write(project.root / "probes/mine/answers.json", "{}")
+    assert own_probe.load(project, "mine").digest != before
+
+
+def test_probes_are_named_and_checked(project: Project, tmp_path: Path) -> None:
+    write(project, "pass")
+    assert own_probe.names(project) == ("mine",)
+    with pytest.raises(UsageError, match="no probe is called `mime`; did you mean `mine`"):
+        own_probe.load(project, "mime")
+    projects.write(project.root / "probes/mine/probe.yaml", "command: run it\nsecond: 3\n")
+    with pytest.raises(FileProblemsError, match="unknown key `second`") as error:
+        own_probe.load(project, "mine")
+    assert "is not a list" in str(error.value)
+    with pytest.raises(UsageError):
+        own_probe.load(project, "../mine")
+
+
+def test_a_folder_that_is_a_link_out_of_the_project_is_not_run(tmp_path: Path) -> None:
+    write(Project(tmp_path / "other"), "pass")
+    project = Project(tmp_path / "mine")
+    (project.root / "probes").mkdir(parents=True)
+    (project.root / "probes/mine").symlink_to(tmp_path / "other/probes/mine")
+    with pytest.raises(Exception, match="leads out of"):
+        own_probe.load(project, "mine")

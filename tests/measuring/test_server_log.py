@@ -1,0 +1,69 @@
+"""Figures from a server's log, its memory and its machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from builder.engine.services import LogLine
+from builder.measuring import machine, memory_watch, server_log
+
+STARTED = "2026-11-22T10:00:00.000000000Z"
+LOG = """\
+2026-11-22T09:00:00.000000000Z INFO Model loading took 1.0000 GiB memory and 9.000000 seconds
+2026-11-22T10:00:20.000000000Z INFO [gpu_model_runner.py:4] Model loading took 14.5000 GiB memory and 31.25 seconds
+2026-11-22T10:00:30.000000000Z INFO 11-22 [gpu_worker.py:4] Available KV cache memory: 61.25 GiB
+2026-11-22T10:00:31.000000000Z INFO 11-22 [kv_cache_utils.py:1] GPU KV cache size: 1,234,560 tokens
+2026-11-22T10:00:40.000000000Z INFO 11-22 [gpu_model_runner.py:5] Graph capturing finished in 17 secs, took 0.60 GiB
+2026-11-22T10:01:02.500000000Z INFO:     Application startup complete.
+"""
+MIB = 1 << 20
+
+
+def lines(text: str) -> list[LogLine]:
+    return [LogLine(*line.split(" ", 1)) for line in text.splitlines()]
+
+
+def test_the_figures_of_this_start() -> None:
+    figures = {figure.name: figure.values[0] for figure in server_log.figures(lines(LOG), STARTED)}
+    assert figures == {
+        "kv_tokens": 1_234_560,
+        "model_memory": 14.5 * (1 << 30),
+        "model_loading": 31.25,
+        "kv_memory": 61.25 * (1 << 30),
+        "graph_capture": 17,
+        "startup": 62.5,
+    }
+
+
+@pytest.mark.parametrize("written", ["2026-11-22T09:59:00Z", "2026-11-29T10:00:00Z", "soon"])
+def test_a_clock_that_jumped_gives_no_time_of_the_start(written: str) -> None:
+    log = [LogLine(written, "Application startup complete.")]
+    assert server_log.figures(log, STARTED) == ()
+
+
+def test_the_cpu_build_tells_its_cache_as_well() -> None:
+    log = lines("2026-11-22T10:00:31.0Z INFO [kv_cache_utils.py:1] CPU KV cache size: 65,536 tokens")
+    assert server_log.figures(log, STARTED)[0].values == (65_536,)
+
+
+@pytest.mark.parametrize(
+    ("taken", "grows"),
+    [
+        ([1000, 1500, 2000, 2100, 2100, 2101, 2100, 2100, 2101], False),  # caches fill, and then no more
+        ([1000, 1400, 1800, 2200, 2600, 3000, 3400, 3800, 4200], True),
+        ([1000, 1400, 1800], False),  # too few to tell
+        ([4000, 4000, 4000, 4000, 4001, 4002, 4003, 4004, 4005], False),
+        ([1000, 1400, 1800, 2200, 2600, 3000, 3400, 2000, 1800], False),  # freed again
+    ],
+)
+def test_memory_that_grows_to_the_end_is_a_leak(taken: list[int], grows: bool) -> None:
+    assert bool(memory_watch.leak([size * MIB for size in taken])) is grows
+
+
+def test_a_machine_by_its_files() -> None:
+    files = "MemTotal:       125000000 kB\nMemAvailable:   100 kB\nModel: \t\t NVIDIA GB10\nIRQ: 3\n"
+    driver = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build\n"
+    parsed = machine.parse(files, driver, "processor : 0\nmodel name\t: Cortex-X925\n", "linux/arm64")
+    assert (parsed.gpu, parsed.gpus, parsed.driver) == ("NVIDIA GB10", 1, "580.95.05")
+    assert (parsed.cpu, parsed.platform, parsed.memory) == ("Cortex-X925", "linux/arm64", 125_000_000 * 1024)
+    assert machine.parse("").gpus == 0
