@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from builder import humanize
 from builder.distribution import registry
 from builder.engine import images
+from builder.engine.registry import manifests
+from builder.errors import FileProblemsError, TransferError
 from builder.events import Message
+from builder.evidence import traveling
 from builder.numbered import images_lock, latest_tag
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.registry.transfer import PulledLayers
-    from builder.lock.model import ImageName, Lock
+    from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.workspace import Workspace
 
 
@@ -37,9 +41,26 @@ def pull(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Pul
     images_lock.claim(workspace, name, recorded.fingerprint)
     workspace.report(Message(f"{name}: pulling from {source.repository(name)}"))
     layers = registry.pull(workspace.engine, source, name, recorded, version, workspace.report)
+    _take_evidence(workspace, source, name, recorded)
     if recorded.pruned:
         images_lock.restore(workspace, name, str(name))
     if repository.current == name.number:
         latest_tag.point(workspace, name.repository, name.number)
     images_lock.tell_numbers(workspace, lock, name.repository)
     return layers
+
+
+def _take_evidence(workspace: Workspace, source: registry.Registry, name: ImageName, recorded: NumberedImage) -> None:
+    """Keeps the evidence beside a pulled image as that of others. The image is here whatever becomes of it: the user is
+    told."""
+    from builder.distribution import attested_evidence
+
+    repository = source.repository(name)
+    try:
+        digest = recorded.digest or manifests.digest(workspace.engine, f"{repository}:{name.number}")
+        runs = attested_evidence.pull(workspace.engine, repository, digest, recorded.fingerprint) if digest else ()
+    except (FileProblemsError, TransferError) as error:
+        workspace.report(Message(f"{name}: its evidence was left: {error.message}"))
+        return
+    if count := traveling.take(workspace.project, name, runs, f"registry {repository}"):
+        workspace.report(Message(f"{name}: {humanize.counted(count, 'run')} of others came along"))
