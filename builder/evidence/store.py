@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder import redaction
 from builder.errors import FileProblemsError, Location, Problem, UnsafePathError
 from builder.evidence import document
 from builder.lock import name_kinds
@@ -55,9 +56,12 @@ def folder(project: Project, name: ImageName) -> Path:
 
 def add(project: Project, name: ImageName, evidence: Evidence, raw: bytes | None = None) -> Path:
     """Writes one run of the image ``name``, and returns its file; ``raw`` is the whole output of its tool, which stays
-    on this machine. A run that is there already stays as it is. Findings that no file has the room for are left out and
-    counted. Raises ValueError for a record that the schema does not take, OSError where it cannot be written,
-    UnsafePathError where the folder is a link that leads out of the project."""
+    on this machine, and of neither a secret. A run that is there already stays as it is. Findings that no file has the
+    room for are left out and counted.
+
+    Raises ValueError for a record that the schema does not take, OSError where it cannot be written, UnsafePathError
+    where the folder is a link that leads out of the project.
+    """
     target = folder(project, name)
     if raw is not None:
         evidence = replace(evidence, raw=_keep_raw(project, raw))
@@ -213,8 +217,15 @@ def _file_name(evidence: Evidence, digest: str) -> str:
 
 
 def _fitted(evidence: Evidence) -> Evidence:
-    """The run with as many findings, each as long, as its file has room for."""
+    """The run with as many findings, each as long, as its file has room for, and without secrets: it is committed."""
     findings = [replace(each, at=_cut(each.at, 500), text=_cut(each.text, _LONGEST_TEXT)) for each in evidence.findings]
+    subject = evidence.subject
+    overrides = {
+        name: "***" if redaction.looks_secret(name, value) else redaction.redacted(value)
+        for name, value in subject.overrides.items()
+    }
+    accepted = redaction.redacted(evidence.accepted)
+    evidence = replace(evidence, subject=replace(subject, overrides=overrides), accepted=accepted)
     kept, count = findings[:_MOST_FINDINGS], len(findings)
     while True:
         left_out = {_LEFT_OUT: count - len(kept)} if len(kept) < count else {}
@@ -225,12 +236,15 @@ def _fitted(evidence: Evidence) -> Evidence:
 
 
 def _cut(text: str, longest: int) -> str:
-    text = text.encode(errors="replace").decode()  # what a tool printed may hold halves of characters
+    text = redaction.redacted(
+        text.encode(errors="replace").decode()
+    )  # what a tool printed may hold halves of characters
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _keep_raw(project: Project, content: bytes) -> str | None:
     """Keeps the output of a tool, and returns its digest."""
+    content = redaction.redacted(content.decode(errors="surrogateescape")).encode(errors="surrogateescape")
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     if len(content) <= LARGEST_RAW:
         state_file.write(_raw_path(project, digest), content)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from builder.evidence import overview, store, subjects
-from builder.evidence.record import Evidence, Subject
+from builder.evidence.record import Evidence, Figure, Finding, Subject
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.project import Project
@@ -195,6 +195,18 @@ def test_figures_of_another_machine_are_shown_and_not_compared(project: Project)
     output = run(project, "diff", "small:1", "small:2")
     assert "not comparable: llama-benchy 0.4.0 and llama-benchy 0.5.0" in output
     assert "+0.0%" not in output
+
+
+def test_nothing_in_a_run_moves_the_cursor_or_sets_a_title(project: Project) -> None:
+    evil = "a\x1b]0;title\x07\x1b[2J\u202e\rb"
+    finding = Finding(evil, evil, "fail", f"{evil}\n{evil}")
+    add(project, SECOND, bench("fail", findings=(finding,), accepted=evil, foreign=evil, counts={evil: 1}))
+    named = Figure(evil, {evil: evil}, evil, "higher", (1.0, 2.0))
+    add(project, SECOND, bench("fail", findings=(finding,), accepted=evil, foreign="", figures=(named,)))
+    for command in (("list",), ("show", "small:2"), ("diff", "small:1", "small:2"), ("show", "small:2", "--json")):
+        output = on_terminal(project, *command)
+        assert not re.search("\x1b(?!\\[[0-9;]*m)|[\x07\r\u202e]", output), command
+    assert "\\x1b]0;title" in run(project, "show", "small:2")
 
 
 def test_json_has_every_run_whole(project: Project) -> None:

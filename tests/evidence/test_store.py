@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from builder import redaction
 from builder.errors import FileProblemsError, UnsafePathError
 from builder.evidence import document, store
 from builder.evidence.record import Finding
@@ -82,6 +83,24 @@ def test_too_many_findings_are_counted_and_the_file_stays_small(project: Project
     run = store.of_image(project, NAME)[0]
     assert len(run.findings) + run.counts["findings_left_out"] == 1000
     assert run.findings[0].text.endswith("…")
+
+
+def test_no_secret_gets_into_a_file_that_is_committed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "hf_0123456789abcdef"
+    monkeypatch.setenv("HF_TOKEN", secret)
+    redaction._secret.cache_clear()
+    try:
+        subject = replace(SUBJECT, overrides={"api_key": "topsecret1", "served": f"x {secret}"})
+        findings = (Finding("calls", secret, "fail", f"curl -H 'Bearer {secret}' http://me:password1@host/"),)
+        run = bench("fail", subject=subject, findings=findings, accepted=f"because {secret}", raw=None)
+        text = store.add(project, NAME, run, raw=f"log \udcff {secret}".encode(errors="surrogateescape")).read_text()
+    finally:
+        redaction._secret.cache_clear()
+    (kept,) = store.of_image(project, NAME)
+    output = store.raw(project, kept.raw or "")
+    assert output == b"log \xff ***"
+    for word in (secret, "topsecret1", "password1"):
+        assert word not in text
 
 
 def damage(project: Project, content: bytes) -> Path:

@@ -23,6 +23,7 @@ from builder.definitions.mods.mod import is_address
 from builder.definitions.reading import checked, read_text
 from builder.definitions.recipes import command, recipe
 from builder.errors import BuilderError, FileProblemsError
+from builder.evidence import document
 from builder.lock import reading
 from builder.lock.text import dump
 from builder.plan.make import ImageInputs, make
@@ -30,6 +31,7 @@ from builder.plan.model import Plan
 from builder.project import Project
 from builder.yaml import yaml_file
 from tests import projects, shipped_files
+from tests.evidence.runs import bench, proof
 from tests.fuzz.mutations import mutations
 from tests.plan import shipped
 
@@ -67,6 +69,7 @@ check:
   - {run: check.sh}
 """
 
+EVIDENCE = "evidence/small/1/run.json"
 FAR = b"""\
 # a template of a model's own
 description: From elsewhere
@@ -142,6 +145,19 @@ def read_recipe(project: Project) -> None:
     assert target.find(project, "chat").recipe is not None
 
 
+def read_evidence(project: Project) -> None:
+    """Reads a run; what is read is written as something that says the same."""
+    content = (project.root / EVIDENCE).read_bytes()
+    try:
+        run, identity = document.parse(content, EVIDENCE)
+    except document.UnreadableError as error:
+        raise FileProblemsError(error.problems) from None
+    again, written = document.parse(document.text(run).encode(), EVIDENCE)
+    assert again == run
+    assert written == document.identity(run)
+    assert identity
+
+
 KINDS = {
     "images.lock": Kind(
         "images.lock",
@@ -168,6 +184,11 @@ KINDS = {
         tuple(path.read_bytes() for path in sorted(ROOT.glob("recipes/*.yaml"))),
         read_recipe,
     ),
+    "evidence": Kind(
+        EVIDENCE,
+        tuple(document.text(run).encode() for run in (proof(), bench())),
+        read_evidence,
+    ),
     "builder.yaml": Kind("builder.yaml", (CONFIGURATION,), configuration.load),
 }
 
@@ -178,6 +199,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     for name in ("dockerfiles/cpu", "dockerfiles/dflash", "dockerfiles/flashqla", "dockerfiles/tf5", "mods"):
         shutil.copytree(ROOT / name, made.root / name, dirs_exist_ok=True)
     (made.mods / "far").mkdir()
+    (made.root / EVIDENCE).parent.mkdir(parents=True)
     return made
 
 
