@@ -37,6 +37,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "promote": ("promote", "promote", "Make an image the current one: what `latest` means."),
     "pair": ("pair", "pair", "Serve a model with an image."),
     "mark": ("pair", "mark", "Record how well an image works, or a model on its image."),
+    "prove": ("prove", "prove", "Prove an image's chat templates and parsers, without a GPU."),
     "rebuild": ("rebuild", "rebuild", "Rebuild a number from its build directory."),
     "push": ("push", "push", "Push numbered images to the registry."),
     "pull": ("pull", "pull", "Pull a numbered image from the registry."),

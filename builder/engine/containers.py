@@ -72,6 +72,13 @@ def execute(
     return ExecResult(int(exit_code), stream_demux.text(output))
 
 
+def start(container: Container, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    """Starts a command in a running container and leaves it to itself: it ends with the container at the latest."""
+    body = {"Cmd": list(argv), "Env": [f"{key}={value}" for key, value in (env or {}).items()]}
+    exec_id = request(container.endpoint, "POST", f"/containers/{container.id}/exec", body=body)["Id"]
+    raw(container.endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": True})
+
+
 def can_execute(container: Container) -> bool:
     """True if the container's programs run at all: those for another processor need a machine that emulates it."""
     try:

@@ -73,14 +73,21 @@ def open_stream(
 
 
 def upload(
-    endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], media_type: str, idle: float
+    endpoint: Endpoint,
+    target: str,
+    size: int,
+    pieces: Iterable[bytes],
+    media_type: str,
+    idle: float,
+    *,
+    method: str = "POST",
 ) -> tuple[int, bytes]:
-    """Posts ``size`` bytes in ``pieces``; returns status and body of the response.
+    """Sends ``size`` bytes in ``pieces``; returns status and body of the response.
 
     The engine may be silent for ``idle`` seconds. An exception from ``pieces``, which must not be an OSError, ends the
     upload: the engine then has a part of it.
     """
-    request = _request("POST", target, b"", {"Content-Type": media_type, "Content-Length": str(size)})
+    request = _request(method, target, b"", {"Content-Type": media_type, "Content-Length": str(size)})
     try:
         with connected(endpoint, idle) as (connection, error_output):
             connection.settimeout(idle)

@@ -1,0 +1,152 @@
+"""The prove command: the behaviour of an image's templates and parsers, without a GPU and without weights, as evidence
+beside its number."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder import timestamp
+from builder.definitions import target
+from builder.definitions.recipes import finding
+from builder.definitions.recipes import recipe as recipes
+from builder.engine import images
+from builder.errors import ImageStateError, NothingToDoError, UsageError
+from builder.events import Message
+from builder.evidence import standing, store, subjects
+from builder.evidence.record import Subject
+from builder.lock import reading
+from builder.numbered import adopted, names
+from builder.proving import prove, reference
+from builder.proving.prove import ProvedPairing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.evidence.record import Evidence
+    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.project import Project
+    from builder.proving.prove import Proof
+    from builder.workspace import Workspace
+
+_LABELS = {"builder.prove": "1"}
+
+
+@dataclass(frozen=True)
+class ProvedImage:
+    """The result for one model of an image: its run, the file that keeps it, and what it was compared with.
+    ``stand_in`` says why the tokenizer is not the model's own, and is empty where it is."""
+
+    image: ImageName
+    evidence: Evidence
+    file: str
+    stand_in: str = ""
+    reference: str = ""
+
+
+def run(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[ProvedImage, ...]:
+    """Proves the numbered image called ``image`` for ``models``, or all that are paired with it, and keeps the result.
+
+    Raises UsageError where images.lock has no such image or model, ImageStateError where the engine does not have the
+    image that it records, FileProblemsError for a recipe that is wrong, or evidence that is damaged.
+    """
+    project = workspace.project
+    lock = reading.of(project)
+    name, record = names.numbered(project, lock, image)
+    pairings = tuple(_pairings(workspace, lock, name, models))
+    _require_present(workspace, name, record)
+    store.of_image(project, name)
+    find = functools.partial(reference.find, project, lock, name.repository, name.number)
+    subject = Subject(str(name), record.fingerprint)
+    proofs = prove.prove(workspace, str(name), subject, pairings, find, _LABELS)
+    return tuple(keep(project, name, proof) for proof in proofs)
+
+
+def keep(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
+    """Keeps a proof as evidence of a number."""
+    evidence = replace(proof.evidence, subject=replace(proof.evidence.subject, image=str(name)))
+    path = store.add(project, name, evidence, proof.raw)
+    return ProvedImage(name, evidence, project.relative(path), proof.stand_in, proof.reference)
+
+
+def accept(project: Project, image: str, models: Sequence[str], note: str) -> tuple[ProvedImage, ...]:
+    """Accepts the changes that the last proof of each model found: they are meant, and the next proofs are compared
+    with them.
+
+    Raises UsageError for a model without a proof, or whose proof failed; NothingToDoError where none found changes.
+    """
+    lock = reading.of(project)
+    name, _ = names.numbered(project, lock, image)
+    runs = [run for run in store.of_image(project, name) if not run.foreign]
+    wanted = tuple(models) or tuple(dict.fromkeys(run.subject.model or "" for run in runs if run.kind == "prove"))
+    latest = {model: standing.latest([run for run in runs if run.subject.model == model], "prove") for model in wanted}
+    missing = [model for model, run in latest.items() if run is None]
+    if missing or not latest:
+        which = f" for {', '.join(missing)}" if missing else ""
+        raise UsageError(f"{name} was not proven{which}", hint=f"`builder prove {name}` does that")
+    changed = [run for run in latest.values() if run and run.verdict == "changed"]
+    failed = [run.subject.model or "" for run in latest.values() if run and run.verdict == "fail"]
+    if failed:
+        raise UsageError(
+            f"the proof of {name} failed for {', '.join(failed)}: what is broken cannot be accepted",
+            hint=f"`builder prove {name}` shows what it is",
+        )
+    if not changed:
+        raise NothingToDoError(f"the last proof of {name} found no changes")
+    accepted = [replace(run, verdict="pass", accepted=note, started=timestamp.now()) for run in changed]
+    return tuple(ProvedImage(name, run, project.relative(store.add(project, name, run))) for run in accepted)
+
+
+def _require_present(workspace: Workspace, name: ImageName, record: NumberedImage) -> None:
+    details = images.inspect(workspace.engine, str(name))
+    if details is None or images.fingerprint(details) != record.fingerprint:
+        state = "is missing from this engine" if details is None else "is not the image that images.lock records"
+        raise ImageStateError(f"{name} {state}: nothing was proven", hint=adopted.way_back(name, record))
+
+
+def _pairings(workspace: Workspace, lock: Lock, name: ImageName, models: Sequence[str]) -> Iterator[ProvedPairing]:
+    """The models with their recipes. Raises UsageError where there is none, or it is not known how one is served."""
+    if models:
+        yield from (_pairing(workspace, lock, name, model) for model in models)
+        return
+    count = 0
+    for model in lock.models_on(name):
+        if recipe := _recipe(workspace.project, lock, name, model):
+            count += 1
+            yield ProvedPairing(model, _revision(workspace, lock, name, model, recipe), recipe)
+        else:
+            workspace.report(Message(f"{model} is not proven: no recipe tells how {name} serves it"))
+    if not count:
+        raise UsageError(
+            f"no model is served by {name}, as far as is known",
+            hint=f"`builder prove {name} RECIPE` proves it for one; `builder pair MODEL {name}` pairs one",
+        )
+
+
+def _pairing(workspace: Workspace, lock: Lock, name: ImageName, text: str) -> ProvedPairing:
+    """The pairing that a model or a recipe names."""
+    if text in lock.models:
+        recipe = _recipe(workspace.project, lock, name, text)
+        if recipe is None:
+            raise UsageError(f"how to serve {text} is not known", hint="name a recipe instead of the model")
+        return ProvedPairing(text, _revision(workspace, lock, name, text, recipe), recipe)
+    recipe = target.find(workspace.project, text, lock.models).recipe
+    if recipe is None:
+        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be proven")
+    model = recipe.model or recipe.name
+    return ProvedPairing(model, _revision(workspace, lock, name, model, recipe), recipe)
+
+
+def _recipe(project: Project, lock: Lock, name: ImageName, model: str) -> Recipe | None:
+    """The recipe by which a model is served from this image; where it never was, the one that it is served by now."""
+    pairing = subjects.pairing_of(lock, name, model) or lock.models[model].pairing
+    path = finding.recorded(project, pairing.recipe)
+    return recipes.load(project, path) if path else None
+
+
+def _revision(workspace: Workspace, lock: Lock, name: ImageName, model: str, recipe: Recipe) -> str | None:
+    return subjects.present(
+        workspace.project, lock, name, model, "prove", recipe=recipe, environ=workspace.environment
+    ).revision

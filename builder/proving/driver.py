@@ -1,0 +1,368 @@
+"""Asks vLLM's front end, inside the image that is proven: `front_end` puts this file and the work there, and runs it.
+
+Nothing but the standard library and the image's own vLLM is used. vLLM is imported once; each setup (a model with its
+options) is a fork of that process, since the import takes most of the time of a start. The front end is spoken to over
+HTTP on the loopback, as any client would. Run as ``driver.py FOLDER`` with ``FOLDER/work.json``; the answers of a setup
+go to ``FOLDER/answers-N.json`` as it ends, and the state of the work to ``FOLDER/state.json``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib
+import importlib.metadata
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+PORT = 8000
+READ_SECONDS = 60
+# Each piece costs a request that reads all pieces before it again.
+MOST_CUTS = 5
+SINGLE_TOKENS = 6
+
+
+class RefusedError(Exception):
+    """The front end answered a request with an error."""
+
+
+class NoSuchAddressError(Exception):
+    """This release of vLLM has no such address."""
+
+
+class Client:
+    """A connection to the front end that is kept between requests."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=READ_SECONDS)
+        self.rendered: dict[str, list[int]] = {}
+
+    def post(self, path: str, body: Json) -> Any:
+        """The JSON that a request is answered with. Raises RefusedError for an error, OSError for no answer."""
+        content = json.dumps(body).encode()
+        try:
+            self.connection.request("POST", path, content, {"Content-Type": "application/json"})
+            response = self.connection.getresponse()
+            data = response.read()
+        except (OSError, http.client.HTTPException):
+            self.connection.close()
+            raise
+        if response.status == http.client.NOT_FOUND and path.endswith("render"):
+            raise NoSuchAddressError(path)
+        if response.status != http.client.OK:
+            raise RefusedError(_reason(response.status, data))
+        return json.loads(data)
+
+    def is_up(self) -> bool:
+        """True once the front end answers."""
+        try:
+            self.connection.request("GET", "/health")
+            response = self.connection.getresponse()
+            response.read()
+        except (OSError, http.client.HTTPException):
+            self.connection.close()
+            return False
+        return response.status == http.client.OK
+
+    def render(self, body: Json) -> list[int]:
+        """The token ids of a conversation; the same one is rendered once."""
+        key = json.dumps(body, sort_keys=True)
+        if key not in self.rendered:
+            self.rendered[key] = self.post("/v1/chat/completions/render", body)["token_ids"]
+        return self.rendered[key]
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of a text as a model would write it."""
+        ids: list[int] = self.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of token ids, special tokens included."""
+        text: str = self.post("/detokenize", {"tokens": ids})["prompt"] if ids else ""
+        return text
+
+    def parse(self, request: Json, prompt: list[int], ids: list[int]) -> Json:
+        """The message that an output is parsed into."""
+        choice = {"index": 0, "token_ids": ids, "finish_reason": "stop"}
+        body = {
+            "generate_response": {"request_id": "prove", "choices": [choice], "prompt_token_ids": prompt},
+            "prompt_token_ids": prompt,
+            "chat_request": request,
+        }
+        return _message(self.post("/v1/chat/completions/derender", body)["choices"][0]["message"])
+
+    def parse_streamed(self, request: Json, prompt: list[int], pieces: list[list[int]]) -> Json:
+        """The message that an output is parsed into as it arrives in pieces."""
+        message: Json = {"content": "", "reasoning": "", "calls": []}
+        state = None
+        for at, piece in enumerate(pieces):
+            finish = "stop" if at == len(pieces) - 1 else None
+            choice = {"index": 0, "token_ids": piece, "finish_reason": finish}
+            body = {
+                "stream": True,
+                "generate_chunk": {"request_id": "prove", "choices": [choice]},
+                "stream_state": state,
+                "prompt_token_ids": prompt,
+                "chat_request": {**request, "stream": True},
+            }
+            answer = self.post("/v1/chat/completions/derender", body)
+            state = answer["stream_state"]
+            for got in answer["chunk"]["choices"]:
+                _add(message, got.get("delta") or {})
+        return message
+
+
+def _reason(status: int, data: bytes) -> str:
+    with suppress(ValueError, TypeError, KeyError):
+        answer = json.loads(data)
+        detail = answer.get("error", answer)
+        text = detail.get("message") if isinstance(detail, dict) else None
+        return str(text or answer.get("detail") or f"status {status}")
+    return f"status {status}"
+
+
+def _message(message: Json) -> Json:
+    calls = [call["function"] for call in message.get("tool_calls") or ()]
+    return {
+        "content": message.get("content") or "",
+        "reasoning": message.get("reasoning") or message.get("reasoning_content") or "",
+        "calls": [{"name": call["name"], "arguments": call["arguments"]} for call in calls],
+    }
+
+
+def _add(message: Json, delta: Json) -> None:
+    message["content"] += delta.get("content") or ""
+    message["reasoning"] += delta.get("reasoning") or delta.get("reasoning_content") or ""
+    for part in delta.get("tool_calls") or ():
+        calls = message["calls"]
+        while len(calls) <= part["index"]:
+            calls.append({"name": "", "arguments": ""})
+        function = part.get("function") or {}
+        calls[part["index"]]["name"] += function.get("name") or ""
+        calls[part["index"]]["arguments"] += function.get("arguments") or ""
+
+
+def split(ids: list[int], chance: random.Random) -> list[list[int]]:
+    """Token ids in pieces as a server sends them: cut at random, and somewhere between into single tokens."""
+    cuts = {chance.randrange(1, len(ids)) for _ in range(MOST_CUTS)} if len(ids) > 1 else set()
+    start = chance.randrange(len(ids))
+    cuts |= {at for at in range(start, start + SINGLE_TOKENS) if 0 < at < len(ids)}
+    edges = [0, *sorted(cuts), len(ids)]
+    return [ids[begin:end] for begin, end in zip(edges, edges[1:], strict=False)]  # noqa: RUF007
+
+
+def answer_prompt(client: Client, wanted: Json) -> Json:
+    """A conversation as it is put before the model."""
+    try:
+        ids = client.render(wanted["request"])
+        return {"ids": ids, "text": client.decode(ids)}
+    except RefusedError as error:
+        return {"refused": str(error)}
+
+
+def answer_output(client: Client, wanted: Json) -> Json:
+    """An output as it is parsed, whole and in pieces."""
+    try:
+        prompt = client.render(wanted["request"])
+        ids = client.encode(wanted["text"])
+    except RefusedError as error:
+        return {"refused": str(error)}
+    return _parsed(client, wanted, prompt, ids)
+
+
+def answer_turn(client: Client, wanted: Json) -> Json:
+    """A turn that the template writes, parsed as if the model had written it.
+
+    ``before`` ends where the model begins, ``after`` has its turn, and ``other`` ends with another turn of it: what the
+    last two end with alike ends a turn, and is no part of what a model writes.
+    """
+    try:
+        before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
+    except RefusedError as error:
+        return {"refused": str(error)}
+    start = _common(before, after)
+    end = len(after) - _common(after[::-1], other[::-1])
+    ids = after[start:end]
+    if not ids:
+        return {"refused": "the template writes nothing of the turn"}
+    return {"text": client.decode(ids), **_parsed(client, {**wanted, "request": wanted["before"]}, before, ids)}
+
+
+def _common(first: list[int], second: list[int]) -> int:
+    """The number of first elements that two lists share."""
+    return next(
+        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+
+
+def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> Json:
+    chance = random.Random(wanted["seed"])  # noqa: S311
+    try:
+        whole = client.parse(wanted["request"], prompt, ids)
+    except RefusedError as error:
+        return {"refused": str(error)}
+    streamed = []
+    for _ in range(wanted["streams"]):
+        try:
+            streamed.append(client.parse_streamed(wanted["request"], prompt, split(ids, chance)))
+        except RefusedError as error:
+            streamed.append({"refused": str(error)})
+    return {"whole": whole, "streamed": streamed}
+
+
+ANSWERS = {"prompt": answer_prompt, "output": answer_output, "turn": answer_turn}
+
+
+def write(path: Path, content: Any) -> None:
+    """Writes JSON into a file that is never seen half written."""
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    temporary.replace(path)
+
+
+def installed_version() -> str:
+    """The version of vLLM, empty where there is none."""
+    try:
+        return importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def import_front_end() -> Any:
+    """vLLM's command line with what its front end needs. Raises ImportError where this vLLM has none of its own."""
+    platforms: Any = importlib.import_module("vllm.platforms")
+    if platforms.current_platform.is_unspecified():
+        # An image for GPUs in a container that has none: `vllm bench` does the same.
+        platforms.current_platform = importlib.import_module("vllm.platforms.cpu").CpuPlatform()
+    main = importlib.import_module("vllm.entrypoints.cli.main").main
+    importlib.import_module("vllm.entrypoints.cli.launch")
+    for module in ("vllm.entrypoints.launchers.render.entry", "vllm.entrypoints.serve.render.serving"):
+        # Where they are differs between releases; whatever is not imported here, each fork imports.
+        with suppress(ImportError):
+            importlib.import_module(module)
+    return main
+
+
+def start(main: Any, setup: Json, port: int, log: Path) -> int:
+    """Forks the front end of a setup; its process id."""
+    process = os.fork()
+    if process:
+        return process
+    try:
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.environ.update(setup["env"])
+        os.chdir(setup["cwd"])
+        sys.argv = ["vllm", "launch", "render", *setup["argv"], "--host", "127.0.0.1", "--port", str(port)]
+        main()
+    except BaseException:  # noqa: BLE001
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def wait(client: Client, process: int, seconds: float) -> bool:
+    """True once the front end answers; False where it ended, or the time is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(process, os.WNOHANG)[0]:
+            return False
+        if client.is_up():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def stop(process: int) -> None:
+    """Ends a front end and whatever it started."""
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
+def peak(process: int) -> int:
+    """The most memory that a process had, in bytes."""
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) * 1024
+    return 0
+
+
+def ask(client: Client, setup: Json) -> Json:
+    """The answers to every question of a setup, by name."""
+    answers: Json = {}
+    for question in setup["questions"]:
+        try:
+            answers[question["name"]] = ANSWERS[question["kind"]](client, question)
+        except NoSuchAddressError as error:
+            answers[question["name"]] = {"missing": str(error)}
+        except (OSError, http.client.HTTPException, KeyError, TypeError, ValueError) as error:
+            answers[question["name"]] = {"failed": f"{type(error).__name__}: {error}"}
+    return answers
+
+
+def template(setup: Json) -> Json:
+    """The text of the chat template that the setup names, or why it cannot be read; empty where it names none."""
+    named = setup["template"]
+    if not named or any(sign in named for sign in "{}\n"):
+        return {"text": named}
+    try:
+        return {"text": Path(setup["cwd"], named).read_text(encoding="utf-8")}
+    except (OSError, ValueError) as error:
+        return {"failed": str(error)}
+
+
+def main(folder: Path) -> None:
+    """Does all of the work in ``folder``."""
+    work = json.loads((folder / "work.json").read_text(encoding="utf-8"))
+
+    def report(**state: Any) -> None:
+        write(folder / "state.json", {"process": os.getpid(), **state})
+
+    version = installed_version()
+    report(step="importing", version=version)
+    began = time.monotonic()
+    os.environ.update(work["env"])
+    try:
+        front_end = import_front_end()
+    except (Exception, SystemExit) as error:  # noqa: BLE001
+        report(step="failed", version=version, reason=f"{type(error).__name__}: {error}")
+        return
+    imported = time.monotonic() - began
+    for number, setup in enumerate(work["setups"]):
+        report(step="starting", version=version, setup=number)
+        began = time.monotonic()
+        port, log = PORT + number, folder / f"log-{number}"
+        process = start(front_end, setup, port, log)
+        client = Client(port)
+        result: Json = {"template": template(setup)}
+        try:
+            if wait(client, process, work["start_seconds"]):
+                result["started"] = time.monotonic() - began
+                report(step="asking", version=version, setup=number)
+                result["answers"] = ask(client, setup)
+            else:
+                result["log"] = log.read_text(encoding="utf-8", errors="replace")[-4000:] if log.exists() else ""
+            result["memory"] = peak(process)
+        finally:
+            stop(process)
+        result["seconds"] = time.monotonic() - began
+        write(folder / f"answers-{number}.json", result)
+    report(step="done", version=version, imported=imported, memory=peak(os.getpid()))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,172 @@
+"""The front end of an image, asked in a container of it that has no network: one start for all models."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from builder.engine import container_files, containers, installed
+from builder.events import Message
+from builder.plan.model import WORKSPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.containers import Container
+    from builder.events import Report
+    from builder.proving.conversations import Question
+
+Json = dict[str, Any]
+
+_DRIVER = Path(__file__).with_name("driver.py")
+_FOLDER = PurePosixPath("/tmp/builder-prove")  # noqa: S108
+# Waits, a minute at most, for another state than the last one. One command that waits instead of many that look: each
+# costs as much as a hundred renders.
+_NEXT_STATE = """\
+n=0
+while [ $n -lt 200 ]; do
+    now=$(cat "$1" 2> /dev/null)
+    if [ "$now" != "$2" ]; then printf %s "$now"; exit; fi
+    n=$((n + 1))
+    sleep 0.3
+done
+printf %s "$now"
+"""
+_START_SECONDS = 180
+_LONGEST = 1200
+# Nothing is downloaded, counted or compiled; with CPU's vLLM nothing is set aside for a cache that is not there.
+_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A model as it is served: the files of its folder by name, the options of its front end, the ``template`` among
+    them, further files that the recipe mounts, by path, and what is asked."""
+
+    model: str
+    files: Mapping[str, bytes]
+    options: tuple[str, ...]
+    environment: Mapping[str, str]
+    template: str
+    mounted: Mapping[PurePosixPath, bytes]
+    questions: tuple[Question, ...]
+
+
+@dataclass(frozen=True)
+class SetupAnswers:
+    """The answers of the front end, by the question's name; None where it did not start, and ``log`` says why.
+    ``template`` is the text of the template that the setup names, None where it could not be read."""
+
+    answers: Mapping[str, Json] | None
+    template: str | None
+    log: str
+    seconds: float
+    memory: int
+
+
+@dataclass(frozen=True)
+class FrontEndRun:
+    """One start: the version of vLLM, and the answers for each setup. ``failure`` says why there are none."""
+
+    version: str
+    setups: tuple[SetupAnswers, ...] = ()
+    failure: str = ""
+
+
+def ask(
+    endpoint: Endpoint, image: str, setups: Sequence[Setup], labels: Mapping[str, str], report: Report
+) -> FrontEndRun:
+    """Starts the front end of ``image`` for each setup and asks its questions. Raises ImageStateError for a missing
+    image."""
+    report(Message(f"starting the front end of {image} for {_models(setups)}"))
+    with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as container:
+        python = installed.find_python(container) or "python3"
+        container_files.put(container, _files(setups))
+        containers.start(container, [python, "-B", str(_FOLDER / "driver.py"), str(_FOLDER)])
+        state = _await(container, setups, report)
+        if state["step"] != "done":
+            return FrontEndRun(state.get("version", ""), failure=state.get("reason", "it ended without a word"))
+        answers = tuple(_read(container, f"answers-{number}.json") for number in range(len(setups)))
+    return FrontEndRun(state["version"], tuple(map(_setup_answers, answers)))
+
+
+def _models(setups: Sequence[Setup]) -> str:
+    return ", ".join(dict.fromkeys(setup.model for setup in setups))
+
+
+def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
+    files = {_FOLDER / "driver.py": _DRIVER.read_bytes()}
+    work = {
+        "env": _ENVIRONMENT,
+        "start_seconds": _START_SECONDS,
+        "setups": [_work(setup, _FOLDER / f"model-{number}") for number, setup in enumerate(setups)],
+    }
+    files[_FOLDER / "work.json"] = json.dumps(work).encode()
+    for number, setup in enumerate(setups):
+        files |= {_FOLDER / f"model-{number}" / name: content for name, content in setup.files.items()}
+        files |= setup.mounted
+    return files
+
+
+def _work(setup: Setup, folder: PurePosixPath) -> Json:
+    return {
+        "argv": [str(folder), *setup.options],
+        # The recipe's variables are the server's; these decide that nothing is asked of the network.
+        "env": {**setup.environment, **_ENVIRONMENT},
+        "cwd": WORKSPACE,
+        "template": setup.template,
+        "questions": [
+            {"name": each.name, "kind": each.kind, "seed": zlib.crc32(each.name.encode()), **each.body}
+            for each in setup.questions
+        ],
+    }
+
+
+def _await(container: Container, setups: Sequence[Setup], report: Report) -> Json:
+    """The state in which the work ended."""
+    end = time.monotonic() + _LONGEST
+    state: Json = {}
+    text = ""
+    while time.monotonic() < end:
+        text = container.run(["sh", "-c", _NEXT_STATE, "sh", str(_FOLDER / "state.json"), text], timeout=300).output
+        state = _parsed(text) or state
+        if state.get("step") in {"done", "failed"}:
+            return state
+        if state.get("step") == "asking":
+            setup = setups[state["setup"]]
+            report(Message(f"asking it {len(setup.questions)} questions as {setup.model}"))
+        if state and container.run(["test", "-e", f"/proc/{state['process']}"], timeout=60).exit_code:
+            return {**state, "step": "failed", "reason": "it was killed, as for want of memory"}
+    return {**state, "step": "failed", "reason": f"it had not ended after {_LONGEST} seconds"}
+
+
+def _read(container: Container, name: str) -> Json:
+    """The JSON in a file of the work folder; empty where it is not there."""
+    return _parsed(container.run(["cat", str(_FOLDER / name)], timeout=60).output)
+
+
+def _parsed(text: str) -> Json:
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _setup_answers(content: Json) -> SetupAnswers:
+    template = content.get("template", {}).get("text")
+    return SetupAnswers(
+        content.get("answers"), template, content.get("log", ""), content.get("seconds", 0.0), content.get("memory", 0)
+    )

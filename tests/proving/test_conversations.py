@@ -1,0 +1,55 @@
+"""The conversations themselves: how many, for whom, and that each can be told in a prompt."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import pytest
+
+from builder.proving import conversations
+
+FAMILIES = {"hermes": 22, "xml": 22, "glm": 21, "gpt-oss": 16, "plain": 7}
+
+
+def test_there_are_enough_of_each_kind() -> None:
+    outputs = conversations.outputs()
+    assert len(conversations.conversations()) >= 50
+    assert {family: sum(each.family == family for each in outputs) for family in FAMILIES} == FAMILIES
+
+
+@pytest.mark.parametrize("parsers", [("hermes", "qwen3"), ("qwen3_coder", ""), ("glm45", "glm45"), ("openai", "")])
+def test_a_model_that_calls_tools_is_asked_at_least_60(parsers: tuple[str, str]) -> None:
+    questions = conversations.questions(*parsers)
+    assert len(questions) >= 60
+    assert {question.kind for question in questions} == {"prompt", "output", "turn"}
+    assert len({question.name for question in questions}) == len(questions)
+
+
+def test_a_model_without_tools_is_offered_none() -> None:
+    questions = conversations.questions("", "")
+    assert len(questions) >= 25
+    assert all("tools" not in json.dumps(question.body.get("request")) for question in questions)
+
+
+def test_what_a_message_says_is_in_no_other_one() -> None:
+    for each in conversations.conversations():
+        texts = [text for turn in each.turns for text in turn.shown if text]
+        assert not [pair for pair in combinations(texts, 2) if pair[0] in pair[1] or pair[1] in pair[0]], each.name
+
+
+def test_a_request_is_as_a_client_sends_it() -> None:
+    steps = next(each for each in conversations.conversations() if each.name == "parallel-calls")
+    messages = steps.request()["messages"]
+    calls = messages[1]["tool_calls"]
+    assert [json.loads(call["function"]["arguments"]) for call in calls] == [
+        {"city": "Engelberg"},
+        {"city": "Grindelwald", "days": 4},
+    ]
+    assert [message["tool_call_id"] for message in messages[2:]] == [call["id"] for call in calls]
+
+
+def test_another_question_has_another_digest() -> None:
+    digests = [question.digest for question in conversations.questions("hermes", "qwen3")]
+    assert len(set(digests)) == len(digests)
+    assert conversations.digest_of_set().startswith("sha256:")

@@ -1,0 +1,111 @@
+"""The verdict: from properties, and from what was before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from builder.proving import conversations, judging
+from builder.proving.judging import Judgement, Reference
+from tests.proving import rendering
+
+QUESTIONS = conversations.questions("hermes", "qwen3")
+
+
+def judge(answers: dict[str, Any], reference: Reference | None = None, tokenizer: str = "t1", **more: Any) -> Judgement:
+    return judging.judge(QUESTIONS, answers, tokenizer=tokenizer, is_known=True, reference=reference, **more)
+
+
+def good() -> dict[str, Any]:
+    return rendering.answers(QUESTIONS, rendering.template())
+
+
+def reference(judgement: Judgement) -> Reference:
+    return Reference("small:1", judgement.goldens, judgement.texts)
+
+
+def test_all_is_well() -> None:
+    judgement = judge(good())
+    assert (judgement.verdict, judgement.findings) == ("pass", ())
+    assert judgement.counts["conversations"] + judgement.counts["outputs"] == len(QUESTIONS)
+    assert len(judgement.goldens) == len(QUESTIONS) + 1
+
+
+def test_the_same_again_is_not_changed() -> None:
+    again = judge(good(), reference(judge(good())))
+    assert (again.verdict, again.counts["compared"]) == ("pass", len(QUESTIONS))
+
+
+def test_a_broken_property_fails_whatever_was_before() -> None:
+    answers = good()
+    answers["question"] = {"text": "<|im_start|>assistant", "ids": [1]}
+    judgement = judge(answers, reference(judge(good())))
+    assert judgement.verdict == "fail"
+    assert ("content", "question") in {(finding.check, finding.at) for finding in judgement.findings}
+
+
+def test_another_prompt_is_changed_and_shown_side_by_side() -> None:
+    answers = good()
+    text = answers["question"]["text"].replace("<|im_start|>user", "<|im_start|> user")
+    answers["question"] = {"text": text, "ids": [1, 2, 3]}
+    judgement = judge(answers, reference(judge(good())))
+    (finding,) = judgement.findings
+    assert (judgement.verdict, finding.verdict, finding.at) == ("changed", "changed", "question")
+    assert "other than at small:1:" in finding.text
+    assert "before: '<|im_start|>user" in finding.text
+    assert "now:    '<|im_start|> user" in finding.text
+
+
+def test_without_the_texts_of_before_it_still_shows() -> None:
+    answers = good()
+    answers["question"] = {**answers["question"], "ids": [1]}
+    before = judge(good())
+    judgement = judge(answers, Reference("small:1", before.goldens))
+    assert judgement.verdict == "changed"
+    assert "not on this machine" in judgement.findings[0].text
+
+
+def test_another_tokenizer_is_compared_by_text() -> None:
+    answers = good()
+    for answer in answers.values():
+        if "ids" in answer:
+            answer["ids"] = [*answer["ids"], 0]
+    assert judge(answers, reference(judge(good())), tokenizer="t2").verdict == "pass"
+    assert judge(answers, reference(judge(good()))).verdict == "changed"
+
+
+def test_a_date_in_the_prompt_is_not_a_change() -> None:
+    def on(day: str) -> Judgement:
+        answers = good()
+        text = f"Today is {day}.\n{answers['question']['text']}"
+        answers["question"] = {"text": text, "ids": list(text.encode())}
+        return judge(answers, dates=(day,))
+
+    before = on("22 Nov 2026")
+    assert before.goldens == on("23 Nov 2026").goldens
+
+
+def test_an_output_that_may_be_read_in_any_way_may_change_only() -> None:
+    answers = good()
+    answers["hermes/call-cut-off"] = {"whole": {"content": "<tool_call>", "reasoning": "", "calls": []}, "streamed": []}
+    assert judge(answers).verdict == "pass"
+    assert judge(answers, reference(judge(good()))).verdict == "changed"
+
+
+def test_a_template_may_refuse_what_it_does_not_take() -> None:
+    answers = good()
+    answers["developer-first"] = {"refused": "no such role"}
+    assert judge(answers).verdict == "pass"
+    assert judge(answers, reference(judge(good()))).verdict == "changed"
+    answers["question"] = {"refused": "no such role"}
+    assert judge(answers).verdict == "fail"
+
+
+def test_a_release_that_cannot_parse_is_unclear() -> None:
+    answers = good()
+    for question in QUESTIONS:
+        if question.kind != "prompt":
+            answers[question.name] = {"missing": "/v1/chat/completions/derender"}
+    judgement = judge(answers)
+    assert judgement.verdict == "unclear"
+    assert judgement.counts["outputs"] == 0
+    assert judgement.counts["conversations"] == len(conversations.conversations())

@@ -1,0 +1,85 @@
+"""The properties of prompts and messages: what is broken is named, and nothing is found where nothing is broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from builder.proving import conversations, properties
+from builder.proving.conversations import ParsedMessage
+from tests.proving import rendering
+
+
+def broken(source: str) -> set[str]:
+    """The names of all properties that a template breaks."""
+    texts = rendering.prompts(source)
+    return {
+        check
+        for each in conversations.conversations()
+        for check, _ in (
+            *properties.of_prompt(each, texts[each.name], names_roles=True),
+            *properties.of_prompts(each, texts),
+        )
+    }
+
+
+def test_nothing_is_found_in_a_template_without_fault() -> None:
+    assert broken(rendering.template()) == set()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "check"),
+    [
+        ("message.role in (", 'message.role == "system" -%}{%- elif message.role in (', "content"),
+        ("{{ text(message.content) }}\n</tool_response>", "</tool_response>", "content"),
+        ("{%- for message in messages -%}\n", "{%- for message in messages | reverse -%}\n", "order"),
+        ("<|im_start|>user\n", "<|im_start|>person\n", "roles"),
+        ("<|im_start|>user\n", "<|im_start|>assistant\n", "roles"),
+        ("{{ tool | tojson }}", "{{ tool.function.name }}", "tools"),
+        ("{%- if add_generation_prompt -%}", "{%- if false -%}", "generation"),
+        ("call.function.arguments | tojson", '"{}"', "arguments"),
+        ('"name": {{ call.function.name | tojson }}', '"name": ""', "calls"),
+        ("message.reasoning_content and loop.index0 > last.user", "message.reasoning_content", ""),
+        ("{%- if content is string -%}", "{%- if true -%}", "parts"),
+        ("{%- if content is string -%}", "{%- if content is string or content is none -%}", "nothing"),
+    ],
+)
+def test_what_is_broken_is_named(old: str, new: str, check: str) -> None:
+    source = rendering.template()
+    assert old in source
+    found = broken(source.replace(old, new))
+    assert check in found if check else found == set()
+
+
+@pytest.mark.parametrize(
+    ("message", "check"),
+    [
+        (ParsedMessage("Look", "", (("weather", {"city": "Bern"}),)), ""),
+        (ParsedMessage("Look <tool_call>", "", (("weather", {"city": "Bern"}),)), "content"),
+        (ParsedMessage("Look", "why", (("weather", {"city": "Bern"}),)), "reasoning"),
+        (ParsedMessage("Look", "", ()), "calls"),
+        (ParsedMessage("Look", "", (("weather", '{"city": "Bern"}'),)), "arguments"),
+        (ParsedMessage("Look", "", (("weather", {"city": "Genf"}),)), "arguments"),
+    ],
+)
+def test_a_message_is_compared_part_by_part(message: ParsedMessage, check: str) -> None:
+    expected = ParsedMessage("Look", "", (("weather", {"city": "Bern"}),))
+    assert [name for name, _ in properties.of_message(expected, message)] == ([check] if check else [])
+
+
+def test_a_stream_that_differs_is_told_once() -> None:
+    whole, other = ParsedMessage("one"), ParsedMessage("two")
+    assert list(properties.of_streamed(whole, [whole, whole])) == []
+    (finding,) = properties.of_streamed(whole, [whole, other, other])
+    assert finding[0] == "streamed"
+
+
+@pytest.mark.parametrize(("one", "other", "same"), [(1, 1, True), (1, True, False), ({"a": [1]}, {"a": [1.5]}, False)])
+def test_json_values_are_not_pythons(one: Any, other: Any, same: bool) -> None:
+    assert properties.same_json(one, other) is same
+
+
+def test_a_difference_is_shown_where_it_begins() -> None:
+    before, now = "a\n" * 500 + "Bern", "a\n" * 500 + "Genf"
+    assert properties.side_by_side(before, now) == "  before: 'Bern'\n  now:    'Genf'"
