@@ -2,56 +2,93 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder.building import held_back
 from builder.building.request import AlreadyBuilt, ModelOutcome
 from builder.engine import images
 from builder.lock import text
-from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
 from builder.numbered import images_lock, reserved_slots
 from builder.pinning import vendored
 from builder.storage import plain_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from builder.building.baked_image import BakedImage
     from builder.building.planning import PlannedImage
+    from builder.building.request import BuildRequest
     from builder.workspace import Workspace
 
 
-def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, *, promote: bool) -> ImageName:
-    """Gives a verified image the next number of its repository, and pairs it with its models; ``promote`` makes it the
-    current one, as the first of all is in any case. A failure leaves lock, tags and numbers as they were."""
+@dataclass(frozen=True)
+class RecordedMoves:
+    """What a new number moves in images.lock: the ``pins`` of its definitions, the ``models`` that are paired with it,
+    and ``latest`` if it is to be ``current``; the ``first`` of a repository is that in any case. ``held`` are the
+    models that wait for evidence."""
+
+    pins: bool = True
+    current: bool = True
+    first: bool = True
+    models: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+
+
+NOTHING_MOVES = RecordedMoves(pins=False, current=False, first=False)
+
+
+def moves_of(workspace: Workspace, planned: PlannedImage, request: BuildRequest) -> RecordedMoves:
+    """What the number of a build moves as it is recorded: nothing that requires evidence, which is recorded after."""
+    if request.candidate:
+        return NOTHING_MOVES
+    held = held_back.models(workspace.project, planned)
+    free = tuple(model for model in planned.models if model not in held)
+    return RecordedMoves(current=request.promote and not held, first=not held, models=free, held=held)
+
+
+def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, moves: RecordedMoves) -> ImageName:
+    """Gives a verified image the next number of its repository, and moves what ``moves`` says. A failure leaves lock,
+    tags and numbers as they were."""
     planned, directory = baked.planned, baked.work.directory
     _keep_patches(workspace, planned)
     candidate = images_lock.Candidate(baked.work.tag, directory, baked.details.id, record.fingerprint)
     with images_lock.transaction(workspace) as transaction:
         name = transaction.next_name(planned.plan.repository, record.fingerprint)
         # For the day that images.lock is lost.
-        own_part = _recorded(Lock(), name, planned, record, promote=promote)
+        own_part = _recorded(Lock(), name, planned, record, replace(moves, pins=True))
         plain_file.write(directory / images_lock.RECORD, text.dump(own_part).encode())
         transaction.place(name, candidate)
-        lock = _recorded(transaction.lock, name, planned, record, promote=promote)
+        lock = _recorded(transaction.lock, name, planned, record, moves)
         transaction.commit(reserved_slots.added(workspace.project, lock))
     # The end of the transaction has set `latest`.
     return name
 
 
-def commit_existing(workspace: Workspace, planned: PlannedImage, name: ImageName) -> AlreadyBuilt:
+def commit_existing(
+    workspace: Workspace, planned: PlannedImage, name: ImageName, request: BuildRequest
+) -> AlreadyBuilt:
     """Records the pins of a plan whose image is already built, and pairs that image with those of its models that no
-    image serves yet. A model that was rolled back stays where it is: building again does not undo that."""
-    if not planned.is_recorded:
+    image serves yet, unless evidence is missing. A model that was rolled back stays where it is: building again does
+    not undo that."""
+    lacking = {
+        model: held_back.told(held_back.missing(workspace, planned.lock, planned, name, model), name, model)
+        for model in held_back.models(workspace.project, planned)
+        if not planned.is_paired(model, name)
+    }
+    if not planned.is_recorded and not request.candidate:
         _keep_patches(workspace, planned)
         with images_lock.transaction(workspace) as transaction:
             lock = _with_pins(transaction.lock, planned)
-            transaction.commit(_with_pairings(lock, name, planned, planned.unpaired))
+            free = tuple(model for model in planned.unpaired if not lacking.get(model))
+            transaction.commit(_with_pairings(lock, name, planned, free))
     repository = planned.lock.images[name.repository]
     return AlreadyBuilt(
         image=str(name),
         bad=repository.numbers[name.number].status == "bad",
-        current="" if repository.current == name.number else f"{name.repository}:{repository.current}",
-        models=tuple(_model_outcomes(planned, name)),
+        current=_current_elsewhere(repository, name),
+        models=tuple(_model_outcomes(planned, name, lacking)),
     )
 
 
@@ -64,9 +101,21 @@ def new_layers(workspace: Workspace, baked: BakedImage) -> int:
     return len(set(baked.details.layers) - set(before.layers if before else ()))
 
 
-def _model_outcomes(planned: PlannedImage, name: ImageName) -> Iterator[ModelOutcome]:
+def _current_elsewhere(repository: Repository, name: ImageName) -> str:
+    """The current image where that is another one, or ``nothing``; empty where it is ``name``."""
+    if repository.current == name.number:
+        return ""
+    return f"{name.repository}:{repository.current}" if repository.current else "nothing"
+
+
+def _model_outcomes(
+    planned: PlannedImage, name: ImageName, lacking: Mapping[str, tuple[tuple[str, str], ...]]
+) -> Iterator[ModelOutcome]:
     for model in planned.models:
-        if model in planned.unpaired:
+        if missing := lacking.get(model):
+            paired = planned.lock.models.get(model)
+            yield ModelOutcome(model, "held", str(paired.pairing.image) if paired else "", missing)
+        elif model in planned.unpaired:
             yield ModelOutcome(model, "paired")
         elif model not in planned.lock.models:
             yield ModelOutcome(model, "unpaired")
@@ -79,12 +128,14 @@ def _keep_patches(workspace: Workspace, planned: PlannedImage) -> None:
         vendored.keep(workspace.project, part.definition.name, part.pins, planned.patches)
 
 
-def _recorded(lock: Lock, name: ImageName, planned: PlannedImage, record: NumberedImage, *, promote: bool) -> Lock:
-    lock = _with_pins(lock.with_image(name, record), planned)
+def _recorded(lock: Lock, name: ImageName, planned: PlannedImage, record: NumberedImage, moves: RecordedMoves) -> Lock:
+    lock = lock.with_image(name, record)
+    if moves.pins:
+        lock = _with_pins(lock, planned)
     repository = lock.images[name.repository]
-    if promote or repository.current is None:
+    if moves.current or (moves.first and repository.current is None):
         lock = lock.with_repository(name.repository, repository.with_current(name.number))
-    return _with_pairings(lock, name, planned, planned.models)
+    return _with_pairings(lock, name, planned, moves.models)
 
 
 def _with_pins(lock: Lock, planned: PlannedImage) -> Lock:

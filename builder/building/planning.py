@@ -56,6 +56,10 @@ class PlannedImage:
             return ()
         return tuple(model for model in self.models if model not in self.lock.models)
 
+    def is_paired(self, model: str, name: ImageName) -> bool:
+        """True if ``name`` serves the model already."""
+        return model in self.lock.models and self.lock.models[model].pairing.image == name
+
     @property
     def kept_steps(self) -> int:
         """The number of first steps that are the same as in the number that it is compared with."""

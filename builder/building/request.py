@@ -16,7 +16,8 @@ class BuildRequest:
     """A build as typed. ``targets`` name recipes or definitions; ``mods`` and ``models`` are added to those of a
     recipe. ``update`` maps each source to resolve anew to the git ref to use instead of the definition's, or None;
     ``settings`` are values for the templates. ``builder`` names the buildx instance to build with. With ``ignore_disk``
-    it is built where the disk is expected to be too small."""
+    it is built where the disk is expected to be too small. A ``candidate`` gets its number and moves nothing else: no
+    pin, no pairing, no ``latest``."""
 
     targets: tuple[str, ...]
     mods: tuple[str, ...] = ()
@@ -30,22 +31,25 @@ class BuildRequest:
     builder: str | None = None
     push: bool = False
     ignore_disk: bool = False
+    candidate: bool = False
 
 
 @dataclass(frozen=True)
 class ModelOutcome:
     """The pairing of a model after a build that had nothing to do: ``paired`` just now with the existing image,
-    ``unpaired`` because that is marked bad, or ``elsewhere``, with another ``image``."""
+    ``unpaired`` because that is marked bad, ``elsewhere``, with another ``image``, or ``held`` there because required
+    evidence is ``missing``: each part as text, and the command that brings it."""
 
     model: str
-    state: Literal["paired", "unpaired", "elsewhere"]
+    state: Literal["paired", "unpaired", "elsewhere", "held"]
     image: str = ""
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class AlreadyBuilt:
     """A target with nothing to build: ``image`` was built from the same inputs and still exists. ``bad`` if it is
-    marked so; ``current`` is the image that ``latest`` means, if that is another one."""
+    marked so; ``current`` is the image that ``latest`` means, if that is another one, or ``nothing``."""
 
     image: str
     bad: bool
@@ -54,10 +58,21 @@ class AlreadyBuilt:
 
 
 @dataclass(frozen=True)
+class HeldPointer:
+    """A model's pairing, or the ``latest`` of a repository, that a build left at ``stays`` (empty where it is nowhere),
+    and what is missing: each a text, and the command that brings it."""
+
+    what: str
+    is_model: bool
+    stays: str
+    missing: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Built:
     """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
     relative to the previous number; ``compiled`` is the memory that compiling took; ``log`` is the file with the whole
-    output of BuildKit."""
+    output of BuildKit. ``models`` are paired with it, ``held`` is what stays until its evidence is there."""
 
     image: str
     models: tuple[str, ...]
@@ -70,3 +85,4 @@ class Built:
     cached_steps: int
     compiled: tuple[StepMemory, ...]
     log: str
+    held: tuple[HeldPointer, ...] = ()

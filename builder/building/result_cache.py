@@ -51,10 +51,10 @@ class CacheKey:
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
     """Returns the key of ``request`` in the project as it is now.
 
-    None for a request that always needs planning (it updates, forces or pushes), where the project has too many files
-    or one that cannot be read, and where a build is running or was killed.
+    None for a request that always needs planning (it updates, forces or pushes, or is for a candidate), where the
+    project has too many files or one that cannot be read, and where a build is running or was killed.
     """
-    if request.update or request.force or request.push or workspace.project.unfinished:
+    if request.update or request.force or request.push or request.candidate or workspace.project.unfinished:
         return None
     states = hashlib.sha256()
     newest = 0
@@ -97,10 +97,12 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
 def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[AlreadyBuilt]) -> None:
     """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes.
 
-    They do not if something was just recorded, if a later number of the same inputs may come back into the engine, or
-    if a recipe lies outside the project's recipes/.
+    They do not if something was just recorded, if a later number of the same inputs may come back into the engine, if
+    a recipe lies outside the project's recipes/, or if evidence is missing, which may be recorded any time.
     """
     images: dict[str, str] = {}
+    if any(outcome.state == "held" for result in results for outcome in result.models):
+        return
     for image in planned:
         name = image.comparison.existing
         if name is None or not image.is_recorded or (image.recipe and not image.recipe.file.startswith("recipes/")):

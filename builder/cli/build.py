@@ -18,7 +18,7 @@ from builder.cli.verbosity import verbosity_options
 if TYPE_CHECKING:
     from builder.building.outlook import BuildOutlook
     from builder.building.planning import PlannedImage
-    from builder.building.request import AlreadyBuilt, Built
+    from builder.building.request import AlreadyBuilt, Built, HeldPointer
     from builder.commands.push import PushedImage
     from builder.plan.model import Step
 
@@ -116,22 +116,37 @@ def _print_outcome(result: AlreadyBuilt | Built | PushedImage) -> None:
 
 
 def _print_already_built(result: AlreadyBuilt) -> None:
+    from builder.building.request import HeldPointer
+
     repository, _, number = result.image.rpartition(":")
     print_result(
         f"already built as {result.image}" + (", which is marked bad: --force builds it again" if result.bad else "")
     )
-    if result.current:
+    if result.current == "nothing":
+        print_result(f"nothing is current; `builder promote {result.image}` makes it that")
+    elif result.current:
         go = f"builder rollback {repository} --to {number}"
         print_result(f"current is {result.current}; `{go}` makes {result.image} current")
     for outcome in result.models:
         model = outcome.model
         if outcome.state == "paired":
             print_result(f"{model} is now paired with {result.image}")
+        elif outcome.state == "held":
+            _print_held(HeldPointer(model, True, outcome.image, outcome.missing), result.image)
         elif outcome.state == "unpaired":
             print_result(f"{model} is not paired with it; `builder pair {model} {result.image} --force` does that")
         else:
             go = f"builder rollback {model} --to {number}"
             print_result(f"{model} stays paired with {outcome.image}; `{go}` moves it")
+
+
+def _print_held(held: HeldPointer, image: str) -> None:
+    """Prints a pointer that a build left where it is, what is missing, and the command that moves it then."""
+    stays = f"stays at {held.stays}" if held.stays else "is nowhere yet"
+    moves = f"builder pair {held.what} {image}" if held.is_model else f"builder promote {image}"
+    print_result(f"  {held.what} {stays}; once its evidence is there: `{moves}`")
+    for missing, command in held.missing:
+        print_result(f"    {missing}; `{command}`", hanging=6)
 
 
 def _print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
@@ -164,6 +179,8 @@ def _print_built(built: Built) -> None:
     print_result(styled(f"built {built.image}", bold=True) + f" in {humanize.duration(built.seconds)}: {cost}")
     for model in built.models:
         print_result(f"  paired with {model}")
+    for held in built.held:
+        _print_held(held, built.image)
     for memory in built.compiled:
         jobs = humanize.counted(memory.jobs, "job")
         a_job = memory.mib / memory.jobs / 1024

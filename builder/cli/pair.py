@@ -21,17 +21,18 @@ STATUSES = ("good", "bad", "untested")
 @click.command()
 @click.argument("model", shell_complete=names("models"))
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Even though the image is marked bad.")
+@click.option("--force", is_flag=True, help="Even though the image is marked bad, or lacks required evidence.")
+@click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
 @json_option
 @pass_context
-def pair(context: Context, model: str, image: str, force: bool, as_json: bool) -> None:
+def pair(context: Context, model: str, image: str, force: bool, note: str, as_json: bool) -> None:
     """Serve a model with an image.
 
     Other models stay where they are. `builder rollback MODEL` returns.
     """
     from builder.commands import pair as command
 
-    result = command.run(context.workspace(), model, image, force=force)
+    result = command.run(context.workspace(), model, image, force=force, note=note)
     moved = (result.move,) if result.move else ()
     if as_json:
         print_json(

@@ -12,17 +12,18 @@ from builder.cli.output import print_json, print_result
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Even though the image is marked bad.")
+@click.option("--force", is_flag=True, help="Even though the image is marked bad, or lacks required evidence.")
+@click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
 @json_option
 @pass_context
-def promote(context: Context, image: str, force: bool, as_json: bool) -> None:
+def promote(context: Context, image: str, force: bool, note: str, as_json: bool) -> None:
     """Make an image the current one: what `latest` means.
 
     Models stay with the images that they are paired with.
     """
     from builder.commands import promote as command
 
-    result = command.run(context.workspace(), image, force=force)
+    result = command.run(context.workspace(), image, force=force, note=note)
     if as_json:
         print_json(
             {

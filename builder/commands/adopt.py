@@ -12,6 +12,7 @@ from builder import timestamp
 from builder.building import work_folder
 from builder.engine import images
 from builder.errors import ImageStateError
+from builder.evidence import gate
 from builder.lock import foreign, reading, text
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version
 from builder.numbered import adopted, adopted_contents, adopted_names, images_lock, reserved_slots
@@ -73,6 +74,8 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
         model: model_pairing.source(workspace.project, workspace.environment, lock, model, repository, source)
         for model in request.models
     }
+    for model, origin in pairings.items():
+        gate.refuse_unproven(workspace, model, origin.recipe)
     if (name := _numbered(lock, repository, details)) is not None:
         return _again(workspace, name, details, pairings)
     with work_folder.create(workspace, repository, {}) as job:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from builder.building.baked_image import BakedImage
     from builder.building.outlook import BuildOutlook
     from builder.building.planning import PlannedImage
-    from builder.building.request import BuildRequest
+    from builder.building.request import BuildRequest, HeldPointer
     from builder.commands.push import PushedImage
     from builder.lock.model import ImageName, NumberedImage
     from builder.workspace import Workspace
@@ -37,6 +37,7 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
         baked_image,
         build_costs,
         commit,
+        held_back,
         outlook,
         planning,
         resolution,
@@ -52,7 +53,7 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
     planned = planning.plan_all(workspace, resolved)
 
     existing, to_build = planning.split(planned, force=request.force)
-    outcomes = [commit.commit_existing(workspace, image, number) for image, number in existing]
+    outcomes = [commit.commit_existing(workspace, image, number, request) for image, number in existing]
     yield from outcomes
     if key and not to_build:
         result_cache.store(key, planned, outcomes)
@@ -73,9 +74,11 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
         ):
             for baked in baked_images:
                 record = verification.verify(workspace, baked)
-                number = commit.commit(workspace, baked, record, promote=request.promote)
+                moves = commit.moves_of(workspace, baked.planned, request)
+                number = commit.commit(workspace, baked, record, moves)
                 numbers.append(number)
-                yield _built(workspace, baked, record, number, time.monotonic() - started)
+                held = held_back.move(workspace, baked.planned, number, request) if moves.held else ()
+                yield _built(workspace, baked, record, number, held, time.monotonic() - started)
     if registry:
         from builder.commands import push
 
@@ -95,13 +98,20 @@ def preview(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedI
     return tuple(zip(planned, outlook.of_images(workspace, request, planned), strict=True))
 
 
-def _built(workspace: Workspace, baked: BakedImage, record: NumberedImage, number: ImageName, seconds: float) -> Built:
+def _built(
+    workspace: Workspace,
+    baked: BakedImage,
+    record: NumberedImage,
+    number: ImageName,
+    held: tuple[HeldPointer, ...],
+    seconds: float,
+) -> Built:
     from builder.building import commit
 
     steps = [step for step in baked.result.steps if not step.internal]
     return Built(
         image=str(number),
-        models=baked.planned.models,
+        models=tuple(model for model in baked.planned.models if model not in {each.what for each in held}),
         changes=baked.planned.comparison.reasons,
         seconds=seconds,
         size=record.size,
@@ -111,6 +121,7 @@ def _built(workspace: Workspace, baked: BakedImage, record: NumberedImage, numbe
         cached_steps=sum(step.cached for step in steps),
         compiled=baked.result.compiled,
         log=baked.log,
+        held=held,
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.errors import UsageError
+from builder.evidence import gate
 from builder.lock import reading
 from builder.lock.name_kinds import MODEL, is_a
 from builder.numbered import images_lock, names, pointers
@@ -28,14 +29,16 @@ class Paired:
     differences: tuple[str, ...]
 
 
-def run(workspace: Workspace, model: str, text: str, *, force: bool) -> Paired:
+def run(workspace: Workspace, model: str, text: str, *, force: bool, note: str = "") -> Paired:
     """Pairs a model with the image called ``text``; other models stay where they are.
 
     A model's first pairing takes the recipe for the model and the repository, where there is exactly one. A new pairing
     records the model's revision as a build would (`model_revision.to_record`); an earlier one keeps its own.
-    Raises ConflictError for an image that is marked bad, unless ``force``; ImageStateError where the engine
-    does not have it; UsageError where images.lock does not.
+    Raises ConflictError for an image that is marked bad, unless ``force``, and for one that lacks what the model
+    requires, unless ``force`` with a ``note``, which is kept; ImageStateError where the engine does not have it;
+    UsageError where images.lock does not.
     """
+    gate.refuse_note_alone(note, force=force)
     if not is_a(MODEL, model):
         raise UsageError(
             f"`{model}` is no model: a Hugging Face id such as Qwen/Qwen3-0.6B, or the path of a folder",
@@ -49,7 +52,10 @@ def run(workspace: Workspace, model: str, text: str, *, force: bool) -> Paired:
         before = transaction.lock
         moves = _moves(before, model, name)
         pointers.require_allowed(workspace.engine, before, moves, force=force)
+        kept = gate.passed(workspace, before, name, {model: origin.recipe} if moves else {}, note)
         pairing = model_pairing.pairing(before, model, name, origin)
+        if kept:
+            pairing = replace(pairing, note=kept)
         transaction.commit(before.with_pairing(model, pairing))
         if moves:  # the number may have come by git: others in this engine leave it from now on
             images_lock.tell_numbers(workspace, transaction.lock, name.repository)

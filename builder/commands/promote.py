@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder.evidence import gate
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.numbered import images_lock, names, pointers
@@ -26,18 +27,24 @@ class Promoted:
     differences: tuple[str, ...]
 
 
-def run(workspace: Workspace, text: str, *, force: bool) -> Promoted:
+def run(workspace: Workspace, text: str, *, force: bool, note: str = "") -> Promoted:
     """Makes the image called ``text`` current.
 
-    Raises ConflictError for one that is marked bad, unless ``force``; ImageStateError where the engine does not have
-    it; UsageError where images.lock does not.
+    Raises ConflictError for one that is marked bad, unless ``force``, and for one that lacks what its models require,
+    unless ``force`` with a ``note``, which is kept; ImageStateError where the engine does not have it; UsageError
+    where images.lock does not.
     """
+    gate.refuse_note_alone(note, force=force)
     name, _ = names.numbered(workspace.project, reading.of(workspace.project), text)
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         moves = _moves(before, name)
         pointers.require_allowed(workspace.engine, before, moves, force=force)
+        models = gate.models_of(workspace, before, name) if moves else ()
+        kept = gate.passed(workspace, before, name, dict.fromkeys(models), note)
         after = pointers.apply(before, moves)
+        if kept and (record := after.image(name)):
+            after = after.with_image(name, replace(record, note=kept))
         transaction.announce(name)  # the tag may have been moved by hand, even if images.lock stays as it is
         transaction.commit(after)
     return Promoted(name, moves, pointers.staying(after, moves), pointers.differences(workspace.project, before, moves))

@@ -69,10 +69,23 @@ def preview(workspace: Workspace, text: str, to: int | None, *, force: bool) -> 
 def _possible_moves(
     workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None, *, force: bool
 ) -> tuple[PointerMove, ...]:
-    """The moves, each to an image that is here and, unless ``force``, not marked bad."""
+    """The moves, each to an image that is here and, unless ``force``, not marked bad. One that its pointer was never at
+    has to have what is required of it, as for `promote` and `pair`."""
     possible = planned_moves(lock, subject, to)
     pointers.require_allowed(workspace.engine, lock, possible, force=force)
+    for move in possible:
+        if not _was_at(lock, move):
+            from builder.evidence import gate
+
+            models = (move.what,) if move.is_model else gate.models_of(workspace, lock, move.to)
+            gate.passed(workspace, lock, move.to, dict.fromkeys(models))
     return possible
+
+
+def _was_at(lock: Lock, move: PointerMove) -> bool:
+    if move.is_model:
+        return move.to in {pairing.image for pairing in lock.models[move.what].previous}
+    return move.to.number in lock.images[move.what].previous
 
 
 def _result(workspace: Workspace, before: Lock, moves: tuple[PointerMove, ...], to: int | None) -> RolledBack:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from builder.definitions import bench_profile
-from builder.definitions.reading import env_text, read_checked
+from builder.definitions import bench_profile, required_evidence
+from builder.definitions.reading import checked, env_text, read_text
 from builder.definitions.requested_options import NOTHING_REQUESTED, RequestedOptions
-from builder.errors import UsageError
+from builder.definitions.required_evidence import NOTHING_REQUIRED, RequiredEvidence
+from builder.errors import FileProblemsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,8 @@ class Configuration:
     ``cache`` the registry keeps the build cache, too; ``scanner`` is the image that makes SBOMs. ``container`` has the
     options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine;
     ``release_age`` are the days that a release must be out before it is taken as such. ``bench`` are the profiles of
-    `builder bench`, those built in among them."""
+    `builder bench`, those built in among them; ``requires`` is the evidence that each model requires of an image, and
+    under an empty name what all of them do."""
 
     registry: str | None = None
     builder: str | None = None
@@ -56,6 +58,7 @@ class Configuration:
     reserve: int = DEFAULT_RESERVE
     release_age: int = DEFAULT_RELEASE_AGE
     bench: tuple[BenchProfile, ...] = bench_profile.BUILT_IN
+    requires: Mapping[str, RequiredEvidence] = field(default_factory=dict)
 
     def profile(self, name: str) -> BenchProfile:
         """The bench profile called ``name``. Raises UsageError where there is none."""
@@ -66,6 +69,11 @@ class Configuration:
                 f"no profile is called `{name}`", hint=f"profiles: {names}; own ones are under `bench:` in {FILE}"
             )
         return profile
+
+    def required_of(self, model: str | None) -> RequiredEvidence:
+        """The evidence that a model requires of an image, with what all of them do."""
+        of_all = self.requires.get("", NOTHING_REQUIRED)
+        return of_all.joined(self.requires.get(model, NOTHING_REQUIRED)) if model else of_all
 
     def node(self, name: str) -> Node:
         """The node called ``name``. Raises UsageError where there is none."""
@@ -87,7 +95,8 @@ def load(project: Project) -> Configuration:
     path = project.root / FILE
     if not path.exists():
         return Configuration()
-    data = read_checked(path, FILE, "builder", project.root)
+    text = read_text(path, FILE, project.root)
+    data = checked(text, FILE, "builder")
     return Configuration(
         registry=data.get("registry"),
         builder=data.get("builder"),
@@ -101,7 +110,23 @@ def load(project: Project) -> Configuration:
         reserve=_bytes(data["reserve"]) if "reserve" in data else DEFAULT_RESERVE,
         release_age=data.get("release_age", DEFAULT_RELEASE_AGE),
         bench=bench_profile.of_project(data.get("bench")),
+        requires=_requires(data["requires"], text) if data.get("requires") else {},
     )
+
+
+def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
+    """What is required of each model; what stands beside the models is for all of them. Raises FileProblemsError."""
+    of_all = {key: value for key, value in data.items() if key in required_evidence.KEYS}
+    of_models = {key: value or {} for key, value in data.items() if key not in required_evidence.KEYS}
+    places: dict[tuple[str, ...], dict[str, Any]] = {("requires",): of_all}
+    places |= {("requires", model): value for model, value in of_models.items()}
+    wrong = [
+        problem for path, value in places.items() for problem in required_evidence.problems(value, path, text, FILE)
+    ]
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
+    required = {"": of_all, **of_models}
+    return {model: required_evidence.parsed(value) for model, value in required.items()}
 
 
 def _container(data: dict[str, Any]) -> RequestedOptions:

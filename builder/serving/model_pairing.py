@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PairingSource:
-    """The source of a model's pairings with images of a repository: ``first_recipe`` is the recipe of its very first
-    one, ``revision`` the revision of the model to record in a new one."""
+    """The source of a model's pairings with images of a repository: ``recipe`` is the one by which it is served,
+    ``first_recipe`` the file of its very first one, ``revision`` the revision of the model to record in a new one."""
 
     first_recipe: str | None
     revision: str | None
+    recipe: Recipe | None = None
 
 
 def source(
@@ -38,7 +39,7 @@ def source(
     matching = None if model in lock.models else _matching_recipe(project, model, names)
     recipe = matching or _paired_by(project, lock, model)
     revision = model_revision.to_record(environ, model, recipe)
-    return PairingSource(matching.file if matching else None, revision)
+    return PairingSource(matching.file if matching else None, revision, recipe)
 
 
 def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> Pairing:

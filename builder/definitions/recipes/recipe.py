@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from builder.definitions import required_evidence
 from builder.definitions.reading import SCHEMAS, read_text
 from builder.definitions.recipes import finding, foreign_format, remarks
+from builder.definitions.required_evidence import NOTHING_REQUIRED, RequiredEvidence
 from builder.errors import FileProblemsError, Location, Problem, UsageError
 from builder.name_patterns import RECIPE_FILE
 from builder.yaml import schema_check, syntax_faults, yaml_file
@@ -28,7 +30,8 @@ class Recipe:
     """A recipe as read. ``file`` is its path relative to the project's folder, ``text`` the content of the file.
     ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). With ``solo_only`` it
     serves on one node only, with ``cluster_only`` on several only. ``volumes`` are mounts of its container
-    (``SRC:DST`` or ``SRC:DST:ro``); ``cluster`` is ``ray`` or ``none`` where the recipe says what joins several nodes.
+    (``SRC:DST`` or ``SRC:DST:ro``); ``cluster`` is ``ray`` or ``none`` where the recipe says what joins several nodes;
+    ``requires`` is the evidence without which no new image serves the model.
     """
 
     file: str
@@ -48,6 +51,7 @@ class Recipe:
     cluster_only: bool
     ignored_build_args: tuple[str, ...]
     text: str = field(repr=False, compare=False)
+    requires: RequiredEvidence = NOTHING_REQUIRED
 
     @property
     def repository(self) -> str:
@@ -147,6 +151,9 @@ def _checked(text: str, file: str, keys: tuple[str, ...]) -> _CheckedText:
     problems = schema_check.problems(data, SCHEMA, text, file)
     if not isinstance(data, dict):
         return _CheckedText(None, problems)
+    if data.get("requires"):
+        conditions = required_evidence.problems(data["requires"], ("requires",), text, file)
+        problems = tuple(sorted({*problems, *conditions}))
     foreign = foreign_format.problem(data, text, file)
     if foreign:
         return _CheckedText(None, (foreign,), is_foreign=True)
@@ -181,4 +188,5 @@ def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
         cluster_only=bool(data.get("cluster_only")),
         ignored_build_args=(build_args,) if isinstance(build_args, str) else tuple(map(str, build_args)),
         text=text,
+        requires=required_evidence.parsed(data.get("requires")),
     )

@@ -1,0 +1,259 @@
+"""What a pairing requires, held against what is recorded of an image: the parts that are missing, in words.
+
+Runs of others never count, nor do runs that are stale: of the project's own runs that belong to the image, the model
+and the recipe as they are now, the latest decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.definitions import configuration
+from builder.definitions.recipes import finding
+from builder.definitions.recipes import recipe as recipes
+from builder.definitions.required_evidence import NOTHING_REQUIRED
+from builder.evidence import staleness, store, subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.definitions.required_evidence import RequiredEvidence, RequiredFigure
+    from builder.evidence.record import Evidence, Figure, Kind, Subject
+    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.project import Project
+
+# A single sample says nothing about its spread.
+LEAST_SAMPLES = 2
+_DEPTH, _CONCURRENCY = "depth", "concurrency"
+
+
+@dataclass(frozen=True)
+class MissingEvidence:
+    """A required part of an image's evidence that is not there: its ``kind`` and ``name`` (of a probe or a figure),
+    and why in words. ``failed`` if it was looked at and did not pass, else it has yet to be."""
+
+    kind: Kind
+    name: str
+    why: str
+    failed: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.why}" if self.name else f"{self.kind}: {self.why}"
+
+
+@dataclass(frozen=True)
+class RecordedRuns:
+    """The runs of one image, in the order in which they were added, and the subject that one of a kind would have
+    now."""
+
+    image: ImageName
+    runs: Sequence[Evidence]
+    present: Callable[[Kind], Subject]
+
+
+def required(project: Project, model: str | None, recipe: Recipe | None) -> RequiredEvidence:
+    """The evidence that a pairing of ``model`` by ``recipe`` requires: all that the two files say. Raises
+    FileProblemsError for a bad builder.yaml."""
+    of_recipe = recipe.requires if recipe else NOTHING_REQUIRED
+    return configuration.load(project).required_of(model).joined(of_recipe)
+
+
+def recipe_of(project: Project, lock: Lock, image: ImageName, model: str | None) -> Recipe | None:
+    """The recipe by which an image serves a model, or would: that of their pairing, else of the model's present one,
+    else that which the image was built from. None where it is gone.
+
+    Raises FileProblemsError where it cannot be read: what it requires is not known then.
+    """
+    paired = lock.models.get(model or "")
+    own = subjects.pairing_of(lock, image, model)
+    record = lock.image(image)
+    candidates = (
+        own.recipe if own else None,
+        paired.pairing.recipe if paired else None,
+        record.recipe if record else None,
+    )
+    for file in filter(None, candidates):
+        path = finding.recorded(project, file)
+        if path is None:
+            continue
+        recipe = recipes.load(project, path)
+        if recipe.model == model:
+            return recipe
+    return None
+
+
+def built_from(project: Project, record: NumberedImage) -> Recipe | None:
+    """The recipe that an image was built from, None where it is gone. Raises FileProblemsError where it cannot be
+    read."""
+    path = finding.recorded(project, record.recipe)
+    return recipes.load(project, path) if path else None
+
+
+def missing(
+    project: Project,
+    lock: Lock,
+    image: ImageName,
+    model: str | None,
+    *,
+    recipe: Recipe | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[MissingEvidence, ...]:
+    """Each part of the required evidence that ``image`` lacks for ``model``; empty where it may serve it. ``recipe`` is
+    `recipe_of` unless given.
+
+    Raises FileProblemsError for a recipe, a builder.yaml or a file of evidence that cannot be read.
+    """
+    recipe = recipe or recipe_of(project, lock, image, model)
+    wanted = required(project, model, recipe)
+    if not wanted:
+        return ()
+    paired = lock.models.get(model or "")
+    now = paired.pairing.image if paired else None
+    if model is None:
+        current = lock.images[image.repository].current if image.repository in lock.images else None
+        now = type(image)(image.repository, current) if current else None
+    of_image = _recorded(project, lock, image, model, recipe, environ or {})
+    of_current = None
+    if now and now != image and any(figure.of_current for figure in wanted.figures):
+        of_current = _recorded(project, lock, now, model, recipe, environ or {})
+    return tuple(unmet(wanted, of_image, of_current))
+
+
+def unmet(
+    wanted: RequiredEvidence, of_image: RecordedRuns, of_current: RecordedRuns | None
+) -> Iterator[MissingEvidence]:
+    """Each part of ``wanted`` that the runs of an image do not show. ``of_current`` are those of the image that serves
+    the model now, None where it is the same one, or there is none to be compared with."""
+    if wanted.prove:
+        run = _latest(of_image, "prove", lambda _: True)
+        if isinstance(run, str) or run.verdict != "pass":
+            yield _missing_run("prove", "", run)
+    for name in wanted.probes:
+        run = _latest(of_image, "probe", lambda each, name=name: each.name == name)  # type: ignore[misc]
+        if isinstance(run, str) or run.verdict != "pass":
+            yield _missing_run("probe", name, run)
+    for figure in wanted.figures:
+        if problem := _unmet_figure(figure, of_image, of_current):
+            yield problem
+
+
+def _recorded(
+    project: Project, lock: Lock, image: ImageName, model: str | None, recipe: Recipe | None, environ: Mapping[str, str]
+) -> RecordedRuns:
+    def present(kind: Kind) -> Subject:
+        return subjects.present(project, lock, image, model, kind, recipe=recipe, environ=environ)
+
+    return RecordedRuns(image, store.of_image(project, image), present)
+
+
+def _latest(of_image: RecordedRuns, kind: Kind, wanted: Callable[[Evidence], bool]) -> Evidence | str:
+    """The latest run that counts, or why there is none."""
+    present = of_image.present(kind)
+    of_kind = [run for run in of_image.runs if run.kind == kind and wanted(run) and run.subject.model == present.model]
+    own = [run for run in of_kind if not run.foreign]
+    if not own:
+        return f"only {of_kind[-1].foreign} has run it" if of_kind else "has not been run"
+    if reasons := staleness.reasons(own[-1], present):
+        return f"is stale: {'; '.join(reasons)}"
+    return own[-1]
+
+
+def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
+    if isinstance(run, str):
+        return MissingEvidence(kind, name, run)
+    if run.verdict == "unclear":
+        return MissingEvidence(kind, name, f"came to no verdict{_first_finding(run)}")
+    word = "differs from the number before" if run.verdict == "changed" else "failed"
+    return MissingEvidence(kind, name, f"{word}{_first_finding(run)}", failed=True)
+
+
+def _first_finding(run: Evidence) -> str:
+    findings = [finding for finding in run.findings if finding.verdict == run.verdict] or list(run.findings)
+    if not findings:
+        return ""
+    more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+    where = f" at {findings[0].at}" if findings[0].at else ""
+    return f" ({findings[0].check}{where}{more})"
+
+
+def _unmet_figure(
+    wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns | None
+) -> MissingEvidence | None:
+    run = _latest(of_image, "bench", lambda each: bool(_figures(each, wanted)))
+    if isinstance(run, str):
+        return MissingEvidence("bench", wanted.figure, run)
+    if run.verdict not in {"pass", "changed"}:
+        return MissingEvidence("bench", wanted.figure, f"its run {_verdict_words(run)}", failed=run.verdict == "fail")
+    figures = _figures(run, wanted)
+    if few := [figure for figure in figures if len(figure.values) < LEAST_SAMPLES]:
+        return MissingEvidence("bench", wanted.figure, f"measured {len(few[0].values)} time, which tells no spread")
+    if wanted.of_current:  # no limit where nothing serves the model yet, or this very image does
+        return _below_current(wanted, run, figures, of_current) if of_current else None
+    wrong = [figure for figure in figures if not _within(figure.mean, wanted.limit, wanted)]
+    return _outside(wanted, wrong[0], wanted.condition) if wrong else None
+
+
+def _below_current(
+    wanted: RequiredFigure, run: Evidence, figures: Sequence[Figure], of_current: RecordedRuns
+) -> MissingEvidence | None:
+    before = _latest(of_current, "bench", lambda each: bool(_figures(each, wanted)))
+    reason = before if isinstance(before, str) else _incomparable(run, before)
+    if reason or isinstance(before, str):
+        return MissingEvidence("bench", wanted.figure, f"{of_current.image}, the current one, {reason}")
+    for figure in figures:
+        same = [each for each in before.figures if each.name == figure.name and dict(each.at) == dict(figure.at)]
+        if not same or len(same[0].values) < LEAST_SAMPLES:
+            why = f"{of_current.image}, the current one, has no such figure to compare with"
+            return MissingEvidence("bench", wanted.figure, why)
+        if not _within(figure.mean, same[0].mean * wanted.limit / 100, wanted):
+            return _outside(wanted, figure, f"{wanted.condition}, which is at {same[0].mean:.4g}")
+    return None
+
+
+def _verdict_words(run: Evidence) -> str:
+    return f"failed{_first_finding(run)}" if run.verdict == "fail" else f"came to no verdict{_first_finding(run)}"
+
+
+def _figures(run: Evidence, wanted: RequiredFigure) -> list[Figure]:
+    """The figures of a run that ``wanted`` speaks of: of one request at a time, unless it says another number."""
+    return [
+        figure
+        for figure in run.figures
+        if figure.name == wanted.name
+        and (wanted.depth is None or figure.at.get(_DEPTH, 0) == wanted.depth)
+        and figure.at.get(_CONCURRENCY, 1) == (wanted.concurrency or 1)
+    ]
+
+
+def _within(mean: float, limit: float, wanted: RequiredFigure) -> bool:
+    return mean >= limit if wanted.at_least else mean <= limit
+
+
+def _outside(wanted: RequiredFigure, figure: Figure, condition: str) -> MissingEvidence:
+    why = f"{figure.mean:.4g} {figure.unit}, required is {condition}"
+    return MissingEvidence("bench", wanted.figure, why, failed=True)
+
+
+def _incomparable(run: Evidence, before: Evidence) -> str:
+    """The reason why the figures of two runs cannot be compared; empty where they can."""
+    if run.set != before.set or run.name != before.name:
+        return f"was measured by another profile, {before.name}"
+    if run.version != before.version:
+        return f"was measured by {before.version}, this one by {run.version}"
+    if dict(run.sampling) != dict(before.sampling):
+        return "was measured with other sampling"
+    then, now = before.subject.machine, run.subject.machine
+    if then and now and (then.gpu, then.gpus, then.platform, then.cpu) != (now.gpu, now.gpus, now.platform, now.cpu):
+        return "was measured on another machine"
+    return ""
+
+
+def command(lacking: MissingEvidence, image: ImageName, model: str | None) -> str:
+    """The command that records what is missing."""
+    if lacking.kind == "prove":
+        differs = lacking.failed and "differs" in lacking.why
+        return f"builder prove {image}" + (f" {model}" if model else "") + (" --accept" if differs else "")
+    name = f" --probe {lacking.name}" if lacking.kind == "probe" else ""
+    return f"builder {lacking.kind} {model or image}{name} --image {image}"

@@ -1,0 +1,128 @@
+"""Builds, promotions and pairings of a model that requires evidence of its images."""
+
+from __future__ import annotations
+
+import pytest
+
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.evidence import store, subjects
+from builder.lock import reading
+from builder.lock.model import ImageName, Lock
+from builder.project import Project
+from tests import projects
+from tests.conftest import Command
+from tests.evidence import runs
+from tests.stock import stock
+
+pytestmark = pytest.mark.engine
+
+MODEL = "Org/Model-1B"
+REQUIRES = "requires: {prove: pass}\n"
+
+
+def prove(project: Project, name: ImageName, verdict: str = "pass") -> None:
+    """Records a proof of the image as it is now."""
+    lock = reading.read(project.lock)
+    subject = subjects.present(project, lock, name, MODEL, "prove")
+    store.add(project, name, runs.proof(verdict, subject=subject, goldens={}))
+
+
+def where(project: Project, repository: str) -> tuple[int | None, int | None]:
+    """The current number, and the one that serves the model."""
+    lock = reading.read(project.lock)
+    model = lock.models.get(MODEL)
+    return lock.images[repository].current, model.pairing.image.number if model else None
+
+
+def require(project: Project, requires: str = REQUIRES) -> None:
+    path = project.recipes / "chat.yaml"
+    projects.write(path, path.read_text(encoding="utf-8") + requires)
+
+
+def change(project: Project, text: str) -> None:
+    projects.write(project.mods / "template/chat.jinja", f"{text}\n")
+
+
+def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
+    builder("build", "chat")
+    require(small)
+    change(small, "version two")
+    first, second = (f"{repository}:{number}" for number in (1, 2))
+
+    lines = builder("build", "chat").stdout.splitlines()
+    assert lines[1:4] == [
+        f"  {MODEL} stays at {first}; once its evidence is there: `builder pair {MODEL} {second}`",
+        f"    prove: has not been run; `builder prove {second} {MODEL}`",
+        f"  {repository}:latest stays at {first}; once its evidence is there: `builder promote {second}`",
+    ]
+    assert where(small, repository) == (1, 1)
+    details = images.inspect(endpoint, f"{repository}:latest")
+    assert details
+    assert first in details.tags
+
+    again = builder("build", "chat").stdout
+    assert f"{MODEL} stays at {first}; once its evidence is there" in again
+    before = small.lock.read_bytes()
+    for arguments in (("promote", second), ("pair", MODEL, second), ("rollback", "small", "--to", "2")):
+        refused = builder(*arguments, code=1)
+        assert f"{second} lacks what {MODEL} requires: nothing was moved" in refused.stderr
+        assert f"prove: has not been run; `builder prove {second} {MODEL}`" in refused.stderr
+    assert "lacks what" in builder("promote", second, "--force", code=1).stderr
+    builder("promote", second, "--note", "x", code=2)
+    assert small.lock.read_bytes() == before
+
+    prove(small, ImageName(repository, 2), "fail")
+    assert "prove: failed" in builder("pair", MODEL, second, code=1).stderr
+    prove(small, ImageName(repository, 2))
+    builder("pair", MODEL, second)
+    builder("promote", second)
+    assert where(small, repository) == (2, 2)
+    # Back to what served before, whatever is known of it.
+    builder("rollback", "chat")
+    assert where(small, repository) == (1, 1)
+    builder("rollback", "chat")
+    change(small, "version three")
+    builder("build", "chat")
+    builder("pair", MODEL, f"{repository}:3", "--force", "--note", "seen by eye")
+    builder("promote", f"{repository}:3", "--force", "--note", "seen by eye")
+    assert where(small, repository) == (3, 3)
+    assert "without its evidence: seen by eye" in builder("list", "--models").stdout
+    assert "note: without its evidence: seen by eye" in builder("list").stdout
+
+
+def test_the_first_number_waits_as_well_and_counts_once_it_is_proven(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    require(small)
+    first = builder("build", "chat").stdout
+    assert f"{MODEL} is nowhere yet; once its evidence is there" in first
+    assert where(small, repository) == (None, None)
+    assert images.inspect(endpoint, f"{repository}:latest") is None
+    assert f"`builder promote {repository}:1` makes it that" in builder("build", "chat").stdout
+    assert f"{repository}:1" in builder("list").stdout
+    prove(small, ImageName(repository, 1))
+    assert f"{MODEL} is now paired with {repository}:1" in builder("build", "chat").stdout
+    builder("promote", f"{repository}:1")
+    assert where(small, repository) == (1, 1)
+
+
+def test_others_of_the_same_build_move_at_once(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    projects.write(small.root / "builder.yaml", "requires: {Org/Other: {probe: [long]}}\n")
+    change(small, "version two")
+    lines = builder("build", "chat", "--model", "Org/Other").stdout.splitlines()
+    assert f"  paired with {MODEL}" in lines
+    assert f"  Org/Other is nowhere yet; once its evidence is there: `builder pair Org/Other {repository}:2`" in lines
+    assert where(small, repository) == (1, 2)
+
+
+def test_an_image_of_others_is_not_adopted_for_a_model_that_requires_evidence(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    stock(small, endpoint, repository, (1,), (MODEL,))
+    projects.write(small.root / "builder.yaml", REQUIRES)
+    before: Lock = reading.read(small.lock)
+    refused = builder("adopt", f"{repository}:1", "--as", f"{repository}-x", "--model", MODEL, code=1)
+    assert f"{MODEL} requires evidence, of which a new image has none" in refused.stderr
+    assert reading.read(small.lock) == before

@@ -1,0 +1,190 @@
+"""What is missing of what a pairing requires, by runs that are recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builder.definitions.required_evidence import RequiredEvidence, RequiredFigure
+from builder.errors import ConflictError, FileProblemsError
+from builder.evidence import gate, requirements, store, subjects
+from builder.evidence.record import Evidence, Figure, Machine, Subject
+from builder.evidence.requirements import RecordedRuns
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.project import Project
+from tests import projects
+from tests.evidence import runs
+from tests.workspaces import NO_ENGINE, workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLD, NEW = ImageName("small", 1), ImageName("small", 2)
+TG = RequiredFigure("tg", 32768, None, True, 95, True)
+PROVE, PROBE, BENCH = RequiredEvidence(prove=True), RequiredEvidence(probes=("long",)), RequiredEvidence(figures=(TG,))
+RECIPE = "name: chat\nmodel: {model}\ncontainer: small\ncommand: vllm serve {model}\nrequires: {requires}\n"
+
+
+def subject(image: ImageName, **parts: Any) -> Subject:
+    return Subject(**{"image": str(image), "fingerprint": f"sha256:{image.number:064x}", "model": runs.MODEL, **parts})
+
+
+def recorded(image: ImageName, *of_image: Evidence) -> RecordedRuns:
+    return RecordedRuns(image, of_image, lambda _: subject(image))
+
+
+def proof(image: ImageName = NEW, verdict: str = "pass", **more: Any) -> Evidence:
+    return runs.proof(verdict, **{"subject": subject(image), **more})
+
+
+def probe(image: ImageName = NEW, verdict: str = "pass", **more: Any) -> Evidence:
+    return runs.proof(verdict, kind="probe", name="long", **{"subject": subject(image), **more})
+
+
+def bench(image: ImageName, *values: float, depth: int = 32768, concurrency: int = 1, **more: Any) -> Evidence:
+    figure = Figure("tg", {"depth": depth, "concurrency": concurrency, "tg": 128}, "tokens/s", "higher", values)
+    fields: dict[str, Any] = {
+        "subject": subject(image, machine=runs.MACHINE), "figures": (figure,), "findings": (), "foreign": "",
+        "accepted": "",
+    }  # fmt: skip
+    return replace(runs.bench(), **{**fields, **more})
+
+
+def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evidence, ...] | None = None) -> list[str]:
+    of_current = None if old is None else recorded(OLD, *old)
+    return [str(each) for each in requirements.unmet(wanted, recorded(NEW, *new), of_current)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "of_image", "why"),
+    [
+        (PROVE, (), "prove: has not been run"),
+        (PROVE, (proof(foreign="archive x.tar"),), "prove: only archive x.tar has run it"),
+        (PROVE, (proof(OLD),), "prove: is stale: the image has other content"),
+        (PROVE, (proof(), proof(verdict="fail")), "prove: failed"),
+        (PROVE, (proof(), proof(verdict="changed")), "prove: differs from the number before"),
+        (PROVE, (proof(verdict="unclear"),), "prove: came to no verdict"),
+        (PROVE, (proof(subject=subject(NEW, model="Org/Other")),), "prove: has not been run"),
+        (PROBE, (proof(), replace(probe(), name="other")), "probe long: has not been run"),
+        (PROBE, (probe(verdict="fail", findings=runs.bench().findings),), "probe long: failed (calls at step 9 of 12)"),
+        (BENCH, (), "bench tg at 32768: has not been run"),
+        (BENCH, (bench(NEW, 50, 51, depth=0),), "bench tg at 32768: has not been run"),
+        (BENCH, (bench(NEW, 50, 51, concurrency=4),), "bench tg at 32768: has not been run"),
+        (BENCH, (bench(NEW, 50),), "bench tg at 32768: measured 1 time, which tells no spread"),
+        (BENCH, (bench(NEW, 50, 51, verdict="fail"),), "bench tg at 32768: its run failed"),
+    ],
+)  # fmt: skip
+def test_only_a_fresh_run_of_ones_own_that_passed_counts(
+    wanted: RequiredEvidence, of_image: tuple[Evidence, ...], why: str
+) -> None:
+    assert lacking(wanted, of_image) == [why]
+
+
+def test_what_is_there_and_passed_is_not_missing() -> None:
+    everything = RequiredEvidence(True, ("long",), (TG,))
+    assert lacking(everything, (proof(verdict="fail"), proof(), probe(), bench(NEW, 50, 51))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "why"),
+    [
+        ((), "small:1, the current one, has not been run"),
+        ((bench(OLD, 52),), "small:1, the current one, has no such figure to compare with"),
+        ((bench(OLD, 54, 54),), "50.5 tokens/s, required is >= 95 % of current, which is at 54"),
+        ((bench(OLD, 53, 53),), ""),
+        ((bench(OLD, 50, 50), bench(OLD, 99, 99, foreign="registry")), ""),
+        ((bench(OLD, 50, 50, set=f"sha256:{9:064x}"),), "small:1, the current one, was measured by another profile"),
+        ((bench(OLD, 50, 50, version="llama-benchy 0.3"),), "small:1, the current one, was measured by llama"),
+        (
+            (bench(OLD, 50, 50, subject=subject(OLD, machine=Machine("NVIDIA H100", 1))),),
+            "small:1, the current one, was measured on another machine",
+        ),
+    ],
+)  # fmt: skip
+def test_a_figure_is_compared_with_that_of_the_current_image(old: tuple[Evidence, ...], why: str) -> None:
+    found = lacking(BENCH, (bench(NEW, 50, 51),), old)
+    assert [each.startswith(f"bench tg at 32768: {why}") for each in found] == ([True] if why else [])
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=2, max_size=5), st.lists(st.floats(1, 1e6), min_size=2, max_size=5))
+def test_the_means_decide_and_a_better_figure_always_passes(new: list[float], old: list[float]) -> None:
+    of_new, of_old = bench(NEW, *new).figures[0].mean, bench(OLD, *old).figures[0].mean
+    assert bool(lacking(BENCH, (bench(NEW, *new),), (bench(OLD, *old),))) == (of_new < of_old * 95 / 100)
+
+
+VERDICTS = st.sampled_from(["pass", "changed", "fail", "unclear"])
+
+
+@given(st.lists(st.tuples(VERDICTS, st.sampled_from(["", "archive x.tar"]), st.sampled_from([OLD, NEW]))))
+def test_the_latest_own_run_decides_whatever_lies_around_it(history: list[tuple[str, str, ImageName]]) -> None:
+    of_image = tuple(proof(image, verdict, foreign=foreign) for verdict, foreign, image in history)
+    own = [(verdict, image) for verdict, foreign, image in history if not foreign]
+    assert (lacking(PROVE, of_image) == []) == bool(own and own[-1] == ("pass", NEW))
+
+
+def make(root: Path, requires: str = "{prove: pass}") -> tuple[Project, Lock]:
+    project = Project(root)
+    (root / "dockerfiles").mkdir(parents=True)
+    projects.write(root / "recipes/chat.yaml", RECIPE.format(model=runs.MODEL, requires=requires))
+    numbers = {
+        number: NumberedImage(
+            "2026-11-20T22:00:00Z", "small", "linux/arm64", f"sha256:{number:064x}", f"sha256:{number:064x}", 5,
+            recipe="recipes/chat.yaml",
+        )
+        for number in (1, 2)
+    }  # fmt: skip
+    pairing = Model(Pairing(OLD, "recipes/chat.yaml"))
+    return project, Lock(images={"small": Repository(3, 1, numbers=numbers)}, models={runs.MODEL: pairing})
+
+
+def now(project: Project, lock: Lock, image: ImageName = NEW) -> Subject:
+    return subjects.present(project, lock, image, runs.MODEL, "prove", recipe=requirements.recipe_of(
+        project, lock, image, runs.MODEL
+    ))  # fmt: skip
+
+
+def test_from_the_files_of_a_project(tmp_path: Path) -> None:
+    project, lock = make(tmp_path)
+    (missing,) = requirements.missing(project, lock, NEW, runs.MODEL)
+    assert str(missing) == "prove: has not been run"
+    assert requirements.command(missing, NEW, runs.MODEL) == f"builder prove small:2 {runs.MODEL}"
+    store.add(project, NEW, proof(subject=now(project, lock)))
+    assert requirements.missing(project, lock, NEW, runs.MODEL) == ()
+    path = project.recipes / "chat.yaml"
+    path.write_text(path.read_text().replace("serve", "serve --chat-template /x --tool-call-parser hermes"))
+    (missing,) = requirements.missing(project, lock, NEW, runs.MODEL)
+    assert str(missing) == "prove: is stale: the recipe's options changed"
+
+
+def test_without_requirements_no_file_of_evidence_is_read(tmp_path: Path) -> None:
+    project, lock = make(tmp_path, "{}")
+    projects.write(project.evidence / "small/2/damaged.json", "{")
+    assert requirements.missing(project, lock, NEW, runs.MODEL) == ()
+    projects.write(project.root / "builder.yaml", "requires: {prove: pass}\n")
+    with pytest.raises(FileProblemsError, match=r"evidence/small/2/damaged.json"):
+        requirements.missing(project, lock, NEW, runs.MODEL)
+
+
+def test_a_recipe_that_cannot_be_read_may_require_anything(tmp_path: Path) -> None:
+    project, lock = make(tmp_path, "{proof: pass}")
+    with pytest.raises(FileProblemsError, match="did you mean `prove`"):
+        requirements.missing(project, lock, NEW, runs.MODEL)
+
+
+def test_the_gate_tells_all_that_is_missing_or_keeps_the_note(tmp_path: Path) -> None:
+    project, lock = make(tmp_path, "{prove: pass, probe: [long]}")
+    of_project = workspace(project, NO_ENGINE)
+    by_recipe = {runs.MODEL: None}
+    with pytest.raises(ConflictError) as raised:
+        gate.passed(of_project, lock, NEW, by_recipe)
+    assert raised.value.message.splitlines() == [
+        f"small:2 lacks what {runs.MODEL} requires: nothing was moved",
+        f"  prove: has not been run; `builder prove small:2 {runs.MODEL}`",
+        f"  probe long: has not been run; `builder probe {runs.MODEL} --probe long --image small:2`",
+    ]
+    assert gate.passed(of_project, lock, NEW, by_recipe, "seen by eye") == "without its evidence: seen by eye"
+    assert gate.passed(of_project, lock, NEW, {}, "seen by eye") == "seen by eye"
