@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 # All that this program keeps in the state folder: files, folders, and the beginnings of the names of temporary ones.
 _STATE_FOLDERS = {"downloads", "evidence", "journal", "logs", "mirrors", "serve-logs", "unchanged", "wheels", "work"}
-_STATE_NAMES = frozenset({"copies.lock", "engine.json", "id", "id.lock", "steptimes.json", *_STATE_FOLDERS})
+_STATE_NAMES = frozenset(
+    {"answered.json", "copies.lock", "engine.json", "id", "id.lock", "steptimes.json", *_STATE_FOLDERS}
+)
 _WRITTEN_FOLDERS = ("journal", "logs", "serve-logs", "unchanged")  # by names that can be known beforehand
 _STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
 
@@ -88,6 +90,11 @@ class Project:
     def engine_cache(self) -> Path:
         """The file in which facts about the engine are kept between runs."""
         return self.state / "engine.json"
+
+    @property
+    def answered(self) -> Path:
+        """The file that tells which images have answered for which models on this machine."""
+        return self.state / "answered.json"
 
     @property
     def unfinished(self) -> bool:

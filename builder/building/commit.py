@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedMoves:
-    """What a new number moves in images.lock: the ``pins`` of its definitions, the ``models`` that are paired with it,
-    and ``latest`` if it is to be ``current``; the ``first`` of a repository is that in any case. ``held`` are the
+    """The moves of a new number in images.lock: the ``pins`` of its definitions, the ``models`` that are paired with it,
+    and ``latest`` if it is to be ``current``; the ``first`` of a repository is that in any case. ``waiting`` are the
     models that wait for evidence."""
 
     pins: bool = True
     current: bool = True
     first: bool = True
     models: tuple[str, ...] = ()
-    held: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
 
 
 NOTHING_MOVES = RecordedMoves(pins=False, current=False, first=False)
 
 
 def moves_of(workspace: Workspace, planned: PlannedImage, request: BuildRequest) -> RecordedMoves:
-    """What the number of a build moves as it is recorded: nothing that requires evidence, which is recorded after."""
+    """The moves as the number of a build is recorded: none that requires evidence, which is recorded after."""
     if request.candidate:
         return NOTHING_MOVES
-    held = held_back.models(workspace.project, planned)
-    free = tuple(model for model in planned.models if model not in held)
-    return RecordedMoves(current=request.promote and not held, first=not held, models=free, held=held)
+    waiting = held_back.models(workspace.project, planned)
+    free = tuple(model for model in planned.models if model not in waiting)
+    return RecordedMoves(current=request.promote and not waiting, first=not waiting, models=free, waiting=waiting)
 
 
 def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, moves: RecordedMoves) -> ImageName:
@@ -114,7 +114,7 @@ def _model_outcomes(
     for model in planned.models:
         if missing := lacking.get(model):
             paired = planned.lock.models.get(model)
-            yield ModelOutcome(model, "held", str(paired.pairing.image) if paired else "", missing)
+            yield ModelOutcome(model, "waiting", str(paired.pairing.image) if paired else "", missing)
         elif model in planned.unpaired:
             yield ModelOutcome(model, "paired")
         elif model not in planned.lock.models:

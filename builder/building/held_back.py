@@ -34,7 +34,7 @@ def models(project: Project, planned: PlannedImage) -> tuple[str, ...]:
 def missing(
     workspace: Workspace, lock: Lock, planned: PlannedImage, name: ImageName, model: str
 ) -> tuple[requirements.MissingEvidence, ...]:
-    """What ``name`` lacks of the evidence that a model of the build requires."""
+    """The parts that ``name`` lacks of the evidence that a model of the build requires."""
     recipe = _recipe_for(planned, model)
     return requirements.missing(workspace.project, lock, name, model, recipe=recipe, environ=workspace.environment)
 
@@ -45,7 +45,7 @@ def move(
     """Pairs ``name`` with the models of its build that required evidence, and makes it current as requested, where
     nothing is missing; returns what stays."""
     required = models(workspace.project, planned)
-    held: list[HeldPointer] = []
+    waiting: list[HeldPointer] = []
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         for model in required:
@@ -53,18 +53,18 @@ def move(
             lacking = missing(workspace, lock, planned, name, model)
             if lacking:
                 stays = str(paired.pairing.image) if paired else ""
-                held.append(HeldPointer(model, True, stays, told(lacking, name, model)))
+                waiting.append(HeldPointer(model, True, stays, told(lacking, name, model)))
             else:
                 recipe = planned.recipe.file if planned.recipe else None
                 lock = lock.with_pairing(model, Pairing(name, recipe, planned.revisions.get(model)))
         repository = lock.images[name.repository]
-        if (request.promote or repository.current is None) and not held:
+        if (request.promote or repository.current is None) and not waiting:
             lock = lock.with_repository(name.repository, repository.with_current(name.number))
-        elif request.promote and held:
+        elif request.promote and waiting:
             stays = f"{name.repository}:{repository.current}" if repository.current else ""
-            held.append(HeldPointer(f"{name.repository}:latest", False, stays, ()))
+            waiting.append(HeldPointer(f"{name.repository}:latest", False, stays, ()))
         transaction.commit(lock)
-    return tuple(held)
+    return tuple(waiting)
 
 
 def told(lacking: Iterable[requirements.MissingEvidence], name: ImageName, model: str) -> tuple[tuple[str, str], ...]:

@@ -37,11 +37,11 @@ class BuildRequest:
 @dataclass(frozen=True)
 class ModelOutcome:
     """The pairing of a model after a build that had nothing to do: ``paired`` just now with the existing image,
-    ``unpaired`` because that is marked bad, ``elsewhere``, with another ``image``, or ``held`` there because required
+    ``unpaired`` because that is marked bad, ``elsewhere``, with another ``image``, or ``waiting`` there because required
     evidence is ``missing``: each part as text, and the command that brings it."""
 
     model: str
-    state: Literal["paired", "unpaired", "elsewhere", "held"]
+    state: Literal["paired", "unpaired", "elsewhere", "waiting"]
     image: str = ""
     missing: tuple[tuple[str, str], ...] = ()
 
@@ -72,7 +72,7 @@ class HeldPointer:
 class Built:
     """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
     relative to the previous number; ``compiled`` is the memory that compiling took; ``log`` is the file with the whole
-    output of BuildKit. ``models`` are paired with it, ``held`` is what stays until its evidence is there."""
+    output of BuildKit. ``models`` are paired with it, ``waiting`` is what stays until its evidence is there."""
 
     image: str
     models: tuple[str, ...]
@@ -85,4 +85,4 @@ class Built:
     cached_steps: int
     compiled: tuple[StepMemory, ...]
     log: str
-    held: tuple[HeldPointer, ...] = ()
+    waiting: tuple[HeldPointer, ...] = ()

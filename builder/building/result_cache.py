@@ -101,7 +101,7 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Alre
     a recipe lies outside the project's recipes/, or if evidence is missing, which may be recorded any time.
     """
     images: dict[str, str] = {}
-    if any(outcome.state == "held" for result in results for outcome in result.models):
+    if any(outcome.state == "waiting" for result in results for outcome in result.models):
         return
     for image in planned:
         name = image.comparison.existing

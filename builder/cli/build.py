@@ -131,7 +131,7 @@ def _print_already_built(result: AlreadyBuilt) -> None:
         model = outcome.model
         if outcome.state == "paired":
             print_result(f"{model} is now paired with {result.image}")
-        elif outcome.state == "held":
+        elif outcome.state == "waiting":
             _print_held(HeldPointer(model, True, outcome.image, outcome.missing), result.image)
         elif outcome.state == "unpaired":
             print_result(f"{model} is not paired with it; `builder pair {model} {result.image} --force` does that")
@@ -140,12 +140,12 @@ def _print_already_built(result: AlreadyBuilt) -> None:
             print_result(f"{model} stays paired with {outcome.image}; `{go}` moves it")
 
 
-def _print_held(held: HeldPointer, image: str) -> None:
+def _print_held(waiting: HeldPointer, image: str) -> None:
     """Prints a pointer that a build left where it is, what is missing, and the command that moves it then."""
-    stays = f"stays at {held.stays}" if held.stays else "is nowhere yet"
-    moves = f"builder pair {held.what} {image}" if held.is_model else f"builder promote {image}"
-    print_result(f"  {held.what} {stays}; once its evidence is there: `{moves}`")
-    for missing, command in held.missing:
+    stays = f"stays at {waiting.stays}" if waiting.stays else "is nowhere yet"
+    moves = f"builder pair {waiting.what} {image}" if waiting.is_model else f"builder promote {image}"
+    print_result(f"  {waiting.what} {stays}; once its evidence is there: `{moves}`")
+    for missing, command in waiting.missing:
         print_result(f"    {missing}; `{command}`", hanging=6)
 
 
@@ -179,8 +179,8 @@ def _print_built(built: Built) -> None:
     print_result(styled(f"built {built.image}", bold=True) + f" in {humanize.duration(built.seconds)}: {cost}")
     for model in built.models:
         print_result(f"  paired with {model}")
-    for held in built.held:
-        _print_held(held, built.image)
+    for waiting in built.waiting:
+        _print_held(waiting, built.image)
     for memory in built.compiled:
         jobs = humanize.counted(memory.jobs, "job")
         a_job = memory.mib / memory.jobs / 1024

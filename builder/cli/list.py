@@ -13,7 +13,7 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from builder.evidence.overview import ImageEvidence
     from builder.lock.model import ImageName, Lock, Model, Pairing, Status
@@ -97,7 +97,17 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
         ", ".join(word for word in words if word),
         ", ".join(_serves(model, status, row, evidence) for model, status in models) or "-",
     )
-    return [image, *([("", "", "", "", "", f"note: {row.image.note}")] if row.image.note else [])]
+    notes = [f"note: {row.image.note}"] if row.image.note else []
+    notes += [f"{model} was {note}" for model, note in _put_back(row.name, lock)]
+    return [image, *(("", "", "", "", "", note) for note in notes)]
+
+
+def _put_back(name: ImageName, lock: Lock) -> Iterator[tuple[str, str]]:
+    """The models that were put back from an image by themselves, with the note of that."""
+    for model, record in sorted(lock.models.items()):
+        before = record.previous[0] if record.previous else None
+        if before and before.image == name and before.note.startswith("put back on "):
+            yield model, before.note
 
 
 def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence | None) -> str:

@@ -30,6 +30,8 @@ def reporter() -> AbstractContextManager[Report]:
 def print_served(result: ServeResult) -> None:
     """Prints the server's address, or its state if it does not answer yet."""
     server = result.server
+    if back := result.put_back:
+        print_result(f"{back.model}: {back.origin} → {back.to}, because {back.why}")
     where = f"{styled(server.name, bold=True)} serves from {server.image}"
     if result.seconds is None:
         how = "is starting already" if result.already else "starts"

@@ -84,6 +84,8 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
     if server.model:
         yield "model", server.model
     yield "image", server.image
+    if state.put_back:
+        yield "put back", f"from {state.put_back.image}: {state.put_back.note}"
     if server.address:
         yield "address", server.address
     if server.missing:
@@ -115,6 +117,7 @@ def _service(state: ServerState) -> dict[str, Any]:
         "restarts": state.restarts,
         "nodes": [node for node in map(state.running.node_of, state.running.members) if node],
         "missing_nodes": list(state.running.missing),
+        "put_back": ({"from": str(state.put_back.image), "note": state.put_back.note} if state.put_back else None),
         "ended_nodes": [
             {"node": ended.node, "exit_code": ended.exit_code, "lines": list(ended.lines)} for ended in state.ended
         ],

@@ -77,8 +77,8 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
                 moves = commit.moves_of(workspace, baked.planned, request)
                 number = commit.commit(workspace, baked, record, moves)
                 numbers.append(number)
-                held = held_back.move(workspace, baked.planned, number, request) if moves.held else ()
-                yield _built(workspace, baked, record, number, held, time.monotonic() - started)
+                waiting = held_back.move(workspace, baked.planned, number, request) if moves.waiting else ()
+                yield _built(workspace, baked, record, number, waiting, time.monotonic() - started)
     if registry:
         from builder.commands import push
 
@@ -103,7 +103,7 @@ def _built(
     baked: BakedImage,
     record: NumberedImage,
     number: ImageName,
-    held: tuple[HeldPointer, ...],
+    waiting: tuple[HeldPointer, ...],
     seconds: float,
 ) -> Built:
     from builder.building import commit
@@ -111,7 +111,7 @@ def _built(
     steps = [step for step in baked.result.steps if not step.internal]
     return Built(
         image=str(number),
-        models=tuple(model for model in baked.planned.models if model not in {each.what for each in held}),
+        models=tuple(model for model in baked.planned.models if model not in {each.what for each in waiting}),
         changes=baked.planned.comparison.reasons,
         seconds=seconds,
         size=record.size,
@@ -121,7 +121,7 @@ def _built(
         cached_steps=sum(step.cached for step in steps),
         compiled=baked.result.compiled,
         log=baked.log,
-        held=held,
+        waiting=waiting,
     )
 
 

@@ -30,7 +30,8 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
     Everything that can be checked is checked before the server is stopped. Raises what `commands.run.run` does.
     """
     running = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
-    prepared = preparation.prepare(workspace, _as_before(running, request) if running else request)
+    request = _as_before(running, request) if running else request
+    prepared = preparation.prepare(workspace, request)
     leaving = tuple(member.service for member in running.members) if running else ()
     if running or not starting.is_running(prepared):
         room.require(prepared, leaving, workspace.report, proc)
@@ -38,7 +39,7 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
         starting.require_free_port(prepared, leaving=[member.service.name for member in running.members])
         workspace.report(Message(f"stopping {running.name}, which serves from {running.image}"))
         stop.end(running, STOPPING_SECONDS)
-    return serve(workspace, prepared, detach=detach)
+    return serve(workspace, request, prepared, detach=detach)
 
 
 def _as_before(running: RunningServer, request: ServeRequest) -> ServeRequest:

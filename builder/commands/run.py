@@ -5,15 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.errors import BuilderError, ServeFailedError
 from builder.events import Message
-from builder.serving import image_selection, machine_memory, model_revision, preparation, readiness, room, starting
+from builder.serving import (
+    answered,
+    image_selection,
+    machine_memory,
+    model_revision,
+    preparation,
+    readiness,
+    room,
+    starting,
+)
+from builder.serving.image_selection import SelectedImage
 from builder.serving.running import answers
+from builder.upgrading import going_back
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from builder.serving.image_selection import ServedImage
     from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
+    from builder.upgrading.going_back import PutBack
     from builder.workspace import Workspace
 
 
@@ -25,11 +39,13 @@ class WaitingStarted:
 @dataclass(frozen=True)
 class ServeResult:
     """A server that was started, or ran before (``already``). ``seconds`` is how long the wait for its first answer
-    took: 0 where it answered at once, None where the command did not wait."""
+    took: 0 where it answered at once, None where the command did not wait. ``put_back`` tells where the model is served
+    by the image before, because its new one did not serve."""
 
     server: RunningServer
     already: bool
     seconds: float | None
+    put_back: PutBack | None = None
 
 
 def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = machine_memory.PROC) -> ServeResult:
@@ -42,11 +58,12 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
     if not starting.is_running(prepared):
         leaving = tuple(filter(None, starting.existing_containers(prepared)))
         room.require(prepared, leaving, workspace.report, proc)
-    return serve(workspace, prepared, detach=detach)
+    return serve(workspace, request, prepared, detach=detach)
 
 
-def serve(workspace: Workspace, prepared: PreparedServer, *, detach: bool) -> ServeResult:
-    """Serves as `run` does, from a prepared server."""
+def serve(workspace: Workspace, request: ServeRequest, prepared: PreparedServer, *, detach: bool) -> ServeResult:
+    """Serves as `run` does, from a server that was prepared for ``request``. A new image that does not serve gives way
+    to the one before, once (`upgrading.going_back`)."""
     project, environ = workspace.project, workspace.environment
     selection = prepared.selection
     warnings = (
@@ -62,8 +79,49 @@ def serve(workspace: Workspace, prepared: PreparedServer, *, detach: bool) -> Se
         return ServeResult(started.server, already=True, seconds=0)
     if detach:
         return ServeResult(started.server, started.was_running, None)
+    before = going_back.image_before(workspace, selection)
     workspace.report(WaitingStarted())
-    seconds = readiness.wait(project, started, workspace.report)
-    if selection.recipe.model:
-        model_revision.record(workspace, selection.recipe.model)
+    try:
+        crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
+        seconds = readiness.wait(project, started, workspace.report, crashes)
+    except ServeFailedError as error:
+        if before is None or not isinstance(selection, SelectedImage):
+            raise
+        return _put_back(workspace, request, selection, before, error)
+    _record_answer(workspace, selection)
     return ServeResult(started.server, already=False, seconds=seconds)
+
+
+def _put_back(
+    workspace: Workspace, request: ServeRequest, served: SelectedImage, before: SelectedImage, error: ServeFailedError
+) -> ServeResult:
+    """Serves from the image before, and pairs the model with that once it answers. Raises ``error``, with why the image
+    before does not serve either, where that is so; nothing is moved then."""
+    model = served.recipe.model or ""
+    # First of all: whatever happens now, this is not tried again for the same image.
+    answered.record(workspace.project, model, served.record.fingerprint, "replaced")
+    workspace.report(Message(f"{error.message.splitlines()[0]}: going back to {before.image}"))
+    try:
+        prepared = preparation.prepare(workspace, request, before)
+        started = starting.start(prepared, workspace.environment)
+        workspace.report(WaitingStarted())
+        seconds = readiness.wait(workspace.project, started, workspace.report)
+    except BuilderError as also:
+        reason = also.message.splitlines()[0]
+        raise ServeFailedError(
+            f"{error.message}\n{before.image}, the one before, does not serve it either: {reason}",
+            log=error.log,
+            hint=error.hint,
+        ) from None
+    result = going_back.record(workspace, served, before, error.message)
+    _record_answer(workspace, before)
+    return ServeResult(started.server, already=False, seconds=seconds, put_back=result)
+
+
+def _record_answer(workspace: Workspace, selection: ServedImage) -> None:
+    model = selection.recipe.model
+    if model is None:
+        return
+    model_revision.record(workspace, model)
+    if isinstance(selection, SelectedImage):
+        answered.record(workspace.project, model, selection.record.fingerprint, "answered")

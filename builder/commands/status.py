@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from builder.engine import containers, services
-from builder.errors import EngineError
+from builder.errors import EngineError, LockError
+from builder.lock import reading
+from builder.lock.model import Lock
 from builder.serving import lookup, metrics, phases, running
 
 if TYPE_CHECKING:
+    from builder.lock.model import Pairing
+    from builder.project import Project
     from builder.serving.metrics import ServerMetrics
     from builder.serving.phases import Phase
     from builder.serving.running import RunningServer
@@ -60,7 +65,7 @@ class ServerState:
     """A server and its ``state``: healthy, starting, unhealthy, restarting, running (where its health is not known),
     stopped, ``incomplete`` where a node is missing, or ``ended`` where the container of a node has ended, and with it
     the whole. ``phase`` is the step of its start; ``up`` is in seconds; ``numbers`` and ``rates`` are None where the
-    server does not report them."""
+    server does not report them. ``put_back`` is the pairing that its model was put back from by itself."""
 
     running: RunningServer
     state: str
@@ -70,6 +75,7 @@ class ServerState:
     numbers: ServerMetrics | None
     rates: TokenRates | None
     ended: tuple[EndedContainer, ...] = ()
+    put_back: Pairing | None = None
 
 
 @dataclass(frozen=True)
@@ -88,14 +94,18 @@ def run(workspace: Workspace, text: str | None) -> ServingOverview:
     """
     from concurrent.futures import ThreadPoolExecutor
 
+    lock = Lock()
+    with suppress(LockError):  # what is served is told without it
+        lock = reading.read(workspace.project.lock)
     if text is not None:
-        return ServingOverview((_state(lookup.find(workspace, text)),), ())
+        return ServingOverview((_state(workspace.project, lock, lookup.find(workspace, text)),), ())
     running_servers = lookup.find_all(workspace)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return ServingOverview(tuple(pool.map(_state, running_servers.servers)), running_servers.unreachable)
+        states = pool.map(lambda server: _state(workspace.project, lock, server), running_servers.servers)
+        return ServingOverview(tuple(states), running_servers.unreachable)
 
 
-def _state(server: RunningServer) -> ServerState:
+def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
     head = server.head.service
     state = _container_state(server)
     phase = _phase(server) if state == "starting" else None
@@ -114,7 +124,17 @@ def _state(server: RunningServer) -> ServerState:
         numbers=numbers,
         rates=rates,
         ended=_ended(server),
+        put_back=_put_back(project, lock, server),
     )
+
+
+def _put_back(project: Project, lock: Lock, server: RunningServer) -> Pairing | None:
+    """The pairing that the model of a server of this project was put back from."""
+    from builder.upgrading import going_back
+
+    if server.labels.get(running.PROJECT) != str(project.root) or server.model not in lock.models:
+        return None
+    return going_back.of_model(lock, server.model)
 
 
 def _container_state(server: RunningServer) -> str:

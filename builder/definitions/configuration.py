@@ -115,7 +115,7 @@ def load(project: Project) -> Configuration:
 
 
 def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
-    """What is required of each model; what stands beside the models is for all of them. Raises FileProblemsError."""
+    """The requirements of each model; those that stand beside the models are for all. Raises FileProblemsError."""
     of_all = {key: value for key, value in data.items() if key in required_evidence.KEYS}
     of_models = {key: value or {} for key, value in data.items() if key not in required_evidence.KEYS}
     places: dict[tuple[str, ...], dict[str, Any]] = {("requires",): of_all}

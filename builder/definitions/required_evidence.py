@@ -1,4 +1,4 @@
-"""What a model's pairing requires before an image serves it: ``requires:`` of a recipe or of builder.yaml.
+"""The evidence that a pairing requires before an image serves it: ``requires:`` of a recipe or of builder.yaml.
 
     requires: {prove: pass, probe: [tools-long], bench: {tg at 32768: ">= 95 % of current"}}
 
@@ -56,8 +56,8 @@ class RequiredFigure:
 
 @dataclass(frozen=True)
 class RequiredEvidence:
-    """What has to be recorded of an image before it serves a model: its proof passed, these probes passed, these
-    figures within their bounds."""
+    """The evidence that has to be recorded of an image before it serves a model: its proof passed, these probes passed,
+    these figures within their bounds."""
 
     prove: bool = False
     probes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a pairing requires, held against what is recorded of an image: the parts that are missing, in words.
+"""The requirements of a pairing, held against what is recorded of an image: the parts that are missing, in words.
 
 Runs of others never count, nor do runs that are stale: of the project's own runs that belong to the image, the model
 and the recipe as they are now, the latest decides.

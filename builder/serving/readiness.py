@@ -28,14 +28,17 @@ _PROBE_SECONDS = 30
 # A first crash may come from memory that another server has not freed yet; a second one is a loop. Of several nodes
 # each waits for the others as they were: one that is started again does not find its place.
 CRASHES = 2
+# One more where another image would take its place.
+CRASHES_BEFORE_ANOTHER = 3
 CRASHES_TOGETHER = 1
 TAIL = 20
 # Where one node ends, the others often do, a moment later; and what stops a server removes its containers one by one.
 _SETTLE_SECONDS = 1.0
 
 
-def wait(project: Project, started: StartedServer, report: Report) -> float:
-    """Waits until the server answers, reporting each `phases.Phase`; returns the seconds that this took.
+def wait(project: Project, started: StartedServer, report: Report, crashes: int = CRASHES) -> float:
+    """Waits until the server answers, reporting each `phases.Phase`; returns the seconds that this took. One that
+    serves alone may crash so many times.
 
     If it crashes repeatedly, it is removed, its log is kept, and ServeFailedError says how it ended. If the wait is
     interrupted, a server that this command started is stopped, and one that was running before goes on.
@@ -49,7 +52,7 @@ def wait(project: Project, started: StartedServer, report: Report) -> float:
             hint=f"`builder logs {server.name}` may say why; `builder restart {server.name}` starts it anew",
         )
     try:
-        return _watch(server, report)
+        return _watch(server, report, crashes)
     except _EndedError as error:
         failure = _failure(project, started, error)
         starting.remove(server)
@@ -77,10 +80,10 @@ class _EndedError(Exception):
         self.ended = ended
 
 
-def _watch(server: RunningServer, report: Report) -> float:
+def _watch(server: RunningServer, report: Report, most_crashes: int) -> float:
     began = probed = time.monotonic()
     head = server.head
-    limit = CRASHES if len(server.members) == 1 else CRASHES_TOGETHER
+    limit = most_crashes if len(server.members) == 1 else CRASHES_TOGETHER
     after, crashed = "", 0
     phase: phases.Phase | None = None
     while True:

@@ -1,0 +1,100 @@
+"""Going back by itself: a model whose new image does not serve gets the one before, once.
+
+Only after a change: the image has never answered for the model here, and another one was there before it. What was
+paired with `--force --note` without its evidence stays, as the user wants it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder import timestamp
+from builder.evidence import gate, requirements
+from builder.lock import reading
+from builder.numbered import images_lock
+from builder.serving import answered, image_selection
+from builder.serving.image_selection import SelectedImage
+
+if TYPE_CHECKING:
+    from builder.lock.model import ImageName, Lock, Model, Pairing
+    from builder.serving.image_selection import ServedImage
+    from builder.workspace import Workspace
+
+PUT_BACK = "put back on "
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """A model that was put back: ``origin`` is the image that did not serve it, ``to`` the one before, and ``why`` says
+    why in a line."""
+
+    model: str
+    origin: ImageName
+    to: ImageName
+    why: str
+
+
+def image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | None:
+    """The image that takes the place of ``served`` if it does not serve; None where nothing changed, nothing is to go
+    back to, or that was tried before.
+
+    The change counts where the pairing requires evidence, and where the image before is known to have answered here.
+    """
+    model = served.recipe.model
+    if model is None or not isinstance(served, SelectedImage) or served.reason != "paired":
+        return None
+    project = workspace.project
+    lock = reading.of(project)
+    paired = lock.models.get(model)
+    if paired is None or paired.pairing.image != served.image or not _is_new(paired.pairing):
+        return None
+    outcomes = answered.outcomes(project, model)
+    before = _before(lock, paired)
+    if before is None or served.record.fingerprint in outcomes:
+        return None
+    selected = image_selection.of_number(lock, served.recipe, before.image)
+    has_answered = outcomes.get(selected.record.fingerprint) == "answered"
+    return selected if has_answered or requirements.required(project, model, served.recipe) else None
+
+
+def record(workspace: Workspace, served: SelectedImage, before: SelectedImage, why: str) -> PutBack:
+    """Pairs the model with the image before, and marks its pairing with the other one bad, with the reason."""
+    model, reason = served.recipe.model or "", _line(why)
+    with images_lock.transaction(workspace) as transaction:
+        lock = transaction.lock
+        paired = lock.models.get(model)
+        goal = next((each for each in paired.previous if each.image == before.image), None) if paired else None
+        if paired and goal and paired.pairing.image == served.image:  # else it was moved meanwhile
+            note = f"{PUT_BACK}{before.image} {timestamp.now()[:10]}: {reason}"
+            marked = replace(paired, pairing=replace(paired.pairing, status="bad", note=note))
+            transaction.commit(lock.with_model(model, marked.with_pairing(goal)))
+    return PutBack(model, served.image, before.image, reason)
+
+
+def of_model(lock: Lock, model: str) -> Pairing | None:
+    """The pairing that a model was put back from, where nothing has moved it since."""
+    paired = lock.models.get(model)
+    last = paired.previous[0] if paired and paired.previous else None
+    return last if last and last.note.startswith(PUT_BACK) and last.status == "bad" else None
+
+
+def _is_new(pairing: Pairing) -> bool:
+    """False for a pairing that was tried and found good, and for one that the user wants whatever it lacks."""
+    return pairing.status == "untested" and not pairing.note.startswith(gate.FORCED)
+
+
+def _before(lock: Lock, paired: Model) -> Pairing | None:
+    """The latest earlier pairing with an image that may serve: neither marked bad nor pruned."""
+    for pairing in paired.previous:
+        image = lock.image(pairing.image)
+        if image and image.status != "bad" and pairing.status != "bad" and not image.pruned:
+            return pairing
+    return None
+
+
+def _line(why: str) -> str:
+    """The first line of a reason, as short as a note is."""
+    first = "".join(char if char.isprintable() else " " for char in why.splitlines()[0]) if why else ""
+    return first if len(first) <= _LONGEST else f"{first[: _LONGEST - 1]}…"

@@ -1,0 +1,102 @@
+"""A model whose new image does not serve is put back on the one before, once; with a stand-in for vLLM."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from builder.engine import services
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.lock.model import ImageName
+from tests import projects
+from tests.commands.serving import MODEL, Kitchen
+from tests.conftest import command
+
+pytestmark = pytest.mark.engine
+
+Builder = Callable[..., subprocess.CompletedProcess[str]]
+BROKEN = "#!/bin/sh\necho 'ValueError: this one is broken'\nexit 1\n"
+
+
+@pytest.fixture
+def builder(kitchen: Kitchen) -> Builder:
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command(kitchen.project, *arguments), capture_output=True, text=True, timeout=120,
+            stdin=subprocess.DEVNULL, env={**os.environ, **kitchen.environ},
+        )  # fmt: skip
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run
+
+
+def build(kitchen: Kitchen, builder: Builder, script: str) -> ImageName:
+    """Another number, whose vLLM is ``script``."""
+    projects.write(kitchen.project.mods / "standin/vllm", script)
+    builder("build", "chat")
+    return paired(kitchen)
+
+
+def paired(kitchen: Kitchen) -> ImageName:
+    return reading.read(kitchen.project.lock).models[MODEL].pairing.image
+
+
+def test_what_does_not_start_after_a_change_gives_way_to_what_did_once(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    builder("run", "chat")
+    before = paired(kitchen)
+    broken = build(kitchen, builder, BROKEN)
+    assert broken != before
+
+    done = builder("restart", "chat")
+    first = " ".join(done.stdout.split(f"{kitchen.name} serves from")[0].split())
+    told = re.fullmatch(
+        rf"{MODEL}: {broken} → {before}, because ({kitchen.name} ended (\d+) times .* is broken)", first
+    )
+    assert told
+    why, crashes = told.groups()
+    assert int(crashes) >= 3
+    assert f"{kitchen.name} serves from {before}, ready after " in done.stdout
+    assert f"{why}: going back to {before}" in done.stderr
+    assert paired(kitchen) == before
+    (service,) = json.loads(builder("status", "chat", "--json").stdout)["services"]
+    assert (service["image"], service["state"]) == (str(before), "healthy")
+    assert service["put_back"]["from"] == str(broken)
+    assert service["put_back"]["note"].startswith(f"put back on {before} ")
+    assert "put back" in builder("status", "chat").stdout
+    assert f"{MODEL} was put back on {before}" in " ".join(builder("list").stdout.split())
+    assert "is marked bad" in builder("pair", MODEL, str(broken), code=1).stderr
+
+    # Whoever wants it nevertheless gets what it does, and no second way back.
+    builder("pair", MODEL, str(broken), "--force")
+    assert "times before it answered" in builder("restart", "chat", code=1).stderr
+    assert paired(kitchen) == broken
+    assert services.find(endpoint, kitchen.name) is None
+
+
+def test_where_the_one_before_does_not_start_either_nothing_moves(kitchen: Kitchen, builder: Builder) -> None:
+    builder("run", "chat")
+    before = paired(kitchen)
+    standin = (kitchen.project.mods / "standin/vllm").read_text(encoding="utf-8")
+    after = build(kitchen, builder, f"{standin}# changed\n")
+    kitchen.recipe("--crash")
+    lock = kitchen.project.lock.read_bytes()
+    failed = builder("restart", "chat", code=1).stderr
+    assert f"{before}, the one before, does not serve it either" in failed
+    assert kitchen.project.lock.read_bytes() == lock
+    assert "does not serve it either" not in builder("run", "chat", code=1).stderr
+    assert paired(kitchen) == after
+
+
+def test_nothing_goes_back_to_what_never_answered_here(kitchen: Kitchen, builder: Builder) -> None:
+    broken = build(kitchen, builder, BROKEN)
+    assert "before it answered" in builder("run", "chat", code=1).stderr
+    assert paired(kitchen) == broken
