@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecordedMoves:
-    """The moves of a new number in images.lock: the ``pins`` of its definitions, the ``models`` that are paired with it,
+    """The moves of a new number in images.lock: the ``pins`` of its definitions, the ``models`` that it is paired with,
     and ``latest`` if it is to be ``current``; the ``first`` of a repository is that in any case. ``waiting`` are the
     models that wait for evidence."""
 

@@ -37,8 +37,8 @@ class BuildRequest:
 @dataclass(frozen=True)
 class ModelOutcome:
     """The pairing of a model after a build that had nothing to do: ``paired`` just now with the existing image,
-    ``unpaired`` because that is marked bad, ``elsewhere``, with another ``image``, or ``waiting`` there because required
-    evidence is ``missing``: each part as text, and the command that brings it."""
+    ``unpaired`` because that is marked bad, ``elsewhere``, with another ``image``, or ``waiting`` there because
+    required evidence is ``missing``: each part as text, and the command that brings it."""
 
     model: str
     state: Literal["paired", "unpaired", "elsewhere", "waiting"]

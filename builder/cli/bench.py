@@ -28,10 +28,17 @@ from builder.cli.verbosity import verbosity_options
     shell_complete=names("numbered"),
     help="Serve two numbers in turn, and tell if B is better or worse.",
 )
+@click.option(
+    "--image",
+    default="",
+    metavar="IMAGE:N",
+    shell_complete=names("numbered"),
+    help="Serve this number, whichever is paired.",
+)
 @json_option
 @verbosity_options
 @pass_context
-def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | None, as_json: bool) -> int:
+def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | None, image: str, as_json: bool) -> int:
     """Measure how fast a model is served, or two images in turn.
 
     Throughput at depth by llama-benchy, the acceptance of drafted tokens, the memory that is left, the tokens that fit
@@ -49,7 +56,7 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
     with measure_progress.reporter() as report:
         workspace = context.workspace(report)
         compared = command.compare(workspace, what, pair, profile) if pair else None
-        kept = command.run(workspace, what, profile) if compared is None else None
+        kept = command.run(workspace, what, profile, image) if compared is None else None
     if compared is not None:
         if as_json:
             output.print_json(measured_text.comparison_document(compared))

@@ -13,10 +13,17 @@ from builder.cli.verbosity import verbosity_options
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.argument("wanted", metavar="[NAME…]", nargs=-1, shell_complete=names("probes"))
+@click.option(
+    "--image",
+    default="",
+    metavar="IMAGE:N",
+    shell_complete=names("numbered"),
+    help="Serve this number, whichever is paired.",
+)
 @json_option
 @verbosity_options
 @pass_context
-def probe(context: Context, what: str, wanted: tuple[str, ...], as_json: bool) -> int:
+def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_json: bool) -> int:
     """Check a served model: tool calls, and checks of your own.
 
     \b
@@ -36,7 +43,7 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], as_json: bool) -
     from builder.commands import probe as command
 
     with measure_progress.reporter() as report:
-        results = tuple(command.run(context.workspace(report), what, wanted))
+        results = tuple(command.run(context.workspace(report), what, wanted, image))
     if as_json:
         print_json({"probes": [measured_text.document(kept) for kept in results]})
     else:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from builder.commands import measured
 from builder.definitions import configuration
-from builder.errors import ConflictError, UsageError
+from builder.errors import ConflictError
 from builder.events import Message
-from builder.lock import reading
 from builder.measuring import alternation, bench, measured_server
-from builder.numbered import names
-from builder.serving import image_selection, lookup
+from builder.serving import lookup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,16 +32,16 @@ class KeptOutcome:
     file: Path | None
 
 
-def run(workspace: Workspace, text: str, profile_name: str) -> KeptOutcome:
+def run(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
     """Measures the server called ``text``, a recipe or a model, and keeps the result as evidence. A server that runs is
-    used, else one is started for it and stopped.
+    used, else one is started for it and stopped; from the number ``image`` where one is given.
 
     Raises UsageError for a profile that there is not, MeasuringError where nothing could be measured, and what
     `commands.run.run` does.
     """
     profile = configuration.load(workspace.project).profile(profile_name)
-    with measured.running_or_started(workspace, text) as server:
-        outcome = _measure(workspace, server, profile)
+    with measured.chosen(workspace, text, image) as server:
+        outcome = measure(workspace, server, profile)
         file = measured_server.keep(workspace, server, outcome)
         return KeptOutcome(server.running.name, server.running.image, outcome, file)
 
@@ -56,25 +54,24 @@ def compare(workspace: Workspace, text: str, pair: tuple[str, str], profile_name
     """
     project = workspace.project
     profile = configuration.load(project).profile(profile_name)
-    lock = reading.of(project)
-    recipe = image_selection.select_any(project, lock, text).recipe
-    first, second = (_numbered(workspace, name, recipe.repository) for name in pair)
+    first, second = (measured.numbered(workspace, text, name) for name in pair)
     if server := lookup.pick(project, lookup.find_all(workspace), text):
         raise ConflictError(
             f"{server.name} is being served: two numbers are measured in turn, each by itself",
             hint=f"`builder stop {server.name}` stops it; start it again afterwards",
         )
 
-    def measure(image: ImageName) -> Outcome:
+    def measure_number(image: ImageName) -> Outcome:
         with measured.of_number(workspace, text, image) as server:
-            outcome = _measure(workspace, server, profile)
+            outcome = measure(workspace, server, profile)
             measured_server.keep(workspace, server, outcome)
             return outcome
 
-    return alternation.compare(first, second, measure, workspace.report)
+    return alternation.compare(first, second, measure_number, workspace.report)
 
 
-def _measure(workspace: Workspace, server: measured_server.MeasuredServer, profile: BenchProfile) -> Outcome:
+def measure(workspace: Workspace, server: measured_server.MeasuredServer, profile: BenchProfile) -> Outcome:
+    """Measures a server by a profile; keeps nothing. Raises what `bench.bench` does."""
     subject = measured_server.subject(workspace, server, "bench")
     if subject is None:
         workspace.report(Message(f"{server.running.image} has no number: what is measured is shown, and not kept"))
@@ -86,12 +83,3 @@ def _measure(workspace: Workspace, server: measured_server.MeasuredServer, profi
         revision=subject.revision if subject else None,
         member=server.running.head,
     )
-
-
-def _numbered(workspace: Workspace, text: str, repository: str) -> ImageName:
-    """The numbered image called ``text``: with its repository, or by the number alone. Raises UsageError."""
-    full = f"{repository}:{text}" if text.isdecimal() else text
-    if ":" not in full:
-        raise UsageError(f"`{text}` is no numbered image", hint=f"name a number, such as {repository}:1")
-    name, _ = names.numbered(workspace.project, reading.of(workspace.project), full)
-    return name

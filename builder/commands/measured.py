@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from builder.commands import run, stop
 from builder.definitions.recipes.container import STOPPING_SECONDS
+from builder.errors import UsageError
 from builder.events import Message
+from builder.lock import reading
 from builder.measuring import measured_server
-from builder.serving import lookup
+from builder.numbered import names
+from builder.serving import image_selection, lookup
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -33,6 +36,25 @@ def running_or_started(workspace: Workspace, text: str) -> Iterator[MeasuredServ
         return
     with started(workspace, ServeRequest(text, {})) as measured:
         yield measured
+
+
+def chosen(workspace: Workspace, text: str, image: str) -> AbstractContextManager[MeasuredServer]:
+    """The server called ``text``, from the number called ``image`` where one is given."""
+    return (
+        of_number(workspace, text, numbered(workspace, text, image)) if image else running_or_started(workspace, text)
+    )
+
+
+def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
+    """The numbered image called ``image``: with its repository, or by the number alone in that of ``text``. Raises
+    UsageError."""
+    lock = reading.of(workspace.project)
+    repository = image_selection.select_any(workspace.project, lock, text).recipe.repository
+    full = f"{repository}:{image}" if image.isdecimal() else image
+    if ":" not in full:
+        raise UsageError(f"`{image}` is no numbered image", hint=f"name a number, such as {repository}:1")
+    name, _ = names.numbered(workspace.project, lock, full)
+    return name
 
 
 @contextmanager

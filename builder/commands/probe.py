@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 
-def run(workspace: Workspace, text: str, wanted: Sequence[str]) -> Iterator[KeptOutcome]:
+def run(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
     """Runs the probes called ``wanted``, or where none is named that of tool calls and the project's own, and keeps
     each result as evidence; yields it when it is there. A server that runs is used, else one is started for all of them
-    and stopped.
+    and stopped; from the number ``image`` where one is given.
 
     Raises UsageError for a probe that there is not, MeasuringError where one cannot take place, and what
     `commands.run.run` does.
@@ -26,7 +26,7 @@ def run(workspace: Workspace, text: str, wanted: Sequence[str]) -> Iterator[Kept
     chosen = tuple(dict.fromkeys(wanted)) or probing.defaults(project)
     for name in chosen:
         probing.require(project, name)
-    with measured.running_or_started(workspace, text) as server:
+    with measured.chosen(workspace, text, image) as server:
         for name in chosen:
             outcome = probing.probe(project, server.model, name, workspace.environment, workspace.report)
             file = measured_server.keep(workspace, server, outcome)

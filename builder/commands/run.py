@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.errors import BuilderError, ServeFailedError
@@ -102,7 +102,7 @@ def _put_back(
     answered.record(workspace.project, model, served.record.fingerprint, "replaced")
     workspace.report(Message(f"{error.message.splitlines()[0]}: going back to {before.image}"))
     try:
-        prepared = preparation.prepare(workspace, request, before)
+        prepared = preparation.prepare(workspace, replace(request, image=before.image))
         started = starting.start(prepared, workspace.environment)
         workspace.report(WaitingStarted())
         seconds = readiness.wait(workspace.project, started, workspace.report)

@@ -255,5 +255,5 @@ def command(lacking: MissingEvidence, image: ImageName, model: str | None) -> st
     if lacking.kind == "prove":
         differs = lacking.failed and "differs" in lacking.why
         return f"builder prove {image}" + (f" {model}" if model else "") + (" --accept" if differs else "")
-    name = f" --probe {lacking.name}" if lacking.kind == "probe" else ""
+    name = f" {lacking.name}" if lacking.kind == "probe" else ""
     return f"builder {lacking.kind} {model or image}{name} --image {image}"

@@ -54,7 +54,7 @@ def image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | N
     before = _before(lock, paired)
     if before is None or served.record.fingerprint in outcomes:
         return None
-    selected = image_selection.of_number(lock, served.recipe, before.image)
+    selected = image_selection.with_number(lock, served.recipe, before.image)
     has_answered = outcomes.get(selected.record.fingerprint) == "answered"
     return selected if has_answered or requirements.required(project, model, served.recipe) else None
 

@@ -184,7 +184,7 @@ def test_the_gate_tells_all_that_is_missing_or_keeps_the_note(tmp_path: Path) ->
     assert raised.value.message.splitlines() == [
         f"small:2 lacks what {runs.MODEL} requires: nothing was moved",
         f"  prove: has not been run; `builder prove small:2 {runs.MODEL}`",
-        f"  probe long: has not been run; `builder probe {runs.MODEL} --probe long --image small:2`",
+        f"  probe long: has not been run; `builder probe {runs.MODEL} long --image small:2`",
     ]
     assert gate.passed(of_project, lock, NEW, by_recipe, "seen by eye") == "without its evidence: seen by eye"
     assert gate.passed(of_project, lock, NEW, {}, "seen by eye") == "seen by eye"
