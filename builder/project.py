@@ -18,7 +18,7 @@ _STATE_FOLDERS = {"downloads", "evidence", "journal", "logs", "mirrors", "serve-
 _STATE_NAMES = frozenset(
     {"answered.json", "copies.lock", "engine.json", "id", "id.lock", "steptimes.json", *_STATE_FOLDERS}
 )
-_WRITTEN_FOLDERS = ("journal", "logs", "serve-logs", "unchanged")  # by names that can be known beforehand
+_WRITTEN_FOLDERS = ("evidence", "journal", "logs", "serve-logs", "unchanged")  # by names that can be known beforehand
 _STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
 
 

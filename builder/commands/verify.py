@@ -9,6 +9,7 @@ from builder.comparing import build_directory_edits, current_build
 from builder.definitions import configuration
 from builder.distribution import registry
 from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
+from builder.evidence import store
 from builder.lock import lost_lock, reading
 from builder.lock.file_problems import TAKE_BACK
 from builder.lock.model import ImageName
@@ -49,6 +50,7 @@ def run(workspace: Workspace) -> tuple[Discrepancy, ...]:
         *_engine(workspace, lock, {finding.subject for finding in directories}),
         *directories,
         *_vendored_patches(workspace.project, lock),
+        *_evidence(workspace.project),
         *_changed(workspace, lock),
     )
 
@@ -142,6 +144,14 @@ def _vendored_patches(project: Project, lock: Lock) -> Iterator[Discrepancy]:
         faults = (fault for pins in platforms.values() for fault in vendored.faults(project, definition, pins))
         discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
         yield from dict.fromkeys(discrepancies)  # platforms share their pull requests
+
+
+def _evidence(project: Project) -> Iterator[Discrepancy]:
+    """Finds files of evidence that are none, or were changed after they were written."""
+    for name, kept in store.of_project(project).items():
+        for problem in kept.problems:
+            file = problem.location.file
+            yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout -- {file}`")
 
 
 def _changed(workspace: Workspace, lock: Lock) -> Iterator[Discrepancy]:

@@ -189,10 +189,11 @@ def move(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -
 
 
 def files(path: Path) -> list[Path]:
-    """The files in a folder of evidence, sorted; what a killed writer left is none of them."""
+    """The files in a folder of evidence, sorted; what a killed writer left is none of them, and a folder there belongs
+    to a repository whose name begins with this one's."""
     try:
         with os.scandir(path) as entries:
-            paths = [Path(entry.path) for entry in entries]
+            paths = [Path(entry.path) for entry in entries if not entry.is_dir(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(each for each in paths if not unfinished_file.is_abandoned(each) and not each.name.startswith("."))

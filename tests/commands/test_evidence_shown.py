@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 
+from builder.commands import verify
+from builder.events import ignore
 from builder.evidence import overview, store, subjects
 from builder.evidence.record import Evidence, Figure, Finding, Subject
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.project import Project
+from builder.workspace import open_workspace
 from tests import projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 
@@ -152,6 +155,16 @@ def test_a_damaged_file_is_told_and_the_list_goes_on(project: Project) -> None:
     assert "NaN is no finite number" in run(project, "show", "small:2")
     document = json.loads(run(project, "list", "--json"))["images"][0]["evidence"]
     assert path.name in document["problems"][0]
+
+
+def test_verify_tells_evidence_that_was_edited(project: Project) -> None:
+    path = add(project, SECOND, proof("fail"))
+    workspace = open_workspace(project, environ(), ignore)
+    assert [each for each in verify.run(workspace) if "evidence" in each.message] == []
+    path.write_text(path.read_text().replace('"fail"', '"pass"'))
+    (discrepancy,) = (each for each in verify.run(workspace) if "evidence" in each.message)
+    assert (discrepancy.subject, discrepancy.kind) == ("small:2", "edited")
+    assert discrepancy.remedy == f"`git checkout -- {path.relative_to(project.root)}`"
 
 
 def test_eighty_columns_hold_it_and_the_word_is_there_beside_its_colour(project: Project) -> None:

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint
+from builder.evidence import store
+from builder.evidence.record import Subject
 from builder.lock import reading, text
 from builder.lock.model import ImageName
 from tests import fake_ssh, hub_server, locks, projects, shared, stock, web_server
 from tests.conftest import remove_all
 from tests.crash.bench import Bench
 from tests.crash.trial import Trial
+from tests.evidence.runs import proof
 from tests.migration import checkouts
 from tests.nodes import machine
 from tests.sources import git_server
@@ -101,7 +104,10 @@ def _import_image(bench: Bench) -> Iterator[Trial]:
     before = bench.project.lock.read_bytes()
     stock.stock(bench.project, bench.endpoint, bench.repository, (1, 2))
     file = bench.root.with_name("two.tar")
+    _prove(bench, 2)
+    _prove(bench, 2, "fail")
     bench.must("export-image", f"{bench.repository}:2", str(file))
+    shutil.rmtree(bench.project.evidence)
     bench.project.lock.write_bytes(before)
     images.remove(bench.endpoint, f"{bench.repository}:2")
     images.tag(bench.endpoint, f"{bench.repository}:1", f"{bench.repository}:latest")
@@ -146,6 +152,8 @@ def _renumber(bench: Bench) -> Iterator[Trial]:
         if side == "theirs":
             checkouts.git(root, "checkout", "--quiet", "-b", side, "HEAD~1")
         bench.must("build", "small", "--mod", side, "--model", f"m/{side}")
+        _prove(bench, 2)
+        _prove(bench, 2, "fail")
         images.tag(bench.endpoint, f"{repository}:2", f"{repository}-{side}:2")
         images.remove(bench.endpoint, f"{repository}:2")
         bench.set_free(2)  # the other branch was built on another machine
@@ -159,6 +167,15 @@ def _renumber(bench: Bench) -> Iterator[Trial]:
     finally:
         for side in ("ours", "theirs"):
             remove_all(bench.endpoint, f"{repository}-{side}")
+
+
+def _prove(bench: Bench, number: int, verdict: str = "pass") -> None:
+    """A run of a number, by the content that it has now."""
+    name = ImageName(bench.repository, number)
+    record = reading.read(bench.project.lock).image(name)
+    assert record
+    run = proof(verdict, subject=Subject(str(name), record.fingerprint, MODEL))
+    store.add(bench.project, name, run)
 
 
 def _commit(root: Path) -> None:

@@ -156,7 +156,15 @@ def test_links_pipes_and_other_names_are_no_evidence(project: Project, tmp_path:
     real.with_name("deeper").mkdir()
     kept = store.look(project, NAME)
     assert kept.runs == ()
-    assert len(kept.problems) == 4
+    assert len(kept.problems) == 3
+
+
+def test_a_repository_may_be_named_like_a_number_of_another(project: Project) -> None:
+    inner = ImageName(f"{NAME.repository}/{NAME.number}", 1)
+    store.add(project, inner, proof())
+    store.add(project, NAME, proof())
+    assert store.look(project, NAME).problems == ()
+    assert sorted(store.of_project(project)) == sorted([NAME, inner])
 
 
 @pytest.mark.parametrize("place", ["evidence", "evidence/vllm-node-tf5", "evidence/vllm-node-tf5/7"])
