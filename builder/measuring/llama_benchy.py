@@ -134,6 +134,8 @@ def _result(ended: EndedProcess, file: Path, profile: BenchProfile) -> Throughpu
         figures = parse(raw)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
+    if not any(figure.name == "tg" for figure in figures):
+        return Throughput(figures, raw, "text", "its answers have no text that could be timed")
     return Throughput(figures, raw)
 
 
@@ -151,8 +153,8 @@ def parse(raw: bytes) -> tuple[Figure, ...]:
             values = _values(run_of_all.get(key))
             if values:
                 figures.append(Figure(name, at, unit, better, values))
-    if not any(figure.name == "tg" for figure in figures):
-        raise ValueError("it holds no throughput")
+    if not figures:
+        raise ValueError("it holds no figures")
     return tuple(figures)
 
 

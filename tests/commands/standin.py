@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands in for `vllm serve` where no model is served: logs as vLLM does, and answers /health and /metrics.
+"""Stands in for `vllm serve` where no model is served: logs as vLLM does, and answers /health, /metrics and /v1/models.
 
 --crash          ends with an error while it starts
 --crash-once     does so the first time only
@@ -44,6 +44,8 @@ class Server(BaseHTTPRequestHandler):
         if self.path == "/die":
             os._exit(1)
         text = METRICS.format(tokens=1000 * (time.monotonic() - BEGAN)) if self.path == "/metrics" else "ok"
+        if self.path == "/v1/models":
+            text = json.dumps({"data": [{"id": sys.argv[2], "root": sys.argv[2], "max_model_len": 4096}]})
         self.send_response(200)
         self.end_headers()
         self.wfile.write(text.encode())

@@ -23,7 +23,7 @@ from builder.project import Project
 from builder.serving import metrics
 from tests import projects, shared
 from tests.commands.serving import free_port
-from tests.conftest import SCRIPTS, remove_all
+from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, project, run_in
 from tests.mods.fix_qwen35_enhanced_chat_template import rendering
 
@@ -214,6 +214,8 @@ def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, se
     conversation[1]["tool_calls"][0]["function"]["arguments"] = {"city": "Bern"}
     assert prompt(port) == rendering.render(conversation, tools=TOOLS, add_generation_prompt=True)
 
+    measured(cpu, str(first))
+
     file = tmp_path / "compose.yaml"
     exported = ["--format", "compose", "--output", str(file), "--port", str(port), *SMALL]
     builder(cpu, "export", MODEL, *exported)
@@ -224,6 +226,35 @@ def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, se
     assert chat(port) == answer
     compose(endpoint, file, "down")
     assert services.labelled(endpoint, f"{LABEL}={served}") == ()
+
+
+def measured(project: Project, image: str) -> None:
+    """Measures the server that runs, by the real llama-benchy, and probes it; both are kept as evidence."""
+    profile = {"pp": 64, "tg": 32, "depth": [0, 256], "runs": 2, "coherence": False}
+    projects.write(project.root / "builder.yaml", json.dumps({"bench": {"tiny": profile}}))
+    bench = json.loads(builder(project, "bench", MODEL, "--profile", "tiny", "--json"))
+    assert (bench["verdict"], bench["image"], bench["findings"]) == ("pass", image, [])
+    figures = {(figure["name"], figure["at"].get("depth")): figure for figure in bench["figures"]}
+    for depth in (0, 256):
+        assert (figures["tg", depth]["n"], figures["ttft", depth]["n"]) == (2, 2)
+        assert figures["tg", depth]["mean"] > 1
+    assert 1 << 30 > figures["kv_tokens", None]["mean"] > 4096
+    assert figures["startup", None]["mean"] > 1
+    assert figures["memory_floor", None]["mean"] > 0
+    assert figures["memory_peak", None]["mean"] > 1 << 28
+
+    check = "import json, os, urllib.request as r; json.load(r.urlopen(os.environ['BUILDER_ADDRESS'] + '/models'))"
+    projects.write(project.root / "probes/lists/probe.yaml", json.dumps({"command": ["python3", "-c", check]}))
+    assert "4 runs, 0 failed" in builder(project, "probe", MODEL, "lists")
+    # 46 tools are more than its context holds, which is no failure of the model.
+    refused = subprocess.run(command(project, "probe", MODEL, "tools-long"), capture_output=True, text=True)
+    assert (refused.returncode, "too few for the probe tools-long" in refused.stderr) == (2, True)
+    kept = [json.loads(path.read_text(encoding="utf-8")) for path in project.root.glob("evidence/**/*.json")]
+    assert sorted((run["kind"], run["name"]) for run in kept if run["kind"] != "prove") == [
+        ("bench", "tiny"),
+        ("probe", "lists"),
+    ]
+    assert {run["subject"]["revision"] for run in kept if run["kind"] == "bench"} == {REVISION}
 
 
 def restarted(project: Project) -> dict[str, Any]:

@@ -39,7 +39,10 @@ def main(folder: Path) -> None:
         eos_token_id=fast.eos_token_id,
         pad_token_id=fast.pad_token_id,
     )
-    Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    model = Qwen3ForCausalLM(config).to(torch.bfloat16)
+    # It would repeat a line break for ever, which no parser takes for text.
+    model.generation_config.repetition_penalty = 5.0
+    model.save_pretrained(folder)
 
 
 if __name__ == "__main__":
