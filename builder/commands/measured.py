@@ -78,4 +78,5 @@ def started(workspace: Workspace, request: ServeRequest) -> Iterator[MeasuredSer
 
 def _stop(workspace: Workspace, server: RunningServer) -> None:
     workspace.report(Message(f"stopping {server.name}, which was started for this"))
-    stop.end(server, STOPPING_SECONDS)
+    if stop.end(server, STOPPING_SECONDS).killed:
+        workspace.report(Message(f"{server.name} did not end by itself within {STOPPING_SECONDS} s, and was killed"))

@@ -75,22 +75,22 @@ def _read(ended: EndedProcess, raw: bytes) -> tuple[tuple[Finding, ...], dict[st
         return (Finding("answers", "", "fail", f"its scenarios were not done after {_SECONDS / 60:g} minutes"),), {}
     try:
         return parse(raw)
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         raise MeasuringError(
             f"{CANITOOLCALL} ended with {ended.exit_code} and wrote no report: {ended.last_lines}"
         ) from None
 
 
 def parse(raw: bytes) -> tuple[tuple[Finding, ...], dict[str, int]]:
-    """The scenarios that went wrong, and how many had which result. Raises ValueError, LookupError, TypeError or
-    AttributeError for what is no report."""
+    """The scenarios that went wrong, and how many had which result. Raises ValueError, LookupError, TypeError,
+    AttributeError or OverflowError for what is no report."""
     content: Any = json.loads(raw)
     findings = tuple(
-        Finding(str(each["scenario_id"]), _place(each), "fail", str(each["detail"] or each["status"])[:2000])
+        Finding(str(each["scenario_id"])[:100], _place(each), "fail", str(each["detail"] or each["status"])[:2000])
         for each in content["outcomes"]
         if each["status"] in _WRONG
     )
-    return findings, {str(name): int(count) for name, count in content["summary"].items()}
+    return findings, {str(name): max(int(count), 0) for name, count in content["summary"].items()}
 
 
 def _place(outcome_of: Mapping[str, Any]) -> str:

@@ -37,6 +37,7 @@ _DOWNLOAD = "Downloading book"
 _INCOHERENT = "Coherence test FAILED"
 _STALL_SECONDS = 600.0
 _LARGEST_RESULT = 16 << 20
+_LARGEST_VALUE = 1e15
 # The time of a generated token in that of one that is only read, for the estimate of the time left.
 _GENERATING = 20
 _METRICS: tuple[tuple[str, str, str, Better], ...] = (
@@ -132,7 +133,7 @@ def _result(ended: EndedProcess, file: Path, profile: BenchProfile) -> Throughpu
     raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
     try:
         figures = parse(raw)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
     if not any(figure.name == "tg" for figure in figures):
         return Throughput(figures, raw, "text", "its answers have no text that could be timed")
@@ -140,7 +141,8 @@ def _result(ended: EndedProcess, file: Path, profile: BenchProfile) -> Throughpu
 
 
 def parse(raw: bytes) -> tuple[Figure, ...]:
-    """The figures in a result file. Raises ValueError, LookupError, TypeError or AttributeError where it is none."""
+    """The figures in a result file. Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where
+    it is none."""
     figures = []
     for run_of_all in json.loads(raw)["benchmarks"]:
         at = {
@@ -160,7 +162,7 @@ def parse(raw: bytes) -> tuple[Figure, ...]:
 
 def _values(metric: Any) -> tuple[float, ...]:
     values = tuple(float(value) for value in metric["values"]) if metric else ()
-    if not all(math.isfinite(value) and value >= 0 for value in values):
+    if not all(math.isfinite(value) and 0 <= value < _LARGEST_VALUE for value in values):
         raise ValueError("a value is no number")
     return values
 

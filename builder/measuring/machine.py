@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _DRIVER = "driver/nvidia/version"
 _CPU = "cpuinfo"
+_LONGEST = 200  # characters of a name in evidence
 
 
 def look(endpoint: Endpoint, image: str, proc: Path = machine_memory.PROC) -> Machine:
@@ -42,10 +43,10 @@ def parse(files: str, driver: str = "", cpu: str = "", of_platform: str = "") ->
     version = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", driver)
     model = re.search(r"^model name\s*:\s*(\S.*)$", cpu, re.MULTILINE)
     return Machine(
-        gpu=gpus[0] if gpus else "",
+        gpu=gpus[0][:_LONGEST] if gpus else "",
         gpus=len(gpus),
-        driver=version[1] if version else "",
+        driver=version[1][:_LONGEST] if version else "",
         platform=of_platform,
-        cpu=model[1].strip() if model else "",
+        cpu=model[1].strip()[:_LONGEST] if model else "",
         memory=proc_files.sizes(files).get("MemTotal", 0),
     )

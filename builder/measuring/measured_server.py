@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from builder.serving.running import RunningServer
     from builder.workspace import Workspace
 
+_LONGEST = 4000  # characters of a value in evidence
+
 
 @dataclass(frozen=True)
 class MeasuredServer:
@@ -96,4 +98,5 @@ def _overrides(server: RunningServer) -> dict[str, str]:
         extra = [str(word) for word in request.get("extra", [])]
     except (ValueError, AttributeError, TypeError):
         return {}
-    return {**values, **({"--": " ".join(extra)} if extra else {})}
+    every = {**values, **({"--": " ".join(extra)} if extra else {})}
+    return {name: value[:_LONGEST] for name, value in every.items()}

@@ -35,7 +35,8 @@ SHARES = (0, 50, 75)
 """The percentages of the context that are full when a session begins."""
 
 _ANSWER_SECONDS = 600.0
-_ANSWER_TOKENS = 1024
+_ANSWER_TOKENS = 4096  # a model may think before it calls
+_BOTH_WAYS = 2  # whole and streamed
 _MOST_FAULTS = 3  # in a row: the session then has nothing more to tell
 _KINDS = ("missing", "doubled", "malformed", "raw", "wrong")
 _SAMPLE = 4000  # characters
@@ -54,6 +55,10 @@ class _Session:
     def passed(self) -> bool:
         return not self.faults and not self.failure
 
+    @property
+    def is_hopeless(self) -> bool:
+        return len(self.faults) == self.answers
+
 
 def probe(
     served: ServedModel, report: Report, *, tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES
@@ -69,7 +74,7 @@ def probe(
     figures: list[Figure] = []
     for place, share in enumerate(shares):
         at_share: list[_Session] = []
-        while repetition.needs_more([session.passed for session in at_share]):
+        while _needs_more(at_share):
             number = len(at_share)
             done = (place + number / repetition.MOST) / len(shares)
             passed = time.monotonic() - began
@@ -80,8 +85,6 @@ def probe(
             )
             at_share.append(session)
             findings += _findings(session, share, number)
-            if session.failure:
-                break
         sessions += at_share
         good = sum(session.answers - len(session.faults) for session in at_share)
         answered = sum(session.answers for session in at_share)
@@ -113,6 +116,15 @@ def digest(tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHA
     """The digest of the sessions: with others it is another probe."""
     job = tool_job.make(tools, steps, 0)
     return outcome.digest([VERSION, job.task, job.tools, tools, steps, shares, _ANSWER_TOKENS, filler_text.digest()])
+
+
+def _needs_more(sessions: list[_Session]) -> bool:
+    """True while the sessions at a share do not tell enough. Two without a good answer, one of them streamed, do."""
+    if sessions and sessions[-1].failure:
+        return False
+    if len(sessions) >= _BOTH_WAYS and all(session.is_hopeless for session in sessions):
+        return False
+    return repetition.needs_more([session.passed for session in sessions])
 
 
 def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], report: Report) -> tuple[int, ...]:
@@ -185,7 +197,7 @@ def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
     answer = served_model.complete(served, body, _ANSWER_SECONDS)
     try:
         return int(answer["usage"]["prompt_tokens"])
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise NoMessageError(f"the answer does not tell its tokens: {error}") from None
 
 

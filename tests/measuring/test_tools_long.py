@@ -115,7 +115,7 @@ def test_a_server_that_stops_answering_is_a_failure(monkeypatch: pytest.MonkeyPa
 
 def test_a_context_without_room_is_told() -> None:
     messages: list[str] = []
-    with serving(Behaviour(model=agent.obedient, context=14_000)) as served:
+    with serving(Behaviour(model=agent.obedient, context=20_000)) as served:
         outcome = tools_long.probe(served, lambda event: messages.append(str(event)), tools=4, steps=12)
     assert [figure.at["share"] for figure in outcome.figures] == [0, 50]
     assert "left out: 75 % of the context" in messages[0]
