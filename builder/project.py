@@ -14,11 +14,23 @@ if TYPE_CHECKING:
 
 
 # All that this program keeps in the state folder: files, folders, and the beginnings of the names of temporary ones.
-_STATE_FOLDERS = {"downloads", "evidence", "journal", "logs", "mirrors", "serve-logs", "unchanged", "wheels", "work"}
+_STATE_FOLDERS = {
+    "downloads",
+    "evidence",
+    "journal",
+    "logs",
+    "mirrors",
+    "serve-logs",
+    "unchanged",
+    "upgrading",
+    "wheels",
+    "work",
+}
 _STATE_NAMES = frozenset(
     {"answered.json", "copies.lock", "engine.json", "id", "id.lock", "steptimes.json", *_STATE_FOLDERS}
 )
-_WRITTEN_FOLDERS = ("evidence", "journal", "logs", "serve-logs", "unchanged")  # by names that can be known beforehand
+# Those of them in which names can be known beforehand.
+_WRITTEN_FOLDERS = ("evidence", "journal", "logs", "serve-logs", "unchanged", "upgrading")
 _STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
 
 
@@ -90,6 +102,11 @@ class Project:
     def engine_cache(self) -> Path:
         """The file in which facts about the engine are kept between runs."""
         return self.state / "engine.json"
+
+    @property
+    def upgrading(self) -> Path:
+        """The journals of upgrades that are under way, or were interrupted."""
+        return self.state / "upgrading"
 
     @property
     def answered(self) -> Path:

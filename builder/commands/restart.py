@@ -15,11 +15,11 @@ from builder.serving import lookup, machine_memory, preparation, room, starting
 from builder.serving.running import REQUEST
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from builder.commands.run import ServeResult
     from builder.serving.preparation import ServeRequest
-    from builder.serving.running import RunningServer
     from builder.workspace import Workspace
 
 
@@ -30,7 +30,7 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
     Everything that can be checked is checked before the server is stopped. Raises what `commands.run.run` does.
     """
     running = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
-    request = _as_before(running, request) if running else request
+    request = as_before(running.labels, request) if running else request
     prepared = preparation.prepare(workspace, request)
     leaving = tuple(member.service for member in running.members) if running else ()
     if running or not starting.is_running(prepared):
@@ -42,13 +42,13 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
     return serve(workspace, request, prepared, detach=detach)
 
 
-def _as_before(running: RunningServer, request: ServeRequest) -> ServeRequest:
-    """The request that the server was started with, overridden by ``request``."""
-    before = json.loads(running.labels.get(REQUEST, "{}"))
+def as_before(labels: Mapping[str, str], request: ServeRequest) -> ServeRequest:
+    """The request that a server with these labels was started with, overridden by ``request``."""
+    before = json.loads(labels.get(REQUEST, "{}"))
     return replace(
         request,
         # By its recipe: the model may be paired by another one now.
-        text=running.labels.get(f"{LABEL}.recipe") or request.text,
+        text=labels.get(f"{LABEL}.recipe") or request.text,
         overrides={**before.get("overrides", {}), **request.overrides},
         extra=request.extra or before.get("extra", ()),
         nodes=request.nodes or before.get("nodes", ()),

@@ -84,12 +84,24 @@ def serve(workspace: Workspace, request: ServeRequest, prepared: PreparedServer,
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
         seconds = readiness.wait(project, started, workspace.report, crashes)
+        if before and isinstance(selection, SelectedImage):
+            _require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
         if before is None or not isinstance(selection, SelectedImage):
             raise
         return _put_back(workspace, request, selection, before, error)
     _record_answer(workspace, selection)
     return ServeResult(started.server, already=False, seconds=seconds)
+
+
+def _require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
+    """Raises ServeFailedError where a new image fails a probe that its model requires; its server is ended then."""
+    from builder.upgrading import first_answer
+
+    if failure := first_answer.failed_probe(workspace, served, server):
+        starting.remove(server)
+        hint = f"`builder show {served.image}` has the result"
+        raise ServeFailedError(failure, hint=hint)
 
 
 def _put_back(

@@ -6,20 +6,20 @@ and the recipe as they are now, the latest decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.definitions import configuration
+from builder.definitions import configuration, own_probe
 from builder.definitions.recipes import finding
 from builder.definitions.recipes import recipe as recipes
-from builder.definitions.required_evidence import NOTHING_REQUIRED
+from builder.definitions.required_evidence import NOTHING_REQUIRED, RequiredEvidence
 from builder.evidence import staleness, store, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from builder.definitions.recipes.recipe import Recipe
-    from builder.definitions.required_evidence import RequiredEvidence, RequiredFigure
+    from builder.definitions.required_evidence import RequiredFigure
     from builder.evidence.record import Evidence, Figure, Kind, Subject
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.project import Project
@@ -46,11 +46,12 @@ class MissingEvidence:
 @dataclass(frozen=True)
 class RecordedRuns:
     """The runs of one image, in the order in which they were added, and the subject that one of a kind would have
-    now."""
+    now. ``probes`` are the digests of the project's own probes as they are now."""
 
     image: ImageName
     runs: Sequence[Evidence]
     present: Callable[[Kind], Subject]
+    probes: Mapping[str, str] = field(default_factory=dict)
 
 
 def required(project: Project, model: str | None, recipe: Recipe | None) -> RequiredEvidence:
@@ -114,11 +115,20 @@ def missing(
     if model is None:
         current = lock.images[image.repository].current if image.repository in lock.images else None
         now = type(image)(image.repository, current) if current else None
-    of_image = _recorded(project, lock, image, model, recipe, environ or {})
+    of_image = _recorded(project, lock, image, model, recipe, environ or {}, wanted.probes)
     of_current = None
     if now and now != image and any(figure.of_current for figure in wanted.figures):
         of_current = _recorded(project, lock, now, model, recipe, environ or {})
     return tuple(unmet(wanted, of_image, of_current))
+
+
+def lacking_figures(
+    project: Project, lock: Lock, image: ImageName, model: str, figures: tuple[RequiredFigure, ...]
+) -> frozenset[str]:
+    """Those of ``figures`` that no run of ``image`` that counts has."""
+    wanted = RequiredEvidence(figures=figures)
+    recipe = recipe_of(project, lock, image, model)
+    return frozenset(each.name for each in unmet(wanted, _recorded(project, lock, image, model, recipe, {}), None))
 
 
 def unmet(
@@ -140,12 +150,19 @@ def unmet(
 
 
 def _recorded(
-    project: Project, lock: Lock, image: ImageName, model: str | None, recipe: Recipe | None, environ: Mapping[str, str]
+    project: Project,
+    lock: Lock,
+    image: ImageName,
+    model: str | None,
+    recipe: Recipe | None,
+    environ: Mapping[str, str],
+    probes: Sequence[str] = (),
 ) -> RecordedRuns:
     def present(kind: Kind) -> Subject:
         return subjects.present(project, lock, image, model, kind, recipe=recipe, environ=environ)
 
-    return RecordedRuns(image, store.of_image(project, image), present)
+    digests = {name: own_probe.load(project, name).digest for name in own_probe.names(project) if name in probes}
+    return RecordedRuns(image, store.of_image(project, image), present, digests)
 
 
 def _latest(of_image: RecordedRuns, kind: Kind, wanted: Callable[[Evidence], bool]) -> Evidence | str:
@@ -155,7 +172,8 @@ def _latest(of_image: RecordedRuns, kind: Kind, wanted: Callable[[Evidence], boo
     own = [run for run in of_kind if not run.foreign]
     if not own:
         return f"only {of_kind[-1].foreign} has run it" if of_kind else "has not been run"
-    if reasons := staleness.reasons(own[-1], present):
+    set_now = of_image.probes.get(own[-1].name) if kind == "probe" else None
+    if reasons := staleness.reasons(own[-1], present, set_now):
         return f"is stale: {'; '.join(reasons)}"
     return own[-1]
 

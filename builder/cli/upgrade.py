@@ -1,0 +1,100 @@
+"""``builder upgrade``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli.completers import names
+from builder.cli.context import Context, json_option, pass_context
+from builder.cli.options import parse_update, update_option
+from builder.cli.output import print_json, print_result
+from builder.cli.terminal_text import styled
+from builder.cli.verbosity import verbosity_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from builder.commands.upgrade import UpgradeReport
+
+_SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
+
+
+@click.command()
+@click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
+@update_option
+@click.option("--abort", is_flag=True, help="Give up an upgrade that was interrupted, and serve as before.")
+@json_option
+@verbosity_options
+@pass_context
+def upgrade(context: Context, what: str, update: tuple[str, ...], abort: bool, as_json: bool) -> int:
+    """Move the pins of a model's image, and to the new image if that is as good.
+
+    Builds a candidate with the sources resolved anew (all of them, or those of --update), proves it, serves it under a
+    name and port of its own, beside the model's server or, where memory does not suffice for both, in its place, and
+    takes the probes and benchmarks that the model requires. Then pins, pairing and `latest` move together, and the
+    server changes over; or nothing moves, and the candidate stays with its evidence.
+
+    An upgrade that was interrupted goes on where it was when the same command is given again.
+
+    \b
+    Ends with
+      0  if the model is on the new image, or there is nothing newer
+      1  if the candidate was rejected
+    """
+    from builder.cli import build_progress
+    from builder.commands import upgrade as command
+
+    with build_progress.reporter() as report:
+        workspace = context.workspace(report)
+        result = command.abort(workspace, what) if abort else command.run(workspace, what, parse_update(update))
+    if as_json:
+        _print_document(result)
+    else:
+        _print(result)
+    return int(result.upgrade.result == "rejected")
+
+
+def _print(result: UpgradeReport) -> None:
+    """Prints the result in ten lines or so: where it is, what moved upstream, what was measured, and why."""
+    print_result(f"{styled(result.subject, bold=True)}: {_sentence(result)}")
+    _print_lines("upstream", result.changes, _SHOWN_CHANGES)
+    _print_lines("measured", result.measured, _SHOWN_FIGURES)
+    _print_lines("because", result.upgrade.why, _SHOWN_REASONS)
+    print_result(f"  served from {result.served}" if result.served else "  nothing is being served, as before")
+
+
+def _sentence(result: UpgradeReport) -> str:
+    upgrade = result.upgrade
+    before = upgrade.before or "nothing"
+    if upgrade.result == "promoted":
+        return f"{before} → {upgrade.candidate}"
+    if upgrade.result == "unchanged":
+        return f"{before} is what a build makes with everything resolved anew"
+    name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
+    return f"stays on {before}, {'given up' if upgrade.result == 'aborted' else 'the candidate was rejected'}{name}"
+
+
+def _print_lines(label: str, lines: Sequence[str], most: int) -> None:
+    for line in lines[:most]:
+        print_result(f"  {label}: {line}", hanging=4)
+    if len(lines) > most:
+        print_result(f"  {label}: and {len(lines) - most} more")
+
+
+def _print_document(result: UpgradeReport) -> None:
+    upgrade = result.upgrade
+    print_json(
+        {
+            "subject": result.subject,
+            "result": upgrade.result,
+            "before": upgrade.before or None,
+            "candidate": upgrade.candidate or None,
+            "models": list(upgrade.models),
+            "changes": list(result.changes),
+            "measured": list(result.measured),
+            "why": list(upgrade.why),
+            "served": result.served or None,
+        }
+    )

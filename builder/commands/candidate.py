@@ -1,0 +1,142 @@
+"""The evidence of a candidate, for `upgrade`: its proof, and what is measured of its server where that is required."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from builder.commands import bench, prove, run, stop
+from builder.definitions import configuration
+from builder.definitions.recipes.container import STOPPING_SECONDS
+from builder.errors import MeasuringError
+from builder.events import Message
+from builder.evidence import requirements, standing, store
+from builder.lock import reading
+from builder.measuring import measured_server, probing
+from builder.serving import beside, lookup, room
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from builder.definitions.bench_profile import BenchProfile
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.definitions.required_evidence import RequiredFigure
+    from builder.evidence.requirements import MissingEvidence
+    from builder.lock.model import ImageName
+    from builder.measuring.measured_server import MeasuredServer
+    from builder.serving.preparation import ServeRequest
+    from builder.workspace import Workspace
+
+
+def proof(workspace: Workspace, name: ImageName, model: str, recipe: str) -> tuple[str, ...]:
+    """Proves ``name`` for a model, unless that is done; returns what is broken."""
+    latest = standing.latest(
+        [each for each in store.of_image(workspace.project, name) if each.subject.model == model and not each.foreign],
+        "prove",
+    )
+    lock = reading.of(workspace.project)
+    lacking = requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
+    if latest is None or any(each.kind == "prove" for each in lacking):
+        (proved,) = prove.run(workspace, str(name), (recipe,))
+        latest = proved.evidence
+    if latest.verdict != "fail":
+        return ()
+    return tuple(f"{finding.check} at {finding.at}: {_first_line(finding.text)}" for finding in latest.findings[:3])
+
+
+def measure_current(workspace: Workspace, name: ImageName, model: str) -> None:
+    """Measures the image that serves ``model`` now, where figures of ``name`` are to be compared with it and it has
+    none; its server is used, or one is started for that."""
+    lock = reading.of(workspace.project)
+    wanted = [figure for figure in _figures(workspace, name, model) if figure.of_current]
+    paired = lock.models.get(model)
+    if paired is None or not wanted:
+        return
+    bounds = tuple(replace(figure, of_current=False, at_least=True, limit=0) for figure in wanted)
+    if lacking := requirements.lacking_figures(workspace.project, lock, paired.pairing.image, model, bounds):
+        workspace.report(Message(f"measuring {paired.pairing.image}, to compare with"))
+        for profile in _profiles(workspace, [figure for figure in wanted if figure.figure in lacking]):
+            bench.run(workspace, model, profile.name)
+
+
+def measure(workspace: Workspace, name: ImageName, model: str, server: MeasuredServer) -> None:
+    """Runs the probes and profiles that ``model`` requires and ``name`` lacks against its server, and keeps the
+    results."""
+    lock = reading.of(workspace.project)
+    lacking = requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
+    for each in lacking:
+        if each.kind == "probe":
+            probing.require(workspace.project, each.name)
+            outcome = probing.probe(workspace.project, server.model, each.name, workspace.environment, workspace.report)
+            measured_server.keep(workspace, server, outcome)
+    figures = {each.name for each in lacking if each.kind == "bench"}
+    for profile in _profiles(workspace, [each for each in _figures(workspace, name, model) if each.figure in figures]):
+        measured_server.keep(workspace, server, bench.measure(workspace, server, profile))
+
+
+@contextmanager
+def served(workspace: Workspace, name: ImageName, request: ServeRequest) -> Iterator[MeasuredServer]:
+    """The candidate's server for as long as it is measured: beside the model's own where the memory suffices, else in
+    its place, under a name and port of its own in either case. The model's own server is not started again here."""
+    prepared = beside.prepare(workspace, request, name)
+    own = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
+    if own is not None and not beside.fits(prepared):
+        room.require(prepared, tuple(member.service for member in own.members), workspace.report)
+        workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
+        stop.end(own, STOPPING_SECONDS)
+    result = run.serve(workspace, request, prepared, detach=False)
+    try:
+        yield measured_server.of(result.server)
+    finally:
+        stop.end(result.server, STOPPING_SECONDS)
+
+
+def stop_left_over(workspace: Workspace, recipe: Recipe) -> None:
+    """Ends the servers of candidates that a killed upgrade of this recipe left."""
+    for server in beside.running(workspace, recipe.file):
+        workspace.report(Message(f"stopping {server.name}, which an interrupted upgrade left"))
+        stop.end(server, STOPPING_SECONDS)
+
+
+def missing(workspace: Workspace, name: ImageName, model: str) -> tuple[MissingEvidence, ...]:
+    """Whatever ``name`` lacks of the evidence that ``model`` requires."""
+    lock = reading.of(workspace.project)
+    return requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
+
+
+def _figures(workspace: Workspace, name: ImageName, model: str) -> tuple[RequiredFigure, ...]:
+    lock = reading.of(workspace.project)
+    recipe = requirements.recipe_of(workspace.project, lock, name, model)
+    return requirements.required(workspace.project, model, recipe).figures
+
+
+def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[BenchProfile, ...]:
+    """The fewest bench profiles that measure all of ``figures``, the shortest that does for each. Raises MeasuringError
+    where none measures one of them."""
+    chosen: dict[str, BenchProfile] = {}
+    every = sorted(configuration.load(workspace.project).bench, key=_length)
+    for figure in figures:
+        suitable = [profile for profile in every if _measures(profile, figure)]
+        if not suitable:
+            raise MeasuringError(
+                f"no profile of `builder bench` measures {figure.figure}",
+                hint="under `bench:` in builder.yaml, one with that depth and concurrency",
+            )
+        profile = next((profile for profile in suitable if profile.name in chosen), suitable[0])
+        chosen[profile.name] = profile
+    return tuple(chosen.values())
+
+
+def _length(profile: BenchProfile) -> tuple[int, int]:
+    runs = len(profile.pp) * len(profile.tg) * len(profile.concurrency) * profile.runs
+    return runs * len(profile.depth), runs * sum(profile.depth)
+
+
+def _measures(profile: BenchProfile, figure: RequiredFigure) -> bool:
+    depths = figure.depth is None or figure.depth in profile.depth
+    return depths and (figure.concurrency or 1) in profile.concurrency and profile.runs >= requirements.LEAST_SAMPLES
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else ""

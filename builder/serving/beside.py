@@ -1,0 +1,83 @@
+"""A candidate's server: under a name and on a port of its own, so that nobody takes it for the model's.
+
+What is measured of it belongs to the recipe all the same: the command is the recipe's but for the port, and no setting
+of that start is recorded as the user's. It ends with the machine: the engine never starts it again.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from builder.definitions.recipes.container import LABEL
+from builder.serving import lookup, machine_memory, preparation, room
+from builder.serving.running import PROJECT, REQUEST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.lock.model import ImageName
+    from builder.serving.preparation import PlannedContainer, PreparedServer, ServeRequest
+    from builder.serving.running import RunningServer
+    from builder.workspace import Workspace
+
+SUFFIX = "-candidate"
+_MARK = " (candidate)"
+
+
+def prepare(workspace: Workspace, request: ServeRequest, image: ImageName) -> PreparedServer:
+    """Plans the server of ``image`` beside that of ``request``. Raises what `preparation.prepare` does."""
+    overrides = {**request.overrides, "port": str(_free_port())}
+    container = replace(request.container, publish=())  # the ports of the machine are the model's own server's
+    prepared = preparation.prepare(workspace, replace(request, overrides=overrides, image=image, container=container))
+    return replace(prepared, containers=tuple(_renamed(planned, request) for planned in prepared.containers))
+
+
+def fits(prepared: PreparedServer, proc: Path = machine_memory.PROC) -> bool:
+    """True if it may run beside what is being served. A GPU with memory of its own is not looked into: there it may
+    not."""
+    from builder.errors import ConflictError
+
+    gpus = [planned for planned in prepared.containers if planned.settings.gpus]
+    if any(planned.engine.node for planned in prepared.containers):
+        return False
+    for planned in gpus:
+        if machine_memory.shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc) is None:
+            return False
+    try:
+        room.require(prepared, (), lambda _: None, proc)
+    except ConflictError:
+        return False
+    return True
+
+
+def running(workspace: Workspace, recipe: str) -> tuple[RunningServer, ...]:
+    """The servers of candidates that run by the recipe with this path."""
+    mark = f"{workspace.project.root}{_MARK}"
+    return tuple(
+        server
+        for server in lookup.find_all(workspace).servers
+        if server.labels.get(PROJECT) == mark and server.labels.get(f"{LABEL}.recipe") == recipe
+    )
+
+
+def _renamed(planned: PlannedContainer, request: ServeRequest) -> PlannedContainer:
+    settings = planned.settings
+    name = f"{settings.name}{SUFFIX}"
+    options = {**json.loads(settings.labels[REQUEST]), "overrides": dict(request.overrides)}
+    labels = {
+        **settings.labels,
+        LABEL: name,
+        PROJECT: f"{settings.labels[PROJECT]}{_MARK}",
+        REQUEST: json.dumps(options),
+    }
+    return replace(planned, settings=replace(settings, name=name, labels=labels, restart="no"))
+
+
+def _free_port() -> int:
+    with socket.socket() as tried:
+        tried.bind(("127.0.0.1", 0))
+        port: int = tried.getsockname()[1]
+    return port

@@ -1,0 +1,79 @@
+"""The journal of an upgrade, in the state folder: written before each step, so that one that was killed goes on there.
+
+One upgrade of a model or a definition runs at a time, by a lock that ends with its process.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from builder.errors import ConflictError
+from builder.storage import atomic_file, file_lock
+from builder.upgrading.steps import RESULTS, STAGES, Upgrade
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.project import Project
+
+_FORMAT = 1
+
+
+@contextmanager
+def locked(project: Project, subject: str) -> Iterator[None]:
+    """Holds the upgrade of ``subject``. Raises ConflictError where another process does."""
+    atomic_file.make_folder(project.upgrading)
+    try:
+        with file_lock.locked(_path(project, subject).with_suffix(".lock"), wait_seconds=0):
+            yield
+    except file_lock.LockHeldError as error:
+        holder = f", process {error.holder}" if error.holder else ""
+        raise ConflictError(
+            f"an upgrade of {subject} is under way{holder}", hint="wait for it; ^C there puts everything back"
+        ) from None
+
+
+def write(project: Project, subject: str, upgrade: Upgrade) -> None:
+    """Writes the journal, on the disk before this returns."""
+    text = json.dumps({"format": _FORMAT, **asdict(upgrade)}, indent=1, ensure_ascii=False)
+    atomic_file.write(_path(project, subject), f"{text}\n".encode())
+
+
+def read(project: Project, subject: str) -> Upgrade | None:
+    """The upgrade that is unfinished, None where there is none. Raises ConflictError for a file that holds none."""
+    path = _path(project, subject)
+    try:
+        return _upgrade(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConflictError(
+            f"{project.relative(path)} is no journal of an upgrade that this program writes",
+            hint="look where it came from, and remove it: pins and pointers move at the end of an upgrade alone",
+        ) from None
+
+
+def remove(project: Project, subject: str) -> None:
+    """Forgets an upgrade that is finished."""
+    _path(project, subject).unlink(missing_ok=True)
+
+
+def _path(project: Project, subject: str) -> Path:
+    return project.upgrading / f"{quote(subject, safe='')}.json"
+
+
+def _upgrade(data: dict[str, Any]) -> Upgrade:
+    if data.pop("format") != _FORMAT or data["stage"] not in STAGES or data["result"] not in RESULTS:
+        raise ValueError("of another version")
+    data["models"], data["why"] = tuple(data["models"]), tuple(data["why"])
+    texts = [data["target"], data["before"], data["candidate"], data["started"], *data["models"], *data["why"]]
+    texts += [*data["update"], *(ref for ref in data["update"].values() if ref is not None)]
+    texts += [*data["served"], *data["served"].values()]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("not text")
+    return Upgrade(**data)

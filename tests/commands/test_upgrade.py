@@ -1,0 +1,185 @@
+"""Upgrades with a stand-in for vLLM: what is promoted, what is rejected, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+
+from builder.engine import services
+from builder.engine.client.endpoint import Endpoint
+from builder.evidence import store
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.upgrading import journal
+from tests import projects
+from tests.commands.serving import MODEL, Kitchen
+from tests.conftest import command
+
+pytestmark = pytest.mark.engine
+
+Builder = Callable[..., subprocess.CompletedProcess[str]]
+ANSWERS = 'if self.path == "/metrics" else "ok"'
+MODELS = """\
+if self.path == "/metrics" else json.dumps({"data": [{"id": "m", "max_model_len": 4096}], "verdict": "%s"})"""
+PROBE = """\
+description: asks what the image thinks of itself
+command: [python3, check.py]
+seconds: 30
+"""
+CHECK = """\
+import os, sys, urllib.request
+address = os.environ["BUILDER_ADDRESS"]
+sys.exit(0 if b"good" in urllib.request.urlopen(f"{address}/models", timeout=10).read() else 1)
+"""
+
+
+@pytest.fixture
+def builder(kitchen: Kitchen) -> Builder:
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command(kitchen.project, *arguments), capture_output=True, text=True, timeout=300,
+            stdin=subprocess.DEVNULL, env={**os.environ, **kitchen.environ},
+        )  # fmt: skip
+        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    return run
+
+
+def change(kitchen: Kitchen, verdict: str) -> None:
+    """Makes the next build's vLLM another one, which the probe finds so."""
+    path = kitchen.project.mods / "standin/vllm"
+    text = path.read_text(encoding="utf-8")
+    assert ANSWERS in text
+    projects.write(path, text.replace(ANSWERS, MODELS % verdict))
+    projects.write(kitchen.project.root / "probes/own/probe.yaml", PROBE)
+    projects.write(kitchen.project.root / "probes/own/check.py", CHECK)
+    projects.write(kitchen.project.root / "builder.yaml", "requires: {probe: [own]}\n")
+
+
+def paired(kitchen: Kitchen) -> ImageName:
+    return reading.read(kitchen.project.lock).models[MODEL].pairing.image
+
+
+def served(endpoint: Endpoint, kitchen: Kitchen) -> tuple[str, str]:
+    """The image and the id of the model's own container, which answers."""
+    service = services.find(endpoint, kitchen.name)
+    assert service
+    urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=10).close()
+    return service.labels["builder.serve.image"], service.id
+
+
+def candidates(endpoint: Endpoint, kitchen: Kitchen) -> bool:
+    return services.find(endpoint, f"{kitchen.name}-candidate") is not None
+
+
+def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    builder("run", "chat")
+    before = paired(kitchen)
+    change(kitchen, "good")
+    told = json.loads(builder("upgrade", MODEL, "--json").stdout)
+    now = paired(kitchen)
+    assert now != before
+    assert (told["result"], told["before"], told["candidate"]) == ("promoted", str(before), str(now))
+    assert served(endpoint, kitchen)[0] == told["served"] == str(now)
+    assert reading.read(kitchen.project.lock).images[kitchen.repository].current == now.number
+    assert [run.verdict for run in store.of_image(kitchen.project, now) if run.kind == "probe"] == ["pass"]
+    assert not candidates(endpoint, kitchen)
+    again = builder("upgrade", MODEL).stdout
+    assert "is what a build makes with everything resolved anew" in again
+    assert journal.read(kitchen.project, MODEL) is None
+    builder("rollback", "chat")
+    assert paired(kitchen) == before
+
+
+def test_what_fails_a_probe_stays_with_its_evidence_and_nothing_moves(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    builder("run", "chat")
+    before, own = paired(kitchen), served(endpoint, kitchen)
+    lock = reading.read(kitchen.project.lock)
+    change(kitchen, "broken")
+    told = builder("upgrade", MODEL, code=1).stdout
+    assert f"stays on {before}, the candidate was rejected" in told
+    assert "because: probe own: failed" in told
+    after = reading.read(kitchen.project.lock)
+    assert (after.models, after.pins) == (lock.models, lock.pins)
+    assert after.images[kitchen.repository].current == lock.images[kitchen.repository].current
+    assert served(endpoint, kitchen) == own
+    assert not candidates(endpoint, kitchen)
+    candidate = ImageName(kitchen.repository, max(after.images[kitchen.repository].numbers))
+    assert [run.verdict for run in store.of_image(kitchen.project, candidate) if run.kind == "probe"] == ["fail"]
+    assert "lacks what" in builder("pair", MODEL, str(candidate), code=1).stderr
+
+
+def test_a_new_image_that_fails_a_required_probe_as_it_is_served_gives_way(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    builder("run", "chat")
+    before = paired(kitchen)
+    change(kitchen, "broken")
+    configuration = kitchen.project.root / "builder.yaml"
+    requires = configuration.read_text(encoding="utf-8")
+    configuration.unlink()
+    builder("build", "chat")
+    assert paired(kitchen) != before
+    projects.write(configuration, requires)
+    told = " ".join(builder("restart", "chat").stdout.split())
+    assert f"→ {before}, because {kitchen.name} answers, and fails the probe own" in told
+    assert paired(kitchen) == before
+    assert served(endpoint, kitchen)[0] == str(before)
+
+
+def test_a_kill_leaves_what_counts_and_the_same_command_goes_on(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    builder("run", "chat")
+    before, own = paired(kitchen), served(endpoint, kitchen)
+    change(kitchen, "good")
+    stages = set()
+    for stage in ("build", "prove", "measure"):
+        with subprocess.Popen(
+            command(kitchen.project, "upgrade", MODEL), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={**os.environ, **kitchen.environ}, start_new_session=True,
+        ) as process:  # fmt: skip
+            end = time.monotonic() + 120
+            while process.poll() is None and time.monotonic() < end:
+                state = journal.read(kitchen.project, MODEL)
+                if state and state.stage == stage and (stage != "measure" or candidates(endpoint, kitchen)):
+                    stages.add(stage)
+                    break
+                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGKILL)
+        assert paired(kitchen) == before
+        assert served(endpoint, kitchen) == own
+    assert "measure" in stages
+    going_on = builder("upgrade", MODEL)
+    assert "going on with the upgrade that was interrupted: measure" in going_on.stderr
+    assert served(endpoint, kitchen)[0] == str(paired(kitchen)) != str(before)
+    assert not candidates(endpoint, kitchen)
+
+
+def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    builder("run", "chat")
+    before, own = paired(kitchen), served(endpoint, kitchen)
+    assert f"no upgrade of {MODEL} was interrupted" in builder("upgrade", MODEL, "--abort", code=1).stderr
+    change(kitchen, "good")
+    with subprocess.Popen(
+        command(kitchen.project, "upgrade", MODEL), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, **kitchen.environ}, start_new_session=True,
+    ) as process:  # fmt: skip
+        end = time.monotonic() + 120
+        while not candidates(endpoint, kitchen) and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert "given up" in builder("upgrade", MODEL, "--abort").stdout
+    assert (paired(kitchen), served(endpoint, kitchen)) == (before, own)
+    assert not candidates(endpoint, kitchen)
+    assert journal.read(kitchen.project, MODEL) is None

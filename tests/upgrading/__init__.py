@@ -1,0 +1,1 @@
+"""Tests of upgrades and of what puts a model back."""

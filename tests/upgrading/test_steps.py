@@ -1,0 +1,137 @@
+"""The steps of an upgrade, whatever comes of each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builder.errors import ConflictError
+from builder.project import Project
+from builder.upgrading import journal, steps
+from builder.upgrading.steps import (
+    BuiltCandidate,
+    Event,
+    Measured,
+    PointersMoved,
+    Proved,
+    ServerSettled,
+    StepFailed,
+    UnexpectedEventError,
+    Upgrade,
+    after,
+)
+from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+START = Upgrade("recipes/chat.yaml", ("Org/M",), {"vllm": None}, "small:1", "2026-11-20T22:00:00Z")
+words = st.text(min_size=1, max_size=12)
+reasons = st.lists(words, max_size=3).map(tuple)
+events: st.SearchStrategy[Event] = st.one_of(
+    st.sampled_from(["small:1", "small:2"]).map(BuiltCandidate),
+    reasons.map(Proved),
+    reasons.map(Measured),
+    st.just(PointersMoved()),
+    st.builds(StepFailed, words, st.booleans()),
+    st.builds(ServerSettled, st.just("") | words),
+)
+
+
+def run(history: list[Event]) -> list[Upgrade]:
+    """The states that lie on the way; events that have no place are left out."""
+    states = [START]
+    for event in history:
+        try:
+            states.append(after(states[-1], event))
+        except UnexpectedEventError:
+            continue
+    return states
+
+
+@given(st.lists(events, max_size=30))
+def test_only_what_was_proven_and_measured_is_promoted(history: list[Event]) -> None:
+    states = run(history)
+    if any(state.stage == "promote" for state in states):
+        assert any(isinstance(event, Proved) and not event.broken for event in history)
+        assert any(isinstance(event, Measured) and not event.missing for event in history)
+    if states[-1].result == "promoted":
+        assert "promote" in [state.stage for state in states]
+        assert any(isinstance(event, PointersMoved) for event in history)
+
+
+@given(st.lists(events, max_size=30))
+def test_it_goes_forward_alone_and_every_way_leads_through_the_server(history: list[Event]) -> None:
+    stages = [steps.STAGES.index(state.stage) for state in run(history)]
+    assert stages == sorted(set(stages))
+    names = [state.stage for state in run(history)]
+    if names[-1] == "done":
+        assert names[-2] == "settle"
+        assert run(history)[-1].result
+
+
+@given(st.lists(events, max_size=30))
+def test_a_result_and_its_reasons_stay(history: list[Event]) -> None:
+    states = run(history)
+    decided = [state for state in states if state.result]
+    assert all(state.result == decided[0].result for state in decided)
+    assert all(state.why[: len(decided[0].why)] == decided[0].why for state in decided)
+    assert all(not state.result for state in states if state.stage in {"build", "prove", "measure", "promote"})
+
+
+@given(st.lists(events, max_size=30))
+def test_whoever_gives_up_before_the_pointers_move_gets_what_was_there(history: list[Event]) -> None:
+    state = run(history)[-1]
+    if state.stage in {"build", "prove", "measure", "promote"}:
+        assert after(state, StepFailed("given up", aborted=True)).result == "aborted"
+        assert after(state, StepFailed("no network")).result == "rejected"
+
+
+@given(st.lists(events, max_size=30))
+def test_a_few_events_finish_from_anywhere(history: list[Event]) -> None:
+    state = run(history)[-1]
+    rest: list[Event] = [BuiltCandidate("small:2"), Proved(), Measured(), PointersMoved(), ServerSettled()]
+    for event in rest:
+        if state.stage != "done":
+            try:
+                state = after(state, event)
+            except UnexpectedEventError:
+                continue
+    assert state.stage == "done"
+
+
+def test_the_same_image_again_is_no_upgrade() -> None:
+    assert after(START, BuiltCandidate("small:1")).result == "unchanged"
+
+
+@given(st.lists(events, max_size=30))
+def test_the_journal_gives_back_what_was_written(history: list[Event]) -> None:
+    state = run(history)[-1]
+    assert journal._upgrade({"format": 1, **json.loads(json.dumps(asdict(state)))}) == state
+
+
+def test_the_journal_in_its_folder(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    subject = "Org/M ü"
+    with journal.locked(project, subject):
+        assert journal.read(project, subject) is None
+        journal.write(project, subject, START)
+        assert journal.read(project, subject) == START
+        assert journal.read(project, "Org_M") is None
+        with pytest.raises(ConflictError, match="is under way, process"), journal.locked(project, subject):
+            pass
+        journal.remove(project, subject)
+        assert journal.read(project, subject) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1, "stage": "dance"}', "[" * 9000])
+def test_what_is_no_journal_is_told(tmp_path: Path, text: str) -> None:
+    project = Project(tmp_path)
+    projects.write(project.upgrading / "m.json", text)
+    with pytest.raises(ConflictError, match="is no journal of an upgrade"):
+        journal.read(project, "m")
