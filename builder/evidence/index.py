@@ -12,8 +12,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from builder.errors import FileProblemsError
 from builder.evidence import document, store
-from builder.evidence.present_subjects import ServedFacts
+from builder.evidence.present_subjects import RequiredRuns, ServedFacts
 from builder.evidence.store import KeptEvidence
 from builder.storage import regular_file, state_file
 
@@ -40,6 +41,7 @@ class EvidenceIndex:
         is_ours = remembered.get("program") == self._program
         self._images = _block(remembered, "images") if is_ours else {}
         self._recipes = _block(remembered, "recipes") if is_ours else {}
+        self._required = _block(remembered, "required") if is_ours else {}
         self._is_changed = False
         self._links = {str(project.root): False}
 
@@ -66,21 +68,47 @@ class EvidenceIndex:
         entry = self._recipes.get(file)
         if state and isinstance(entry, dict) and entry.get("state") == state:
             try:
-                return ServedFacts(**entry["facts"])
+                return ServedFacts(**{**entry["facts"], "requires": _requires(entry["facts"]["requires"])})
             except (KeyError, TypeError):
                 pass
         from builder.evidence import subjects
 
         facts = subjects.of_recorded_recipe(self._project, file, environ)
         if state and facts and facts.is_whole:
-            self._recipes[file] = {"state": state, "facts": vars(facts)}
+            self._recipes[file] = {"state": state, "facts": {**vars(facts), "requires": vars(facts.requires)}}
             self._is_changed = True
         return facts
+
+    def required_of(self, model: str | None) -> RequiredRuns:
+        """The runs that builder.yaml requires of images for a model; none where it cannot be read, which every command
+        that decides by it tells."""
+        path = self._project.root / "builder.yaml"
+        state = _state_of_file(path)
+        if not state:
+            return RequiredRuns()
+        if self._required.get("state") != state:
+            self._required = {"state": state, "models": {}}
+        models, key = self._required["models"], model or ""
+        try:
+            return _requires(models[key])
+        except (KeyError, TypeError):
+            pass
+        from builder.definitions import configuration
+
+        try:
+            wanted = configuration.load(self._project).required_of(model)
+        except FileProblemsError:
+            return RequiredRuns()
+        requires = RequiredRuns(wanted.probes, bool(wanted.figures))
+        models[key] = vars(requires)
+        self._is_changed = True
+        return requires
 
     def save(self) -> None:
         """Keeps what was learnt for the next command."""
         if self._is_changed:
             content = {"program": self._program, "images": self._images, "recipes": self._recipes}
+            content["required"] = self._required
             state_file.write(_path(self._project), json.dumps(content, separators=(",", ":")).encode())
 
     def _state(self, name: ImageName) -> str:
@@ -111,6 +139,10 @@ def _remembered(path: Path) -> dict[str, Any]:
 def _block(data: dict[str, Any], key: str) -> dict[str, Any]:
     block = data.get(key)
     return block if isinstance(block, dict) else {}
+
+
+def _requires(data: dict[str, Any]) -> RequiredRuns:
+    return RequiredRuns(tuple(data["probes"]), bool(data["has_figures"]))
 
 
 def _runs(entry: Any, state: str) -> tuple[Evidence, ...] | None:

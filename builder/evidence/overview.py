@@ -107,7 +107,12 @@ def _judged(
     evidence = {}
     for name, each in kept.items():
         models = dict.fromkeys([*paired.get(name, ()), *(run.subject.model for run in each.runs)])
-        pairings = tuple(standing.of(m, each.runs, functools.partial(presents.of, name, m)) for m in models)
+        pairings = tuple(
+            standing.of(
+                m, each.runs, functools.partial(presents.of, name, m), _required(name, m, each, presents, memory)
+            )
+            for m in models
+        )
         last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in each.runs}
         judged = tuple(
             JudgedRun(run, staleness.reasons(run, presents.of(name, run.subject.model, run.kind)))
@@ -115,3 +120,15 @@ def _judged(
         )
         evidence[name] = ImageEvidence(each.runs, pairings, serving.get(name, frozenset()), each.problems, judged)
     return evidence
+
+
+def _required(
+    name: ImageName, model: str | None, kept: KeptEvidence, presents: PresentSubjects, memory: EvidenceIndex
+) -> set[standing.Requirement]:
+    """The probes that the recipe and builder.yaml require, and every benchmark where they require a figure."""
+    facts = presents.recorded(name, model)
+    both = [memory.required_of(model), *([facts.requires] if facts else [])]
+    required: set[standing.Requirement] = {("probe", probe) for each in both for probe in each.probes}
+    if any(each.has_figures for each in both):
+        required |= {("bench", run.name) for run in kept.runs if run.kind == "bench"}
+    return required

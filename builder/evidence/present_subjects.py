@@ -18,10 +18,18 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
+class RequiredRuns:
+    """The runs that count beside the last proof: probes by name, and benchmarks where a figure is required."""
+
+    probes: tuple[str, ...] = ()
+    has_figures: bool = False
+
+
+@dataclass(frozen=True)
 class ServedFacts:
     """The parts of a subject that a recipe tells: its file, model and revision, the digests of its arguments by the
     kind of run, none where its command cannot be rendered, and that of its template. ``is_whole`` if no other file has
-    a part in them."""
+    a part in them. ``requires`` is what the recipe requires."""
 
     file: str
     model: str | None
@@ -29,6 +37,7 @@ class ServedFacts:
     arguments: Mapping[Kind, str]
     template: str | None
     is_whole: bool
+    requires: RequiredRuns
 
 
 class PresentSubjects:
@@ -48,7 +57,7 @@ class PresentSubjects:
 
     def of(self, image: ImageName, model: str | None, kind: Kind) -> Subject:
         """The subject of a run of this kind with the recipe of the pairing."""
-        return self.with_recipe(image, model, kind, self._recorded(image, model), NOTHING)
+        return self.with_recipe(image, model, kind, self.recorded(image, model), NOTHING)
 
     def with_recipe(
         self, image: ImageName, model: str | None, kind: Kind, facts: ServedFacts | None, overrides: Mapping[str, str]
@@ -72,7 +81,8 @@ class PresentSubjects:
             overrides=dict(overrides),
         )
 
-    def _recorded(self, image: ImageName, model: str | None) -> ServedFacts | None:
+    def recorded(self, image: ImageName, model: str | None) -> ServedFacts | None:
+        """The facts of the recipe of a pairing; None where there is none, or it cannot be read."""
         pairing = self._pairings.get((image, model or ""))
         if pairing is None or pairing.recipe is None:
             return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from builder.definitions.recipes import arguments, command, finding, option_places, volumes
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import FileProblemsError, UnsafePathError, UsageError
-from builder.evidence.present_subjects import NOTHING, PresentSubjects, ServedFacts
+from builder.evidence.present_subjects import NOTHING, PresentSubjects, RequiredRuns, ServedFacts
 from builder.storage import regular_file
 
 if TYPE_CHECKING:
@@ -124,17 +124,17 @@ def _recorded(project: Project, file: str) -> Recipe | None:
 
 
 def _facts(project: Project, recipe: Recipe, overrides: Mapping[str, str], environ: Mapping[str, str]) -> ServedFacts:
+    requires = RequiredRuns(recipe.requires.probes, bool(recipe.requires.figures))
     try:
         words = command.render(recipe, overrides).words
     except (FileProblemsError, UsageError):
-        return ServedFacts(recipe.file, recipe.model, recipe.revision, {}, None, is_whole=True)
+        return ServedFacts(recipe.file, recipe.model, recipe.revision, {}, None, is_whole=True, requires=requires)
     behaviour, server = (of_arguments(kind, words, recipe.env) for kind in _DIFFERING)
     digests: dict[Kind, str] = {"prove": behaviour, "bench": server, "probe": server}
     template = _mounted_template(project, recipe, words, environ)
     names_template = arguments.option(words, "--chat-template", "--chat_template") is not None
-    return ServedFacts(
-        recipe.file, recipe.model, recipe.revision, digests, template, is_whole=not (names_template and recipe.volumes)
-    )
+    is_whole = not (names_template and recipe.volumes)
+    return ServedFacts(recipe.file, recipe.model, recipe.revision, digests, template, is_whole, requires)
 
 
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:

@@ -128,6 +128,26 @@ def test_a_target_changes_no_standing(project: Project) -> None:
         assert ", proven" in row(project, FIRST, *target)
 
 
+@pytest.mark.parametrize("file", ["recipe", "builder.yaml"])
+def test_a_required_run_that_failed_shows(project: Project, file: str) -> None:
+    add(project, SECOND, proof())
+    add(project, SECOND, bench("fail", foreign=""))
+    add(project, SECOND, bench("fail", kind="probe", name="tools-long", foreign=""))
+    assert ", proven" in row(project, SECOND)
+    recipe = project.recipes / "chat.yaml"
+    for requires, why in (("probe: [tools-long]", "probe tools-long"), ('bench: {tg: ">= 10"}', "bench quick")):
+        if file == "recipe":
+            plain = recipe.read_text().partition("requires:")[0]
+            projects.write(recipe, f"{plain}requires: {{{requires}}}\n")
+        else:
+            projects.write(project.root / "builder.yaml", f"requires: {{{requires}}}\n")
+        for _ in range(2):
+            assert ", failed" in row(project, SECOND)
+        assert f"failed with {MODEL}: {why} failed" in run(project, "show", "small:2")
+    projects.write(project.root / "builder.yaml", "requires: {\n")
+    assert ("failed" if file == "recipe" else "proven") in row(project, SECOND)
+
+
 def test_what_others_ran_proves_nothing(project: Project) -> None:
     add(project, SECOND, proof(foreign="archive x.tar"))
     assert ", unproven" in row(project, SECOND)
