@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {"pass": "green", "fail": "red", "unclear": "yellow", "better": "green", "worse": "red"}
 _WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
-_MOST_FINDINGS = 12
+_MOST_FINDINGS = 6
 
 
 def print_outcome(kept: KeptOutcome, folder: str) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from builder.definitions.recipes import finding
 from builder.definitions.recipes import recipe as recipes
 from builder.definitions.recipes.container import LABEL
-from builder.errors import BuilderError, MeasuringError
+from builder.engine import services
+from builder.errors import BuilderError, ConflictError, MeasuringError
 from builder.evidence import store, subjects
 from builder.lock import name_kinds, reading
 from builder.lock.model import ImageName
@@ -73,11 +74,19 @@ def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subje
 
 def keep(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -> Path | None:
     """Writes the outcome to the evidence of the server's number, and returns the file; None where the image has no
-    number. Raises OSError, UnsafePathError."""
+    number. Raises ConflictError where the server was stopped meanwhile, which says nothing of its image, OSError,
+    UnsafePathError."""
+    if outcome.verdict != "pass" and _was_stopped(measured.running):
+        raise ConflictError(f"{measured.running.name} was stopped from outside while it was measured: nothing is kept")
     belongs_to = subject(workspace, measured, outcome.kind)
     if measured.image is None or belongs_to is None:
         return None
     return store.add(workspace.project, measured.image, outcome.evidence(belongs_to), outcome.raw or None)
+
+
+def _was_stopped(server: RunningServer) -> bool:
+    """True if a container is gone: one that ends by itself is still there."""
+    return any(services.find(member.engine.endpoint, member.service.id) is None for member in server.members)
 
 
 def _recipe(project: Project, server: RunningServer) -> Recipe | None:

@@ -119,6 +119,25 @@ def test_a_probe_that_is_interrupted_leaves_no_server(kitchen: Kitchen, endpoint
     assert evidence(kitchen) == []
 
 
+def test_a_server_that_is_stopped_meanwhile_has_not_failed(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    name = kitchen.name
+    stops = (
+        f"import subprocess, sys; subprocess.run({command(kitchen.project, 'stop', name)!r}, check=True)\nsys.exit(1)"
+    )
+    write_probe(kitchen, "stops", f"import os; os.environ.update({endpoint_variables()!r})\n{stops}")
+    builder("run", "chat")
+    told = builder("probe", "chat", "stops", code=1)
+    assert "was stopped from outside while it was measured" in told.stderr
+    assert services.find(endpoint, name) is None
+    assert evidence(kitchen) == []
+
+
+def endpoint_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("DOCKER_")}
+
+
 def test_what_there_is_not_is_told_before_anything_starts(kitchen: Kitchen, builder: Builder) -> None:
     assert "no probe is called `tool-long`" in builder("probe", "chat", "tool-long", code=2).stderr
     assert "profiles: quick, community" in builder("bench", "chat", "--profile", "fast", code=2).stderr

@@ -15,6 +15,8 @@ ELSEWHERE = {
     *("completion", "diff", "diff_lock", "doctor", "listing", "logs", "mods_check", "mods_check_pinned", "mods_list"),
     *("nodes", "nodes_check", "recipes_check", "recipes_list", "recipes_show", "schemas", "show", "status", "verify"),
     *("copy", "pull", "push", "restart", "run", "stop"),
+    # What serves, and then one file of evidence, which is there whole or not at all.
+    *("bench", "measured", "probe", "prove"),
 }  # fmt: skip
 # Commands that another name of the table stands for.
 UNDER = {"lock_update": "lock", "lock_recover": "lock --recover", "lock_renumber": "lock --renumber"}

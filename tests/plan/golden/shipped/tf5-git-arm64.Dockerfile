@@ -88,7 +88,7 @@ RUN --mount=type=bind,source=python,target=/run/builder/python \
 # the Python packages for building
 set -eu
 export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt
-export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120
+export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120 UV_LOCK_TIMEOUT=36000
 if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
 if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL"; fi
 cd /run/builder/python
@@ -312,7 +312,7 @@ RUN --mount=type=bind,source=python,target=/run/builder/python \
 # the Python packages
 set -eu
 export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt
-export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120
+export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120 UV_LOCK_TIMEOUT=36000
 if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
 if [ -n "${PIP_EXTRA_INDEX_URL:-}" ]; then export UV_INDEX="$PIP_EXTRA_INDEX_URL"; fi
 cd /run/builder/python
