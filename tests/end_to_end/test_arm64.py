@@ -1,27 +1,32 @@
-"""The platform of a DGX Spark, linux/arm64, on any machine: Debian's arm64 packages, run by QEMU where need be."""
+"""The platform of a DGX Spark, linux/arm64, on any machine: Debian's arm64 packages, run by QEMU where need be, for a
+small image, and for tf5-wheel with all of CUDA's wheels for arm64."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
+from packaging.version import Version
 
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
-from tests import projects, shared
+from tests import projects, shared, shipped_files
 from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, run_in
+from tests.end_to_end.running import answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.engine, pytest.mark.full, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engine, pytest.mark.full, pytest.mark.timeout(7200)]
 
 PLATFORM = "linux/arm64"
 REGISTRATION = Path("/proc/sys/fs/binfmt_misc/builder-aarch64")
@@ -34,6 +39,12 @@ MOD = """\
 description: says which processor it was baked on
 run: run.sh
 check: [{file: chat.jinja, contains: version}, {run: check.sh}]
+"""
+SHIPPED_MODS = ["enable-hybrid-int4fp8", "fix-qwen3.5-enhanced-chat-template"]  # without those that import torch
+INSTALLED = """\
+import importlib.metadata as metadata, json, platform, re
+names = {re.sub("[-_.]+", "-", d.metadata["Name"]).lower(): d.version for d in metadata.distributions()}
+print(json.dumps([platform.machine(), names]))
 """
 
 
@@ -105,3 +116,46 @@ def test_a_check_that_does_not_hold_ends_the_build(project: Project) -> None:
     assert "check of mod template: check.sh fails" in done.stderr
     assert "no GPU here" in done.stderr
     assert not project.lock.exists() or not reading.read(project.lock).images
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, endpoint: Endpoint, base: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """The shipped tf5-wheel for the Python of Debian's arm64, and a recipe with shipped mods."""
+    made, repository = Project(tmp_path), shared.unique_name()
+    shipped = shipped_files.project()
+    shutil.copytree(shipped.dockerfiles / "_parts", made.dockerfiles / "_parts")
+    shutil.copytree(shipped.dockerfiles / "tf5-wheel", made.dockerfiles / "tf5-wheel")
+    for mod in SHIPPED_MODS:
+        shutil.copytree(shipped.mods / mod, made.mods / mod)
+    file = made.dockerfiles / "tf5-wheel/image.yaml"
+    definition = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert definition["platform"] == PLATFORM
+    here = {"repository": repository, "base": base}
+    definition |= {**here, "python": {**definition["python"], "version": "3.11", "glibc": "2.36"}}
+    projects.write(file, yaml.safe_dump(definition))
+    projects.add_recipe(tmp_path, "chat", repository, "Org/Model-1B", [f"mods/{mod}" for mod in SHIPPED_MODS])
+    # A torch for another processor among the user's wheels is of no use here.
+    for variable in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
+        monkeypatch.delenv(variable, raising=False)
+    yield made
+    remove_all(endpoint, repository)
+
+
+def test_the_released_wheels_for_a_spark_with_mods(wheels: Project, endpoint: Endpoint) -> None:
+    builder(wheels, "lock", "tf5-wheel")
+    locked = wheels.lock.read_bytes()
+    told = builder(wheels, "build", "chat", "--locked")
+    lock = reading.read(wheels.lock)
+    (repository,) = lock.images
+    number = lock.images[repository].numbers[1]
+    assert f"built {repository}:1" in told
+    assert (number.platform, sorted(number.mods)) == (PLATFORM, SHIPPED_MODS)
+    assert reading.parse_bytes(locked, "images.lock").pins == lock.pins
+    pins = lock.pins["tf5-wheel"][PLATFORM]
+    assert pins.python is not None
+    processor, installed = answer(endpoint, f"{repository}:1", INSTALLED)
+    assert processor == "aarch64"
+    locked_versions = {package.name: Version(package.version) for package in pins.python.packages}
+    assert {name: Version(installed[name]) for name in locked_versions} == locked_versions
+    assert installed["vllm"] == pins.sources["vllm"].version
+    assert "the same content" in builder(wheels, "rebuild", f"{repository}:1")
