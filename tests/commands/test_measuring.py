@@ -99,6 +99,14 @@ def test_a_server_that_runs_is_used_and_goes_on(kitchen: Kitchen, builder: Build
     assert "there is no tokenizer.json" in missing.stderr
     builder("stop", "chat")
 
+    # The first of the two is not the one that is paired.
+    compared = builder("bench", "chat", "--compare", "1", "2", code=1)
+    assert f"round 1: {kitchen.repository}:1" in compared.stderr
+    assert "there is no tokenizer.json" in compared.stderr
+    assert services.find(endpoint, kitchen.name) is None
+    assert f"{kitchen.repository}:2" in builder("run", "chat").stdout
+    builder("stop", "chat")
+
 
 def test_a_probe_that_is_interrupted_leaves_no_server(kitchen: Kitchen, endpoint: Endpoint) -> None:
     write_probe(kitchen, "slow", "open('began', 'w').close(); import time; time.sleep(600)")
