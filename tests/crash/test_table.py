@@ -17,6 +17,8 @@ ELSEWHERE = {
     *("copy", "pull", "push", "restart", "run", "stop"),
     # What serves, and then one file of evidence, which is there whole or not at all.
     *("bench", "measured", "probe", "prove"),
+    # What serves; tests/commands/test_upgrade.py kills it at each of its stages.
+    *("candidate", "upgrade"),
 }  # fmt: skip
 # Commands that another name of the table stands for.
 UNDER = {"lock_update": "lock", "lock_recover": "lock --recover", "lock_renumber": "lock --renumber"}
