@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # name: (module in builder.cli, the object in it, one line)
 TABLE: dict[str, tuple[str, str, str]] = {
     "build": ("build", "build", "Build a numbered image from a recipe or a definition."),
-    "upgrade": ("upgrade", "upgrade", "Move a model to an image of what is new upstream, if it is as good."),
+    "upgrade": ("upgrade", "upgrade", "Move a model to what is new upstream, if it is as good."),
     "adopt": ("adopt", "adopt", "Give an image that was built elsewhere a number, as it is."),
     "lock": ("lock", "lock", "Resolve or move pins without building."),
     "list": ("list", "list_", "Show the numbered images and the models paired with each."),

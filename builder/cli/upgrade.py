@@ -29,7 +29,7 @@ _SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
 @verbosity_options
 @pass_context
 def upgrade(context: Context, what: str, update: tuple[str, ...], abort: bool, as_json: bool) -> int:
-    """Move a model to an image of what is new upstream, if it is as good.
+    """Move a model to what is new upstream, if it is as good.
 
     Builds a candidate with the sources resolved anew (all of them, or those of --update), proves it, serves it under a
     name and port of its own, beside the model's server or, where memory does not suffice for both, in its place, and
