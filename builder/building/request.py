@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.engine.buildkit.memory import StepMemory
+    from builder.proving.keeping import ProvedImage
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,8 @@ class BuildRequest:
     """A build as typed. ``targets`` name recipes or definitions; ``mods`` and ``models`` are added to those of a
     recipe. ``update`` maps each source to resolve anew to the git ref to use instead of the definition's, or None;
     ``settings`` are values for the templates. ``builder`` names the buildx instance to build with. With ``ignore_disk``
-    it is built where the disk is expected to be too small. A ``candidate`` gets its number and moves nothing else: no
-    pin, no pairing, no ``latest``."""
+    it is built where the disk is expected to be too small; without ``prove`` its behaviour is not looked at. A
+    ``candidate`` gets its number and moves nothing else: no pin, no pairing, no ``latest``."""
 
     targets: tuple[str, ...]
     mods: tuple[str, ...] = ()
@@ -32,6 +33,7 @@ class BuildRequest:
     push: bool = False
     ignore_disk: bool = False
     candidate: bool = False
+    prove: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,3 +88,4 @@ class Built:
     compiled: tuple[StepMemory, ...]
     log: str
     waiting: tuple[HeldPointer, ...] = ()
+    proofs: tuple[ProvedImage, ...] = ()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from builder.building.request import AlreadyBuilt, Built, HeldPointer
     from builder.commands.push import PushedImage
     from builder.plan.model import Step
+    from builder.proving.keeping import ProvedImage
 
 
 @click.command()
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
 @click.option("--push", is_flag=True, help="Push the number to the registry of builder.yaml as well.")
 @click.option("--ignore-disk", is_flag=True, help="Build even where the disk is expected to be too small.")
+@click.option("--no-prove", is_flag=True, help="Do not prove how templates and parsers of the image behave.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
 @verbosity_options
 @pass_context
@@ -60,12 +62,17 @@ def build(
     builder: str | None,
     push: bool,
     ignore_disk: bool,
+    no_prove: bool,
     dry_run: bool,
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
     TARGET is a recipe (recipes/NAME.yaml, or its name) or an image definition. Several are built in one run, and what
     they share is built once. Nothing is built if nothing has changed since a number that still exists.
+
+    Where a number before was proven for the recipe's model, or something requires it, the image is proven as `builder
+    prove` does, unless all that changed has nothing to do with templates and parsers: a finding is told and kept beside
+    the number, and ends no build.
 
     With --push, an image that --builder builds goes through the registry: only the layers that either side lacks are
     transferred.
@@ -87,6 +94,7 @@ def build(
         builder=builder,
         push=push,
         ignore_disk=ignore_disk,
+        prove=not no_prove,
     )
     if dry_run:
         for image, outlook in command.preview(context.workspace(), request):
@@ -185,7 +193,18 @@ def _print_built(built: Built) -> None:
         jobs = humanize.counted(memory.jobs, "job")
         a_job = memory.mib / memory.jobs / 1024
         print_result(f"  {memory.source} was compiled by {jobs} in {memory.mib / 1024:.1f} GiB: {a_job:.1f} GiB a job")
+    for proof in built.proofs:
+        _print_proof(proof)
     for change in built.changes:
         print_result(f"  {change}")
     if verbosity.level() != "quiet":
         print_note(f"  log: {built.log}")
+
+
+def _print_proof(result: ProvedImage) -> None:
+    from builder.cli import prove
+
+    if result.evidence.verdict == "pass":
+        print_result(f"  proven for {result.evidence.subject.model}{prove.summary(result.evidence)}")
+    else:
+        prove.print_proof(result)

@@ -13,8 +13,8 @@ from builder.cli.output import print_json, print_note, print_result
 from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
-    from builder.commands.prove import ProvedImage
     from builder.evidence.record import Evidence
+    from builder.proving.keeping import ProvedImage
 
 _WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
 _COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
@@ -62,7 +62,7 @@ def print_proof(result: ProvedImage) -> None:
     """Prints the verdict for one model, and what it rests on."""
     evidence = result.evidence
     word = styled(_WORDS[evidence.verdict], fg=_COLOURS[evidence.verdict], bold=True)
-    print_result(f"{word}: {evidence.subject.model} on {result.image}{_summary(evidence)}")
+    print_result(f"{word}: {evidence.subject.model} on {result.image}{summary(evidence)}")
     if evidence.accepted:
         print_result(f"  accepted: {evidence.accepted}")
         return
@@ -80,7 +80,8 @@ def print_proof(result: ProvedImage) -> None:
         print_note(f"  `builder prove {result.image} --accept` says that it is meant")
 
 
-def _summary(evidence: Evidence) -> str:
+def summary(evidence: Evidence) -> str:
+    """The conversations and outputs of a proof, as they stand behind its verdict; empty where there were none."""
     counts = evidence.counts
     if not counts:
         return ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from builder.building.request import BuildRequest, HeldPointer
     from builder.commands.push import PushedImage
     from builder.lock.model import ImageName, NumberedImage
+    from builder.proving.keeping import ProvedImage
     from builder.workspace import Workspace
 
 
@@ -40,12 +41,14 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
         held_back,
         outlook,
         planning,
+        proof,
         resolution,
         verification,
         work_folder,
     )
     from builder.definitions.image_chain import build_jobs
     from builder.distribution import remote_builder
+    from builder.proving import keeping
 
     work_folder.recover(workspace)
     registry = _registry(workspace) if request.push else None
@@ -74,11 +77,13 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
         ):
             for baked in baked_images:
                 record = verification.verify(workspace, baked)
+                proofs = proof.of_build(workspace, baked, record, request)
                 moves = commit.moves_of(workspace, baked.planned, request)
                 number = commit.commit(workspace, baked, record, moves)
                 numbers.append(number)
+                kept = tuple(keeping.keep(workspace.project, number, each) for each in proofs)
                 waiting = held_back.move(workspace, baked.planned, number, request) if moves.waiting else ()
-                yield _built(workspace, baked, record, number, waiting, time.monotonic() - started)
+                yield _built(workspace, baked, record, number, kept, waiting, time.monotonic() - started)
     if registry:
         from builder.commands import push
 
@@ -103,6 +108,7 @@ def _built(
     baked: BakedImage,
     record: NumberedImage,
     number: ImageName,
+    proofs: tuple[ProvedImage, ...],
     waiting: tuple[HeldPointer, ...],
     seconds: float,
 ) -> Built:
@@ -122,6 +128,7 @@ def _built(
         compiled=baked.result.compiled,
         log=baked.log,
         waiting=waiting,
+        proofs=proofs,
     )
 
 

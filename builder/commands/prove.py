@@ -4,7 +4,7 @@ beside its number."""
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder import timestamp
@@ -18,32 +18,19 @@ from builder.evidence import standing, store, subjects
 from builder.evidence.record import Subject
 from builder.lock import reading
 from builder.numbered import adopted, names
-from builder.proving import prove, reference
+from builder.proving import keeping, prove, reference
+from builder.proving.keeping import ProvedImage
 from builder.proving.prove import ProvedPairing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from builder.definitions.recipes.recipe import Recipe
-    from builder.evidence.record import Evidence
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.project import Project
-    from builder.proving.prove import Proof
     from builder.workspace import Workspace
 
 _LABELS = {"builder.prove": "1"}
-
-
-@dataclass(frozen=True)
-class ProvedImage:
-    """The result for one model of an image: its run, the file that keeps it, and what it was compared with.
-    ``stand_in`` says why the tokenizer is not the model's own, and is empty where it is."""
-
-    image: ImageName
-    evidence: Evidence
-    file: str
-    stand_in: str = ""
-    reference: str = ""
 
 
 def run(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[ProvedImage, ...]:
@@ -61,14 +48,7 @@ def run(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[P
     find = functools.partial(reference.find, project, lock, name.repository, name.number)
     subject = Subject(str(name), record.fingerprint)
     proofs = prove.prove(workspace, str(name), subject, pairings, find, _LABELS)
-    return tuple(keep(project, name, proof) for proof in proofs)
-
-
-def keep(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
-    """Keeps a proof as evidence of a number."""
-    evidence = replace(proof.evidence, subject=replace(proof.evidence.subject, image=str(name)))
-    path = store.add(project, name, evidence, proof.raw)
-    return ProvedImage(name, evidence, project.relative(path), proof.stand_in, proof.reference)
+    return tuple(keeping.keep(project, name, proof) for proof in proofs)
 
 
 def accept(project: Project, image: str, models: Sequence[str], note: str) -> tuple[ProvedImage, ...]:

@@ -37,8 +37,8 @@ while [ $n -lt 200 ]; do
 done
 printf %s "$now"
 """
-_START_SECONDS = 180
-_LONGEST = 1200
+_START_SECONDS = 600
+_LONGEST = 3600
 # Nothing is downloaded, counted or compiled; with CPU's vLLM nothing is set aside for a cache that is not there.
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -90,7 +90,7 @@ def ask(
 ) -> FrontEndRun:
     """Starts the front end of ``image`` for each setup and asks its questions. Raises ImageStateError for a missing
     image."""
-    report(Message(f"starting the front end of {image} for {_models(setups)}"))
+    report(Message(f"starting vLLM's front end for {_models(setups)}"))
     with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as container:
         python = installed.find_python(container) or "python3"
         container_files.put(container, _files(setups))
