@@ -51,17 +51,21 @@ class Client:
         """The JSON that a request is answered with. Raises RefusedError for an error, OSError for no answer."""
         content = json.dumps(body).encode()
         try:
-            self.connection.request("POST", path, content, {"Content-Type": "application/json"})
-            response = self.connection.getresponse()
-            data = response.read()
+            response, data = self._exchange(path, content)
         except (OSError, http.client.HTTPException):
+            # On a busy machine the front end may have closed a connection that nothing came over for a while.
             self.connection.close()
-            raise
+            response, data = self._exchange(path, content)
         if response.status == http.client.NOT_FOUND and path.endswith("render"):
             raise NoSuchAddressError(path)
         if response.status != http.client.OK:
             raise RefusedError(_reason(response.status, data))
         return json.loads(data)
+
+    def _exchange(self, path: str, content: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+        self.connection.request("POST", path, content, {"Content-Type": "application/json"})
+        response = self.connection.getresponse()
+        return response, response.read()
 
     def is_up(self) -> bool:
         """True once the front end answers."""
@@ -310,6 +314,7 @@ def ask(client: Client, setup: Json) -> Json:
         except NoSuchAddressError as error:
             answers[question["name"]] = {"missing": str(error)}
         except (OSError, http.client.HTTPException, KeyError, TypeError, ValueError) as error:
+            client.connection.close()
             answers[question["name"]] = {"failed": f"{type(error).__name__}: {error}"}
     return answers
 

@@ -26,6 +26,7 @@ from tests.commands.serving import free_port
 from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, project, run_in
 from tests.mods.fix_qwen35_enhanced_chat_template import rendering
+from tests.proving import planted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,6 +136,14 @@ def test_the_parser_reads_back_every_call_that_the_template_renders(endpoint: En
     said = run_in(endpoint, str(first), argv, {MOD_TESTS: "/here"})
     summary = json.loads(said[said.index("{\n") if "{\n" in said else said.rindex("\n{") :])
     assert summary
+
+
+def test_every_planted_fault_is_found_and_none_where_there_is_none(endpoint: Endpoint, first: ImageName) -> None:
+    judged = planted.judgements(endpoint, str(first), {"builder.test": "1"})
+    alone, compared = judged.pop(planted.UNCHANGED)
+    assert (alone.verdict, alone.findings, compared.verdict) == ("pass", (), "pass")
+    assert len(judged) == 20
+    assert {name for name, (by_properties, _) in judged.items() if by_properties.verdict != "fail"} == set()
 
 
 def test_a_changed_template_is_a_new_layer_and_rolls_back(cpu: Project, endpoint: Endpoint, first: ImageName) -> None:
