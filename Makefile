@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-full test-fast test-fuzz coverage check format setup engine engine-stop bench reference clean
+.PHONY: help quickstart test test-full test-fast test-fuzz test-gpu coverage check format setup engine engine-stop bench reference clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -14,6 +14,7 @@ help:
 	@echo "make test-full    also what takes long: each command ended at every place, arm64, the CUDA wheels (40 GB of disk)"
 	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
 	@echo "make coverage     every test, and which lines and branches they reach"
+	@echo "make test-gpu     the shipped mods on this machine's GPU, 10 minutes: IMAGE=NAME:N, or PYTHON=PATH with a vLLM"
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
@@ -55,6 +56,9 @@ test-fast: $(READY)
 
 test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz
+
+test-gpu: $(READY)
+	@.venv/bin/python -m tests.gpu $(if $(IMAGE),--image $(IMAGE)) $(if $(PYTHON),--python $(PYTHON))
 
 coverage: $(READY)
 	@rm -f .coverage .coverage.*

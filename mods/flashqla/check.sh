@@ -23,7 +23,7 @@ def classes(path):
 
 
 layers = folder("vllm") / "model_executor/layers/mamba"
-for file in ("__init__", "hook", "stub"):
+for file in ("__init__", "hook", "speed", "stub", "warmup"):
     if not (layers / f"gdn_flashqla/{file}.py").is_file():
         sys.exit(f"{layers}/gdn_flashqla/{file}.py is missing")
 

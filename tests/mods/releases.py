@@ -41,10 +41,10 @@ FILES = {
     ),
     "transformers": ("transformers/modeling_rope_utils.py",),
     "flash_qla": tuple(
-        f"flash_qla/ops/gated_delta_rule/chunk/{file}.py"
+        f"flash_qla/ops/gated_delta_rule/chunk/{file}"
         for file in (
-            *("__init__", "cp_context", "cp/__init__", "cp/context"),
-            *(f"cp/autocp/{file}" for file in ("__init__", "decision", "launch", "utils")),
+            *("__init__.py", "cp_context.py", "cp/__init__.py", "cp/context.py", "cp/autocp/coefs/sm90.csv"),
+            *(f"cp/autocp/{file}.py" for file in ("__init__", "decision", "launch", "utils")),
         )
     ),
 }

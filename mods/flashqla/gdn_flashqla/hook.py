@@ -16,14 +16,15 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from vllm.config import get_current_vllm_config
 from vllm.logger import init_logger
-from vllm.model_executor.layers.mamba.gdn_flashqla import stub
+from vllm.model_executor.layers.mamba.gdn_flashqla import speed, stub, warmup
 from vllm.platforms import current_platform
 
 logger = init_logger(__name__)
@@ -44,12 +45,13 @@ class UnfitError(RuntimeError):
 
 @dataclass
 class Kernel:
-    """FlashQLA's function, once for all layers. ``worked`` and ``broken`` say what became of its first call, in which
-    the kernels are compiled."""
+    """FlashQLA's function, once for all layers. Its kernels are compiled for the shapes in ``compiled``; ``broken``
+    says that they could not be for one."""
 
     function: Callable[..., Any]
     dtypes: frozenset[torch.dtype]
-    worked: bool = False
+    capability: int = 0
+    compiled: set[tuple[Any, ...]] = field(default_factory=set)
     broken: bool = False
 
 
@@ -68,7 +70,9 @@ def hook(op: type) -> type:
         found = choice() or flash_qla()
         if isinstance(found, Kernel):
             logger.info_once("Using FlashQLA for the GDN prefill; its kernels are compiled when they are first used.")
-            self._forward_method = before(self._forward_method, found, strict=mode == "require")
+            tokens = get_current_vllm_config().scheduler_config.max_num_batched_tokens
+            serve = require if mode == "require" else prefer
+            self._forward_method = serve(self._forward_method, found, tokens)
         elif mode == "require":
             raise UnfitError(found)
         else:
@@ -97,35 +101,67 @@ def flash_qla() -> Kernel | str:
         return f"flash_qla cannot be imported: {error!r}"
     # Its kernels for SM12x do not compile for float16 (fla-org/flash-linear-attention pull request 1094).
     halves = {torch.bfloat16} if current_platform.has_device_capability(120) else {torch.bfloat16, torch.float16}
-    return Kernel(chunk_gated_delta_rule, frozenset(halves))
+    capability = current_platform.get_device_capability()
+    return Kernel(chunk_gated_delta_rule, frozenset(halves), capability.to_int() if capability else 0)
 
 
-def before(own: Callable[..., Any], kernel: Kernel, strict: bool) -> Callable[..., Any]:
-    """Asks ``kernel``, and ``own`` where that cannot serve; ``strict`` raises UnfitError instead."""
+def prefer(own: Callable[..., Any], kernel: Kernel, most_tokens: int) -> Callable[..., Any]:
+    """Asks ``kernel``, and ``own`` where that cannot serve or is faster."""
     signature = inspect.signature(own)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        call = signature.bind(*args, **kwargs)
-        call.apply_defaults()
-        reason = "its first call failed" if kernel.broken else unfit(kernel, call.arguments)
-        if reason and strict:
-            raise UnfitError(reason)
+        call = bound(signature, args, kwargs)
+        reason = "its first call failed" if kernel.broken else unfit(kernel, call)
         if reason:
             logger.warning_once("vLLM's own kernel serves a GDN prefill that FlashQLA cannot: %s", reason)
             return own(*args, **kwargs)
         try:
-            result = ask(kernel, call.arguments)
-        except Exception:
-            # Compilers raise all sorts. Once the kernels have run, a failure is one of the GPU, and not to be hidden.
-            if strict or kernel.worked:
-                raise
+            prepare(kernel, call, most_tokens)
+        except Exception:  # compilers raise all sorts
             kernel.broken = True
             logger.exception("FlashQLA failed in its first call; vLLM's own kernel serves the GDN prefill.")
             return own(*args, **kwargs)
-        kernel.worked = True
-        return result
+        if speed.own_is_faster(kernel.capability, own.__name__, call["q"].shape[1]):
+            return own(*args, **kwargs)
+        # Once the kernels have run, a failure is one of the GPU, and not to be hidden.
+        return ask(kernel, call)
 
     return forward
+
+
+def require(own: Callable[..., Any], kernel: Kernel, most_tokens: int) -> Callable[..., Any]:
+    """Asks ``kernel`` alone. Raises UnfitError where it cannot serve."""
+    signature = inspect.signature(own)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        call = bound(signature, args, kwargs)
+        if reason := unfit(kernel, call):
+            raise UnfitError(reason)
+        prepare(kernel, call, most_tokens)
+        return ask(kernel, call)
+
+    return forward
+
+
+def bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by their names, with the defaults."""
+    call = signature.bind(*args, **kwargs)
+    call.apply_defaults()
+    return dict(call.arguments)
+
+
+def prepare(kernel: Kernel, call: Mapping[str, Any], most_tokens: int) -> None:
+    """Has the kernels compiled that calls of this shape may need, and waits until they have run."""
+    shape = warmup.shape_of(call)
+    if shape in kernel.compiled:
+        return
+    began = time.monotonic()
+    for warming in warmup.calls(call, most_tokens):
+        ask(kernel, warming)
+    if call["q"].is_cuda:
+        torch.cuda.synchronize(call["q"].device)
+    kernel.compiled.add(shape)
+    logger.info("FlashQLA has its kernels for %s after %.0f s.", tuple(call["v"].shape[2:]), time.monotonic() - began)
 
 
 def unfit(kernel: Kernel, call: Mapping[str, Any]) -> str:

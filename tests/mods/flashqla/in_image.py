@@ -19,6 +19,7 @@ from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.model_executor.custom_op import op_registry
 from vllm.model_executor.layers.mamba.gdn_flashqla import hook
 from vllm.platforms import current_platform
+from vllm.platforms.interface import DeviceCapability
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,6 +78,7 @@ def machine(capability: tuple[int, int], library: Callable[..., Any] | Exception
     asked = {
         "is_cuda": lambda: True,
         "has_device_capability": lambda wanted, *_: found.major * 10 + found.minor >= wanted,
+        "get_device_capability": lambda *_: DeviceCapability(*capability),
         "is_device_capability": lambda wanted, *_: found.major * 10 + found.minor == wanted,
         "is_device_capability_family": lambda wanted, *_: found.major == wanted // 10,
     }
@@ -113,7 +115,16 @@ def served(op: Any, **changes: Any) -> str:
     return calls[-1][0]
 
 
-def made(backend: str = "auto") -> Any:
+def of_tokens(tokens: int) -> dict[str, torch.Tensor]:
+    """A batch of so many tokens, as far as they are counted."""
+    return {
+        name: inputs()[name].new_zeros(1, tokens, *inputs()[name].shape[2:]) for name in ("q", "k", "v", "g", "beta")
+    }
+
+
+def made(backend: str = "auto", active: str = "triton") -> Any:
+    """The op, as vLLM makes it where its own choice is ``active``."""
+    gdn._resolve_gdn_prefill_backend = lambda config: (config.additional_config["gdn_prefill_backend"], active)
     with set_current_vllm_config(VllmConfig(additional_config={"gdn_prefill_backend": backend})):
         return gdn.ChunkGatedDeltaRule()
 
@@ -128,7 +139,6 @@ def attempt(function: Callable[[], Any]) -> str:
 def main() -> int:
     # vLLM's own kernels are for GPUs, and it looks at a model to choose one; what matters is that it is asked.
     gdn.fla_chunk_gated_delta_rule = gdn.fi_chunk_gated_delta_rule = kernel("vLLM")
-    gdn._resolve_gdn_prefill_backend = lambda config: (config.additional_config["gdn_prefill_backend"], "triton")
     gdn._log_gdn_backend_decision = lambda *_: None
     found: dict[str, Any] = {"registered": op_registry["chunk_gated_delta_rule"] is gdn.ChunkGatedDeltaRule}
     for name, capability in {"GB10": (12, 1), "Hopper": (9, 0)}.items():
@@ -164,6 +174,19 @@ def main() -> int:
     with machine((12, 1), kernel("FlashQLA", "nvcc not found"), "require"):
         op = made()
         found["require, first call fails"] = attempt(lambda: served(op))
+    with machine((9, 0), kernel("FlashQLA")):
+        op = made()
+        op(**inputs(core_attn_out=None))
+        op(**inputs(core_attn_out=None))
+        found["warm-up"] = [[call["cu_seqlens"][0][0] - 1, call["q"][0][1]] for _, call in calls]
+        found["most tokens"] = VllmConfig().scheduler_config.max_num_batched_tokens
+    with machine((9, 0), kernel("FlashQLA")):
+        op = made(active="flashinfer")
+        found["FlashInfer on Hopper"] = [served(op), served(op, **of_tokens(8192)), served(op, **of_tokens(8256))]
+    with machine((9, 0), kernel("FlashQLA"), "require"):
+        found["FlashInfer on Hopper, require"] = served(made(active="flashinfer"))
+    with machine((12, 1), kernel("FlashQLA")):
+        found["FlashInfer on GB10"] = served(made(active="flashinfer"))
     with machine((12, 1), kernel("FlashQLA")):
         op = made()
         served(op)

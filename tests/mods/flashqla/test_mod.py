@@ -152,6 +152,18 @@ def test_flash_qla_0_1_3_names_gb10_and_dies_of_it_without_the_patch(released: R
     assert {version: card(site, version).stdout for version in others} == others
 
 
+def test_the_batches_of_the_warm_up_have_every_kernel_compiled_that_serving_asks_for(
+    released: Releases, tmp_path: Path
+) -> None:
+    """By FlashQLA's own rules: 1,200 batches for each number of heads and of tokens."""
+    ((_, site),) = released.sites(tmp_path, "flash_qla", [KERNELS])
+    command = [sys.executable, str(HERE / "choosing.py"), str(site)]
+    command += [str(releases.folder_of(NAME) / "gdn_flashqla/warmup.py")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {"Hopper": [], "GB10": []}
+
+
 def test_the_kernels_want_the_very_tilelang_that_vllm_pins(released: Releases) -> None:
     """Why the mod begins with vLLM 0.27: no release of FlashQLA goes with 0.26, and 0.1.2 alone with those before."""
     assert required(released, "vllm", "0.21.0") == required(released, "flash_qla", "0.1.2")
@@ -209,6 +221,24 @@ def test_what_flash_qla_cannot_serve_goes_to_vllms_own_kernel(answer: Any) -> No
     unfit = ("GB10 float16", "GB10 heads of 64", "Hopper heads of 64", "chosen triton", "off", "no kernels for the GPU")
     assert {case: answer[case] for case in (*unfit, "not CUDA")} == dict.fromkeys((*unfit, "not CUDA"), "vLLM")
     assert answer["Hopper float16"] == answer["GB10 batch without lengths"] == "FlashQLA"
+
+
+@pytest.mark.engine
+@pytest.mark.image
+def test_the_first_call_goes_through_the_batches_that_serving_can_have(answer: Any) -> None:
+    *warming, first, second = answer["warm-up"]
+    assert first == second == [2, 96]
+    assert [1, 64] in warming
+    assert max(tokens for _, tokens in warming) == answer["most tokens"]
+    assert {count for count, _ in warming} == {1, 2, 4, 8, 16, 32}
+
+
+@pytest.mark.engine
+@pytest.mark.image
+def test_a_kernel_of_vllm_serves_where_it_was_measured_to_be_faster(answer: Any) -> None:
+    assert answer["FlashInfer on Hopper"] == ["vLLM", "vLLM", "FlashQLA"]
+    assert answer["FlashInfer on Hopper, require"] == "FlashQLA"
+    assert answer["FlashInfer on GB10"] == "FlashQLA"
 
 
 @pytest.mark.engine

@@ -1,0 +1,97 @@
+"""The parts, one process each, within the time that is left; what becomes of each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from builder.evidence.record import Figure, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.gpu.vllms import ImageVllm, InstalledVllm
+
+LIMIT = 590.0  # seconds in all
+_TOLD = 1500  # characters of what a part said before it ended
+
+
+@dataclass(frozen=True)
+class Part:
+    """A script in ``parts/`` and its arguments. ``seconds``: what it may take at most."""
+
+    name: str
+    script: str
+    arguments: tuple[str, ...] = ()
+    seconds: float = 300.0
+
+
+@dataclass
+class Outcome:
+    """All that the parts have found."""
+
+    figures: list[Figure] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        return any(finding.verdict == "fail" for finding in self.findings)
+
+    def take(self, part: Part, output: str) -> int:
+        """Takes the results in a part's output; returns how many there are."""
+        results = list(_results(output))
+        for result in results:
+            if figure := result.get("figure"):
+                self.figures.append(Figure(**{**figure, "values": tuple(figure["values"])}))
+            if finding := result.get("finding"):
+                self.findings.append(Finding(**{**finding, "at": f"{part.name}: {finding['at']}"}))
+            if count := result.get("count"):
+                self.counts[count] = self.counts.get(count, 0) + 1
+            self.versions.setdefault(part.name, {}).update(result.get("version", {}))
+        return len(results)
+
+    def leave_out(self, part: Part, reason: str) -> None:
+        self.findings.append(Finding(part.name, part.script, "unclear", f"not run to its end: {reason}"))
+
+
+def run(vllm: InstalledVllm | ImageVllm, parts: tuple[Part, ...], say: Callable[[str], None]) -> Outcome:
+    outcome, began = Outcome(), time.monotonic()
+    for part in parts:
+        left = LIMIT - (time.monotonic() - began)
+        if left < 10:
+            outcome.leave_out(part, f"the {LIMIT:.0f} seconds were over")
+            continue
+        say(f"{part.name} …")
+        started = time.monotonic()
+        _run_part(vllm, part, min(left, part.seconds), outcome)
+        say(f"{part.name}: {time.monotonic() - started:.0f} s")
+    return outcome
+
+
+def _run_part(vllm: InstalledVllm | ImageVllm, part: Part, seconds: float, outcome: Outcome) -> None:
+    command = vllm.command(part.script, part.arguments)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired as ended:
+        count = outcome.take(part, _text(ended.stdout))
+        outcome.leave_out(part, f"it had not ended after {seconds:.0f} seconds, and told {count} results until then")
+        return
+    count = outcome.take(part, done.stdout)
+    if done.returncode or not count:
+        last = (done.stdout[-_TOLD:] + done.stderr[-_TOLD:]).strip()
+        outcome.findings.append(Finding(part.name, part.script, "fail", f"ended with {done.returncode}: {last}"))
+
+
+def _text(output: bytes | str | None) -> str:
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+
+
+def _results(output: str) -> Iterator[Mapping[str, Any]]:
+    for line in output.splitlines():
+        if line.startswith('{"result": '):
+            yield json.loads(line)["result"]
