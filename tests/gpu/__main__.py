@@ -45,21 +45,22 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"nothing was tested: {reason}\n  it needs an NVIDIA GPU, and IMAGE=NAME:N or PYTHON=PATH\n")
         return NOTHING_TO_TEST_ON
     started, began = time.gmtime(), time.monotonic()
-    outcome = running.run(vllm, PARTS, lambda line: sys.stdout.write(f"{line}\n"))
+    outcome = running.run(vllm, PARTS, write)
     compare_tokens(outcome)
     outcome.findings += [Finding(name, "not run", "unclear", reason) for name, reason in NOT_RUN]
     evidence = record(vllm.name, outcome, time.strftime("%Y-%m-%dT%H:%M:%SZ", started), time.monotonic() - began)
     asked.output.write_text(document.text(evidence))
-
-    def write(line: str) -> None:
-        sys.stdout.write(f"{line}\n")
-
     for figure in evidence.figures:
         write(f"{figure.name:28} {figure.mean:12.4g} {figure.unit:8} {dict(figure.at)}")
     for finding in evidence.findings:
         write(f"{finding.verdict:8} {finding.check}: {finding.at}: {finding.text}")
     write(f"{evidence.verdict}: {asked.output}")
     return 1 if outcome.failed else 0
+
+
+def write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
@@ -105,7 +106,7 @@ def record(name: str, outcome: Outcome, started: str, seconds: float) -> Evidenc
         set=f"sha256:{hashlib.sha256(scripts).hexdigest()}",
         started=started,
         seconds=seconds,
-        subject=Subject(name, "", machine=machine, overrides=versions),
+        subject=Subject(name, "not-read", machine=machine, overrides=versions),
         verdict="fail" if outcome.failed else "pass",
         counts=outcome.counts,
         figures=tuple(outcome.figures),

@@ -26,7 +26,7 @@ class Script:
     code: str
     name: str = "a script"
 
-    def command(self, script: str, arguments: object) -> list[str]:
+    def command(self, _script: str, _arguments: object) -> list[str]:
         return [sys.executable, "-uc", self.code]
 
 
