@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import yaml
@@ -25,12 +26,11 @@ def with_digest(text: str, file: str, index: int, sha256: str) -> str:
     """
     wanted = yaml_file.load(text, file)
     wanted["files"][index]["sha256"] = sha256
-    changed = _edited(text, index, sha256)
-    try:
+    # YAMLError: the pure Python loader takes less than the one in C, such as fewer byte order marks.
+    with suppress(FileProblemsError, yaml.YAMLError):
+        changed = _edited(text, index, sha256)
         if yaml_file.load(changed, file) == wanted:
             return changed
-    except FileProblemsError:
-        pass
     location = yaml_file.location_of(("files", index), yaml_file.locations(text, file), file)
     message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
     raise FileProblemsError((Problem(Location(file, location.line, location.column), message),))

@@ -59,3 +59,9 @@ def test_what_cannot_be_added_to_is_said_with_its_place() -> None:
     text = "x: &entry {from: https://x/y}\nfiles: [{<<: *entry, to: .}]\n"
     with pytest.raises(FileProblemsError, match=f"add it by hand: sha256: {SHA}"):
         digest_lines.with_digest(text, "mod.yaml", 0, SHA)
+
+
+def test_a_file_that_only_one_of_the_two_loaders_takes_is_an_error_of_the_user() -> None:
+    """libyaml passes over a byte order mark at the end, PyYAML's own scanner does not."""
+    with pytest.raises(FileProblemsError, match=f"add it by hand: sha256: {SHA}"):
+        digest_lines.with_digest("files: [{from: https://x/y, to: .}]\n\ufeff", "mod.yaml", 0, SHA)
