@@ -25,9 +25,7 @@ from tests.conftest import command
 pytestmark = pytest.mark.engine
 
 Builder = Callable[..., subprocess.CompletedProcess[str]]
-ANSWERS = 'if self.path == "/metrics" else "ok"'
-MODELS = """\
-if self.path == "/metrics" else json.dumps({"data": [{"id": "m", "max_model_len": 4096}], "verdict": "%s"})"""
+ROOT = '"root": sys.argv[2]'
 PROBE = """\
 description: asks what the image thinks of itself
 command: [python3, check.py]
@@ -57,8 +55,8 @@ def change(kitchen: Kitchen, verdict: str) -> None:
     """Makes the next build's vLLM another one, which the probe finds so."""
     path = kitchen.project.mods / "standin/vllm"
     text = path.read_text(encoding="utf-8")
-    assert ANSWERS in text
-    projects.write(path, text.replace(ANSWERS, MODELS % verdict))
+    assert ROOT in text
+    projects.write(path, text.replace(ROOT, f'"root": "{verdict}"'))
     projects.write(kitchen.project.root / "probes/own/probe.yaml", PROBE)
     projects.write(kitchen.project.root / "probes/own/check.py", CHECK)
     projects.write(kitchen.project.root / "builder.yaml", "requires: {probe: [own]}\n")
