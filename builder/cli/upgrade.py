@@ -16,7 +16,7 @@ from builder.cli.verbosity import verbosity_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.commands.upgrade import UpgradeReport
+    from builder.commands.upgrade_report import UpgradeReport
 
 _SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
 
@@ -58,7 +58,7 @@ def upgrade(context: Context, what: str, update: tuple[str, ...], abort: bool, a
 
 def _print(result: UpgradeReport) -> None:
     """Prints the result in ten lines or so: where it is, what moved upstream, what was measured, and why."""
-    print_result(f"{styled(result.subject, bold=True)}: {_sentence(result)}")
+    print_result(f"{styled(result.upgrade.subject, bold=True)}: {_sentence(result)}")
     _print_lines("upstream", result.changes, _SHOWN_CHANGES)
     _print_lines("measured", result.measured, _SHOWN_FIGURES)
     _print_lines("because", result.upgrade.why, _SHOWN_REASONS)
@@ -87,7 +87,7 @@ def _print_document(result: UpgradeReport) -> None:
     upgrade = result.upgrade
     print_json(
         {
-            "subject": result.subject,
+            "subject": result.upgrade.subject,
             "result": upgrade.result,
             "before": upgrade.before or None,
             "candidate": upgrade.candidate or None,

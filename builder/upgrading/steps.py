@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from builder.lock.model import ImageName
+
 Stage = Literal["build", "prove", "measure", "promote", "settle", "done"]
 Result = Literal["", "promoted", "rejected", "aborted", "unchanged"]
 STAGES: tuple[Stage, ...] = ("build", "prove", "measure", "promote", "settle", "done")
@@ -35,6 +37,20 @@ class Upgrade:
     candidate: str = ""
     result: Result = ""
     why: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """The name by which an upgrade is found again: its first model, or its target where it has none."""
+        return self.models[0] if self.models else self.target
+
+    @property
+    def candidate_image(self) -> ImageName:
+        """The candidate, once it is built."""
+        return _image(self.candidate)
+
+    @property
+    def image_before(self) -> ImageName | None:
+        return _image(self.before) if self.before else None
 
 
 @dataclass(frozen=True)
@@ -108,3 +124,8 @@ def after(upgrade: Upgrade, event: Event) -> Upgrade:
 
 def _decided(upgrade: Upgrade, result: Result, why: tuple[str, ...]) -> Upgrade:
     return replace(upgrade, stage="settle", result=result, why=why)
+
+
+def _image(text: str) -> ImageName:
+    repository, _, number = text.rpartition(":")
+    return ImageName(repository, int(number))

@@ -18,7 +18,7 @@ ELSEWHERE = {
     # What serves, and then one file of evidence, which is there whole or not at all.
     *("bench", "measured", "probe", "prove"),
     # What serves; tests/commands/test_upgrade.py kills it at each of its stages.
-    *("candidate", "upgrade"),
+    *("candidate", "upgrade", "upgrade_pointers", "upgrade_report", "upgrade_server", "upgrade_target"),
 }  # fmt: skip
 # Commands that another name of the table stands for.
 UNDER = {"lock_update": "lock", "lock_recover": "lock --recover", "lock_renumber": "lock --renumber"}

@@ -1,0 +1,60 @@
+"""The server of a model that is upgraded: as it was until the upgrade is decided, then on the image that counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.commands import candidate, restart, run, stop, upgrade_target
+from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
+from builder.events import Message
+from builder.serving.preparation import ServeRequest
+from builder.upgrading.steps import ServerSettled
+
+if TYPE_CHECKING:
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.upgrading.steps import Event, Upgrade
+    from builder.workspace import Workspace
+
+
+def settle(workspace: Workspace, upgrade: Upgrade) -> Event:
+    """Leaves the server on what counts now, where one was running at the start."""
+    if upgrade.result != "promoted":
+        serve_as_before(workspace, upgrade)
+        return ServerSettled()
+    _stop_candidates(workspace, upgrade)
+    recipe = upgrade_target.recipe_of_target(workspace, upgrade)
+    if not upgrade.served or recipe is None:
+        return ServerSettled()
+    server = upgrade_target.server_of(workspace, recipe)
+    if server and server.image == upgrade.candidate and server.head.service.is_up:
+        return ServerSettled()
+    request = request_of(upgrade, recipe)
+    result = restart.run(workspace, request, detach=False) if server else run.run(workspace, request, detach=False)
+    if back := result.put_back:
+        return ServerSettled(f"{back.model} was put back on {back.to}: {back.why}")
+    return ServerSettled()
+
+
+def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:
+    """Ends what a candidate left, and starts the model's own server again, as it was, where it ran at the start."""
+    _stop_candidates(workspace, upgrade)
+    recipe = upgrade_target.recipe_of_target(workspace, upgrade)
+    if not upgrade.served or recipe is None:
+        return
+    server = upgrade_target.server_of(workspace, recipe)
+    if server and server.head.service.is_up:
+        return
+    if server:
+        stop.end(server, STOPPING_SECONDS)
+    workspace.report(Message(f"starting {upgrade.served[LABEL]} again, from {upgrade.before}"))
+    run.run(workspace, request_of(upgrade, recipe), detach=False)
+
+
+def request_of(upgrade: Upgrade, recipe: Recipe) -> ServeRequest:
+    """The request that the model's server was started with, or a plain one."""
+    return restart.as_before(upgrade.served, ServeRequest(recipe.file, {}))
+
+
+def _stop_candidates(workspace: Workspace, upgrade: Upgrade) -> None:
+    if recipe := upgrade_target.recipe_of_target(workspace, upgrade):
+        candidate.stop_left_over(workspace, recipe)
