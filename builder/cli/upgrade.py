@@ -16,7 +16,7 @@ from builder.cli.verbosity import verbosity_options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.commands.upgrade_report import UpgradeReport
+    from builder.commands.upgrade_parts.report import UpgradeReport
 
 _SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
 

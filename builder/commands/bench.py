@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.commands import measured
+from builder.commands.shared import measured
 from builder.definitions import configuration
 from builder.errors import ConflictError
 from builder.events import Message

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.commands import measured
 from builder.commands.bench import KeptOutcome
+from builder.commands.shared import measured
 from builder.measuring import measured_server, probing
 
 if TYPE_CHECKING:

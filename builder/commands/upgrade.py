@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.building.request import BuildRequest
-from builder.commands import build, candidate, upgrade_pointers, upgrade_report, upgrade_server, upgrade_target
+from builder.commands import build
+from builder.commands.upgrade_parts import candidate, pointers, report, server, target
 from builder.comparing import current_build
 from builder.errors import BuilderError, ConflictError, NothingToDoError
 from builder.events import Message
@@ -16,7 +17,7 @@ from builder.upgrading.steps import BuiltCandidate, Measured, PointersMoved, Pro
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.commands.upgrade_report import UpgradeReport
+    from builder.commands.upgrade_parts.report import UpgradeReport
     from builder.upgrading.steps import Event, Upgrade
     from builder.workspace import Workspace
 
@@ -30,7 +31,7 @@ def run(workspace: Workspace, text: str, update: Mapping[str, str | None]) -> Up
     the interrupted one was for other sources.
     """
     project = workspace.project
-    fresh = upgrade_target.begun(workspace, text, update)
+    fresh = target.begun(workspace, text, update)
     subject = fresh.subject
     with journal.locked(project, subject):
         upgrade = journal.read(project, subject)
@@ -44,7 +45,7 @@ def run(workspace: Workspace, text: str, update: Mapping[str, str | None]) -> Up
             )
         else:
             workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
-            upgrade_server.serve_as_before(workspace, upgrade)
+            server.serve_as_before(workspace, upgrade)
         return _finished(workspace, upgrade)
 
 
@@ -52,12 +53,12 @@ def abort(workspace: Workspace, text: str) -> UpgradeReport:
     """Gives up an upgrade that was interrupted: the model is served as before, and the candidate stays, with its
     evidence. Raises NothingToDoError where there is none, or its pointers have moved already."""
     project = workspace.project
-    subject = upgrade_target.begun(workspace, text, {}).subject
+    subject = target.begun(workspace, text, {}).subject
     with journal.locked(project, subject):
         upgrade = journal.read(project, subject)
         if upgrade is None:
             raise NothingToDoError(f"no upgrade of {subject} was interrupted")
-        if upgrade.stage == "promote" and upgrade_pointers.are_moved(reading.of(project), upgrade):
+        if upgrade.stage == "promote" and pointers.are_moved(reading.of(project), upgrade):
             upgrade = steps.after(upgrade, PointersMoved())
         elif upgrade.stage in {"build", "prove", "measure", "promote"}:
             upgrade = steps.after(upgrade, StepFailed("given up", aborted=True))
@@ -72,10 +73,10 @@ def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
             upgrade = steps.after(upgrade, _step(workspace, upgrade))
             journal.write(workspace.project, upgrade.subject, upgrade)
     except KeyboardInterrupt:
-        upgrade_server.serve_as_before(workspace, upgrade)
+        server.serve_as_before(workspace, upgrade)
         raise
     journal.remove(workspace.project, upgrade.subject)
-    return upgrade_report.made(workspace, upgrade)
+    return report.made(workspace, upgrade)
 
 
 def _step(workspace: Workspace, upgrade: Upgrade) -> Event:
@@ -83,8 +84,8 @@ def _step(workspace: Workspace, upgrade: Upgrade) -> Event:
         "build": _build,
         "prove": _prove,
         "measure": _measure,
-        "promote": upgrade_pointers.move,
-        "settle": upgrade_server.settle,
+        "promote": pointers.move,
+        "settle": server.settle,
     }
     try:
         return take[upgrade.stage](workspace, upgrade)
@@ -109,7 +110,7 @@ def _build(workspace: Workspace, upgrade: Upgrade) -> Event:
 def _prove(workspace: Workspace, upgrade: Upgrade) -> Event:
     broken: list[str] = []
     for model in upgrade.models:
-        recipe = upgrade_target.recipe_of(workspace, upgrade, model)
+        recipe = target.recipe_of(workspace, upgrade, model)
         if recipe:
             broken += candidate.proof(workspace, upgrade.candidate_image, model, recipe.file)
     return Proved(tuple(broken))
@@ -118,12 +119,12 @@ def _prove(workspace: Workspace, upgrade: Upgrade) -> Event:
 def _measure(workspace: Workspace, upgrade: Upgrade) -> Event:
     name = upgrade.candidate_image
     for model in upgrade.models:
-        recipe = upgrade_target.recipe_of(workspace, upgrade, model)
+        recipe = target.recipe_of(workspace, upgrade, model)
         if recipe is None:
             continue
         candidate.measure_current(workspace, name, model)
-        with candidate.served(workspace, name, upgrade_server.request_of(upgrade, recipe)) as server:
-            candidate.measure(workspace, name, model, server)
-    upgrade_server.serve_as_before(workspace, upgrade)
+        with candidate.served(workspace, name, server.request_of(upgrade, recipe)) as measured:
+            candidate.measure(workspace, name, model, measured)
+    server.serve_as_before(workspace, upgrade)
     missing = [str(each) for model in upgrade.models for each in candidate.missing(workspace, name, model)]
     return Measured(tuple(missing))

@@ -16,9 +16,9 @@ ELSEWHERE = {
     *("nodes", "nodes_check", "recipes_check", "recipes_list", "recipes_show", "schemas", "show", "status", "verify"),
     *("copy", "pull", "push", "restart", "run", "stop"),
     # What serves, and then one file of evidence, which is there whole or not at all.
-    *("bench", "measured", "probe", "prove"),
+    *("bench", "probe", "prove"),
     # What serves; tests/commands/test_upgrade.py kills it at each of its stages.
-    *("candidate", "upgrade", "upgrade_pointers", "upgrade_report", "upgrade_server", "upgrade_target"),
+    "upgrade",
 }  # fmt: skip
 # Commands that another name of the table stands for.
 UNDER = {"lock_update": "lock", "lock_recover": "lock --recover", "lock_renumber": "lock --renumber"}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.commands import candidate, restart, run, stop, upgrade_target
+from builder.commands import restart, run, stop
+from builder.commands.upgrade_parts import candidate, target
 from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
 from builder.events import Message
 from builder.serving.preparation import ServeRequest
@@ -22,10 +23,10 @@ def settle(workspace: Workspace, upgrade: Upgrade) -> Event:
         serve_as_before(workspace, upgrade)
         return ServerSettled()
     _stop_candidates(workspace, upgrade)
-    recipe = upgrade_target.recipe_of_target(workspace, upgrade)
+    recipe = target.recipe_of_target(workspace, upgrade)
     if not upgrade.served or recipe is None:
         return ServerSettled()
-    server = upgrade_target.server_of(workspace, recipe)
+    server = target.server_of(workspace, recipe)
     if server and server.image == upgrade.candidate and server.head.service.is_up:
         return ServerSettled()
     request = request_of(upgrade, recipe)
@@ -38,10 +39,10 @@ def settle(workspace: Workspace, upgrade: Upgrade) -> Event:
 def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:
     """Ends what a candidate left, and starts the model's own server again, as it was, where it ran at the start."""
     _stop_candidates(workspace, upgrade)
-    recipe = upgrade_target.recipe_of_target(workspace, upgrade)
+    recipe = target.recipe_of_target(workspace, upgrade)
     if not upgrade.served or recipe is None:
         return
-    server = upgrade_target.server_of(workspace, recipe)
+    server = target.server_of(workspace, recipe)
     if server and server.head.service.is_up:
         return
     if server:
@@ -56,5 +57,5 @@ def request_of(upgrade: Upgrade, recipe: Recipe) -> ServeRequest:
 
 
 def _stop_candidates(workspace: Workspace, upgrade: Upgrade) -> None:
-    if recipe := upgrade_target.recipe_of_target(workspace, upgrade):
+    if recipe := target.recipe_of_target(workspace, upgrade):
         candidate.stop_left_over(workspace, recipe)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.commands import upgrade_target
+from builder.commands.upgrade_parts import target
 from builder.evidence import store
 from builder.lock import reading
 from builder.numbered import pointers
@@ -31,7 +31,7 @@ class UpgradeReport:
 
 def made(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
     """The report of ``upgrade``, with the image that its server is on now."""
-    server = upgrade_target.server_of(workspace, upgrade_target.recipe_of_target(workspace, upgrade))
+    server = target.server_of(workspace, target.recipe_of_target(workspace, upgrade))
     return UpgradeReport(
         upgrade,
         _changes(workspace, upgrade),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.commands import candidate, upgrade_target
+from builder.commands.upgrade_parts import candidate, target
 from builder.lock import reading
 from builder.lock.model import ImageName, Pairing
 from builder.numbered import images_lock, pointers, reserved_slots
@@ -44,7 +44,7 @@ def move(workspace: Workspace, upgrade: Upgrade) -> Event:
                 lock = lock.with_pins(definition, platform, of_platform)
         for move in moves:
             if move.is_model:
-                recipe = upgrade_target.recipe_of(workspace, upgrade, move.what)
+                recipe = target.recipe_of(workspace, upgrade, move.what)
                 earlier = lock.models.get(move.what)
                 pairing = pointers.pairing_with(earlier, name) if earlier else Pairing(name)
                 lock = lock.with_pairing(move.what, replace(pairing, recipe=recipe.file if recipe else pairing.recipe))

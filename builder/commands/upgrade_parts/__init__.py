@@ -1,0 +1,1 @@
+"""The parts of an upgrade that are made of other commands: its target, candidate, server, pointers and report."""
