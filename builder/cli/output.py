@@ -128,6 +128,6 @@ def _echo(text: str, *, err: bool = False, nl: bool = True, color: bool | None =
 
 
 def colour() -> bool | None:
-    """Returns the ``color`` of click: False if the user wants none (https://no-color.org), else None: on a terminal
-    only."""
-    return False if os.environ.get("NO_COLOR") else None
+    """Returns the ``color`` of click: False if the user wants none (https://no-color.org) or the terminal calls itself
+    dumb, else None: on a terminal only."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None

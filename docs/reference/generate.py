@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import errors
+from builder.cli.command_table import GROUPS
 from builder.cli.main import BUG, INTERRUPTED, cli
 from builder.commands import schemas
 
@@ -44,9 +45,15 @@ def pages() -> dict[str, str]:
 
 def commands() -> str:
     parts = ["# Commands\n", textwrap.dedent(cli.help or "") + "\n", f"    {_usage(cli, 'builder')}\n", *_options(cli)]
+    parts += ["| commands | |\n|---|---|"]
+    parts += [f"| {group} | {', '.join(map(_link, names))} |" for group, names in GROUPS.items()]
     for path, command in _walk(cli, "builder"):
         parts += [f"\n## {path}\n", f"    {_usage(command, path)}\n", *_prose(command.help or ""), *_options(command)]
     return "\n".join(parts)
+
+
+def _link(name: str) -> str:
+    return f"[{name}](#builder-{name})"
 
 
 def _walk(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:

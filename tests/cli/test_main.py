@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from builder import cli as cli_package
 from builder.cli import main
-from builder.cli.command_table import ELSEWHERE, TABLE
+from builder.cli.command_table import ELSEWHERE, GROUPS, TABLE
 from builder.errors import SystemFailureError
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.lock.text import dump
@@ -28,6 +31,53 @@ def test_the_help_lists_every_command_with_its_line() -> None:
     width = max(map(len, TABLE))
     for name, (_, _, line) in TABLE.items():
         assert f"  {name:<{width}}  {line}" in output.splitlines()
+
+
+def test_each_command_stands_in_one_group_of_the_help_and_the_main_three_are_first() -> None:
+    grouped = [name for group in GROUPS.values() for name in group]
+    assert len(grouped) == len(set(grouped)), "a name stands twice"
+    assert grouped == list(TABLE)
+    assert grouped[:3] == ["build", "list", "rollback"]
+    lines = run("--help").stdout.splitlines()
+    for group, names in GROUPS.items():
+        start = lines.index(f"{group}:") + 1
+        assert [line.split()[0] for line in lines[start : start + len(names)]] == list(names)
+
+
+def test_each_module_of_a_command_is_in_the_table() -> None:
+    """A command that is written and never listed."""
+    modules = {module.name for module in pkgutil.iter_modules(cli_package.__path__)}
+    listed = {module for module, _, _ in TABLE.values()}
+    commands = {name for name in modules if re.search(r"(?m)^@click\.(command|group)\(", source_of(name))}
+    assert commands - listed == {"main", "copies"}, "the whole, and what stands below mods and recipes"
+    assert listed <= modules
+
+
+def source_of(module: str) -> str:
+    return (Path(cli_package.__file__ or "").parent / f"{module}.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("words", [["build"], ["recipes", "check"], ["help"]])
+def test_help_of_a_command_is_what_the_command_says_of_itself(words: list[str]) -> None:
+    assert run("help", *words).stdout == run(*words, "--help").stdout
+
+
+def test_help_alone_shows_all_commands() -> None:
+    assert run("help").stdout == run("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["biuld"], "error: no command `biuld`; did you mean `build`?"),
+        (["ps"], "error: no command `ps`; did you mean `status`?"),
+        (["recipes", "chek"], "error: no command `recipes chek`; did you mean `check`?"),
+        (["build", "x"], "error: no command `build x`"),
+    ],
+)
+def test_help_of_what_is_no_command_names_the_nearest(words: list[str], expected: str) -> None:
+    done = run("help", *words)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, expected)
 
 
 @pytest.mark.parametrize("name", TABLE)
