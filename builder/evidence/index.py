@@ -21,7 +21,6 @@ from builder.storage import regular_file, state_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.evidence.record import Evidence
     from builder.lock.model import ImageName
     from builder.project import Project
 
@@ -51,14 +50,14 @@ class EvidenceIndex:
         state = self._state(name)
         if not state:
             return KeptEvidence()
-        runs = _runs(self._images.get(str(name)), state)
-        if runs is not None:
-            return KeptEvidence(runs)
+        remembered = _runs(self._images.get(str(name)), state)
+        if remembered is not None:
+            return remembered
         kept = store.look(self._project, name)
         if state != _NOT_REMEMBERED and not kept.problems:
-            last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in kept.runs}
-            outlines = [document.of_outline(run) for run in last.values()]
-            self._images[str(name)] = {"state": state, "runs": outlines}
+            last = store.last_runs(kept)
+            outlines = [document.of_outline(run) for run, _ in last]
+            self._images[str(name)] = {"state": state, "runs": outlines, "files": [file for _, file in last]}
             self._is_changed = True
         return kept
 
@@ -145,10 +144,13 @@ def _requires(data: dict[str, Any]) -> RequiredRuns:
     return RequiredRuns(tuple(data["probes"]), bool(data["has_figures"]))
 
 
-def _runs(entry: Any, state: str) -> tuple[Evidence, ...] | None:
+def _runs(entry: Any, state: str) -> KeptEvidence | None:
     """The runs that are remembered of an image; None where its files are others now."""
     try:
-        return tuple(document.read_outline(run) for run in entry["runs"]) if entry["state"] == state else None
+        if entry["state"] != state or len(entry["runs"]) != len(entry["files"]):
+            return None
+        runs = tuple(document.read_outline(run) for run in entry["runs"])
+        return KeptEvidence(runs, files=tuple(map(str, entry["files"])))
     except (KeyError, TypeError, AttributeError):
         return None
 

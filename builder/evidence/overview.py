@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run, and the reasons why it tells nothing of the present any more; none where it does."""
+    """A run, and the reasons why it tells nothing of the present any more; none where it does. ``file`` is the name of
+    its file."""
 
     run: Evidence
     stale: tuple[str, ...]
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,9 @@ def _judged(
             )
             for m in models
         )
-        last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in each.runs}
         judged = tuple(
-            JudgedRun(run, staleness.reasons(run, presents.of(name, run.subject.model, run.kind)))
-            for run in last.values()
+            JudgedRun(run, staleness.reasons(run, presents.of(name, run.subject.model, run.kind)), file)
+            for run, file in store.last_runs(each)
         )
         evidence[name] = ImageEvidence(each.runs, pairings, serving.get(name, frozenset()), each.problems, judged)
     return evidence

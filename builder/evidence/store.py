@@ -43,10 +43,12 @@ _HINT = "take back the committed file with git, or delete it: each file is one r
 
 @dataclass(frozen=True)
 class KeptEvidence:
-    """The runs of a numbered image, in the order in which they were added, and the problems of files that are none."""
+    """The runs of a numbered image, in the order in which they were added, and the problems of files that are none.
+    ``files`` are the names of the runs' files, in the same order."""
 
     runs: tuple[Evidence, ...] = ()
     problems: tuple[Problem, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 def folder(project: Project, name: ImageName) -> Path:
@@ -105,7 +107,16 @@ def look(project: Project, name: ImageName) -> KeptEvidence:
             problems += error.problems
         else:
             runs.append((evidence.sequence, evidence.started, path.name, evidence))
-    return KeptEvidence(tuple(run[-1] for run in sorted(runs, key=lambda run: run[:-1])), tuple(problems))
+    ordered = sorted(runs, key=lambda run: run[:-1])
+    return KeptEvidence(tuple(run[-1] for run in ordered), tuple(problems), tuple(run[-2] for run in ordered))
+
+
+def last_runs(kept: KeptEvidence) -> tuple[tuple[Evidence, str], ...]:
+    """The last run of each kind, name and model, those of others apart, with the names of their files."""
+    pairs = zip(kept.runs, kept.files, strict=True)
+    return tuple(
+        {(run.kind, run.name, run.subject.model, bool(run.foreign)): (run, file) for run, file in pairs}.values()
+    )
 
 
 def of_project(project: Project) -> dict[ImageName, KeptEvidence]:

@@ -1,0 +1,143 @@
+"""The table of numbers, models and proofs as text and as JSON, and the filling of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from builder import humanize
+from builder.cli import folding, output, table, terminal_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from builder.commands.matrix_fill import FilledStep, FillPlan
+    from builder.evidence.filling import MissingProof
+    from builder.evidence.matrix import CellWord, Matrix, MatrixCell
+
+_COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
+# One character each, for tables with more models than words fit beside each other.
+_MARKS: Mapping[CellWord, str] = {
+    "proven": "+",
+    "changed": "~",
+    "failed": "x",
+    "stale": "o",
+    "unclear": "?",
+    "never tried": ".",
+}
+_SHORT = {"never tried": "-"}
+_OTHERS = "*"
+_VERDICTS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
+
+
+def print_matrix(matrix: Matrix) -> None:
+    """Prints the table: words under the names of the models, under letters, or marks, as the terminal has room."""
+    if not matrix.images or not matrix.models:
+        output.print_result("no images yet" if not matrix.images else "no model is paired with an image, or was run")
+        return
+    letters = [_letter(place) for place in range(len(matrix.models))]
+    headings, words = list(matrix.models), True
+    if not _fits(rows := _rows(matrix, words=True), headings):
+        headings = letters
+    if not _fits(rows, headings):
+        words, rows = False, _rows(matrix, words=False)
+    table.print_table(("IMAGE", "PROOF", *headings), rows)
+    output.print_line()
+    if headings is letters:
+        table.print_facts(list(zip(letters, matrix.models, strict=True)))
+        output.print_line()
+    if not words:
+        output.print_result(", ".join(f"{mark} {word}" for word, mark in _MARKS.items()))
+    if any(cell.others for tried in matrix.cells.values() for cell in tried):
+        output.print_result(f"{_OTHERS} ran elsewhere as well, which counts for nothing here: --json has those runs")
+    counts = ", ".join(f"{count:,} {word}" for word, count in matrix.counts().items() if count)
+    output.print_result(f"of {humanize.counted(len(matrix.images) * len(matrix.models), 'pair')}: {counts}")
+
+
+def document(matrix: Matrix) -> dict[str, Any]:
+    """The table as JSON: every cell, with the file of its run."""
+    return {
+        "images": [str(image) for image in matrix.images],
+        "models": list(matrix.models),
+        "proofs": list(matrix.proofs),
+        "cells": [
+            _cell(matrix.cell(image, model, proof))
+            for image in matrix.images
+            for model in matrix.models
+            for proof in matrix.proofs
+        ],
+    }
+
+
+def of_plan(planned: FillPlan, *, every_step: bool) -> Iterator[str]:
+    """The plan of filling the table in lines; with each step where ``every_step`` is true."""
+    for line in planned.left_out:
+        yield f"left out: {line}"
+    if not planned.steps:
+        yield "nothing is missing that can be tried here"
+        return
+    seconds = sum(step.seconds for step in planned.steps)
+    guessed = ", guessed where nothing like it was ever run" if any(step.is_guess for step in planned.steps) else ""
+    what = humanize.counted(len(planned.steps), "proof")
+    yield f"{what} missing, about {humanize.duration(seconds)}{guessed}; the cheapest first"
+    if every_step:
+        yield from (_step(step) for step in planned.steps)
+
+
+def of_step(filled: FilledStep) -> str:
+    """The result of a step in one line."""
+    what = f"{filled.step.proof}: {filled.step.model} on {filled.step.image}"
+    if filled.problem:
+        return f"{terminal_text.styled('not tried', fg='red')}: {what}: {filled.problem}"
+    return f"{_word(_VERDICTS[filled.verdict])}: {what}"
+
+
+def _step(step: MissingProof) -> str:
+    about = f"about {humanize.duration(step.seconds)}"
+    return f"  {step.proof}: {step.model} on {step.image}, {step.why}, {about}"
+
+
+def _rows(matrix: Matrix, *, words: bool) -> list[tuple[str, ...]]:
+    """A row for each image and proof that was tried with one of the models, at least the first proof."""
+    rows = []
+    for image in matrix.images:
+        tried = {cell.proof for model in matrix.models for cell in matrix.cells.get((image, model), ())}
+        shown = [proof for proof in matrix.proofs if proof in tried] or list(matrix.proofs[:1])
+        for place, proof in enumerate(shown):
+            cells = (matrix.cell(image, model, proof) for model in matrix.models)
+            rows.append(("" if place else str(image), proof, *(_shown(cell, words=words) for cell in cells)))
+    return rows
+
+
+def _fits(rows: Sequence[tuple[str, ...]], headings: Sequence[str]) -> bool:
+    everything = (("IMAGE", "PROOF", *headings), *rows)
+    widths = (max(folding.columns_of(row[place]) for row in everything) for place in range(len(headings) + 2))
+    return sum(widths) + len(table.GAP) * (len(headings) + 1) <= table.width()
+
+
+def _shown(cell: MatrixCell, *, words: bool) -> str:
+    text = _SHORT.get(cell.word, cell.word) if words else _MARKS[cell.word]
+    return _word(cell.word, text) + (_OTHERS if cell.others else "")
+
+
+def _word(word: str, text: str = "") -> str:
+    return terminal_text.styled(text or word, fg=_COLOURS.get(word))
+
+
+def _letter(place: int) -> str:
+    """A, B … Z, AA, AB …"""
+    before, last = divmod(place, 26)
+    return (_letter(before - 1) if before else "") + chr(ord("A") + last)
+
+
+def _cell(cell: MatrixCell) -> dict[str, Any]:
+    return {
+        "image": str(cell.image),
+        "model": cell.model,
+        "proof": cell.proof,
+        "word": cell.word,
+        "why": cell.why,
+        "run": cell.file or None,
+        "started": cell.started or None,
+        "seconds": cell.seconds or None,
+        "others": {"word": cell.others, "run": cell.others_file} if cell.others else None,
+    }
