@@ -23,6 +23,9 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "list": ("list", "list_", "Show the numbered images and the models paired with each."),
         "rollback": ("rollback", "rollback", "Go back to the image before, or to a number."),
     },
+    "Begin": {
+        "init": ("init", "init", "Make a project: definitions, mods, recipes and pins."),
+    },
     "Build": {
         "lock": ("lock", "lock", "Resolve or move pins without building."),
         "upgrade": ("upgrade", "upgrade", "Move a model to what is new upstream, if it is as good."),

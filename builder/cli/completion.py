@@ -19,6 +19,11 @@ def completion(ctx: click.Context, shell: str) -> None:
     zsh    builder completion zsh > ~/.zfunc/_builder     (with ~/.zfunc in $fpath)
     fish   builder completion fish > ~/.config/fish/completions/builder.fish
     """
+    print_document(source(ctx.find_root().command, shell))
+
+
+def source(root: click.Command, shell: str) -> str:
+    """The script with which ``shell`` completes the commands of ``root``."""
     from click.shell_completion import get_completion_class
 
     from builder.cli.bash_completion import VARIABLE, Bash
@@ -26,5 +31,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = Bash if shell == "bash" else get_completion_class(shell)
     if kind is None:
         raise ValueError(f"click knows no shell {shell}")
-    root = ctx.find_root()
-    print_document(kind(root.command, {}, "builder", VARIABLE).source() + "\n")
+    return kind(root, {}, "builder", VARIABLE).source() + "\n"

@@ -24,13 +24,28 @@ INTERRUPTED = 130
 BUG = 3
 
 
+def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from builder.commands import version
+
+        output.print_result(f"builder {version.run()}")
+        ctx.exit()
+
+
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="The project is the folder with dockerfiles/ and images.lock, here or above.",
 )
 @click.option("--project", type=click.Path(path_type=Path), metavar="FOLDER", help="Work on the project in FOLDER.")
-@click.version_option(package_name="builder", message="builder %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and the commit, and exit.",
+)
 @click.pass_context
 def cli(ctx: click.Context, project: Path | None) -> None:
     """Numbered vLLM images: build, pin, list what serves which model, roll back."""

@@ -37,7 +37,7 @@ class SparkFacts:
 
 def read(environ: Mapping[str, str], proc: Path) -> SparkFacts | None:
     """Reads the facts of this machine, whose /proc is ``proc``; None where it is no Spark."""
-    if not any(_MODEL.search(proc_files.text(path)) for path in sorted(proc.glob(proc_files.GPUS))):
+    if not is_spark(proc):
         return None
     driver = _DRIVER.search(proc_files.text(proc / "driver/nvidia/version"))
     capability, silence = _compute_capability(environ)
@@ -48,6 +48,11 @@ def read(environ: Mapping[str, str], proc: Path) -> SparkFacts | None:
         sizes=proc_files.sizes(proc_files.text(proc / proc_files.MEMORY)),
         earlyoom=any(proc_files.text(path).strip() == "earlyoom" for path in proc.glob("[0-9]*/comm")),
     )
+
+
+def is_spark(proc: Path) -> bool:
+    """True if the machine whose /proc is ``proc`` is a DGX Spark."""
+    return any(_MODEL.search(proc_files.text(path)) for path in sorted(proc.glob(proc_files.GPUS)))
 
 
 def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:

@@ -255,7 +255,19 @@ def _nodes_discover(bench: Bench) -> Iterator[Trial]:
     yield Trial(bench, ("nodes", "discover", "--yes"))
 
 
+def _init(bench: Bench) -> Iterator[Trial]:
+    for folder in (bench.project.dockerfiles, bench.project.mods, bench.project.recipes):
+        shutil.rmtree(folder)
+    yield Trial(bench, ("init", "--minimal"))
+
+
+def _init_update(bench: Bench) -> Iterator[Trial]:
+    yield Trial(bench, ("init", "--update", "--cpu", "--yes"))
+
+
 SCENARIOS = (
+    Scenario("init", _init),
+    Scenario("init --update", _init_update),
     Scenario("build", _build, engine=True),
     Scenario("rebuild", _rebuild, engine=True),
     Scenario("rollback MODEL", _on_stock("rollback", MODEL, "--to", "2"), engine=True),

@@ -13,7 +13,7 @@ from tests.crash.scenarios import SCENARIOS
 # Commands that write nothing, or not in the project: to a machine, to a registry, to what serves.
 ELSEWHERE = {
     *("completion", "diff", "diff_lock", "doctor", "listing", "logs", "mods_check", "mods_check_pinned", "mods_list"),
-    *("nodes", "nodes_check", "recipes_check", "recipes_list", "recipes_show", "schemas", "show", "status", "verify"),
+    *("nodes", "nodes_check", "recipes_check", "recipes_list", "recipes_show", "schemas", "show", "status", "verify", "version"),
     *("copy", "pull", "push", "restart", "run", "stop"),
     # What serves, and then one file of evidence, which is there whole or not at all.
     *("bench", "probe", "prove"),
@@ -25,7 +25,7 @@ UNDER = {"lock_update": "lock", "lock_recover": "lock --recover", "lock_renumber
 UNDER |= {"mods_add": "mods add", "mods_new": "mods new"}
 UNDER |= {"mods_pin": "mods pin", "mods_update": "mods update", "nodes_discover": "nodes discover"}
 UNDER |= {"recipes_add": "recipes add", "import_image": "import-image", "export_image": "export-image"}
-UNDER |= {"rollback": "rollback MODEL"}
+UNDER |= {"rollback": "rollback MODEL", "init_update": "init --update"}
 
 PLACE = Place("file", "builder", "write", "x")
 

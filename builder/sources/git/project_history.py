@@ -59,6 +59,22 @@ def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
     return True
 
 
+def begin(folder: Path) -> bool:
+    """Makes ``folder`` a git repository, with nothing committed; False where it is in one already, or there is no
+    git."""
+    if not _is_installed() or not _git(folder, "rev-parse", "--git-dir")[0]:
+        return False
+    return not _git(folder, "init", "--quiet")[0]
+
+
+def commit_of(folder: Path) -> str:
+    """The commit that is checked out in ``folder``, the top of a repository; empty where it is none."""
+    if not _is_installed():
+        return ""
+    status, output = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    return "" if status else output.decode().strip()
+
+
 def _plain_files(listed: bytes) -> list[tuple[bytes, bytes, str]]:
     """The mode, blob and path of each file that `git ls-tree` lists: no links, which anybody may have committed, and no
     submodules."""

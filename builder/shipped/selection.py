@@ -1,0 +1,94 @@
+"""The files that a project gets: all that come with this program, or those for one kind of machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from builder.definitions import image, serving
+from builder.definitions.mods import mod_reading
+from builder.definitions.recipes import recipe as recipes
+from builder.lock import reading
+from builder.lock.model import Repository
+from builder.shipped import source
+from builder.shipped.source import ShippedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.lock.model import Lock
+    from builder.project import Project
+
+Contents = Literal["all", "spark", "cpu", "minimal"]
+CONTENTS: tuple[Contents, ...] = get_args(Contents)
+# Files that a project may have lines of its own in: what is missing is added at their end.
+LINES = (".gitignore", ".gitattributes")
+_PARTS = "dockerfiles/_parts"
+_GPUS = {"spark": "all", "cpu": "none"}
+# Those with which this repository itself is developed.
+_OWN_SCRIPTS = frozenset({"scripts/setup", "scripts/test"})
+_ATTRIBUTES = b"""\
+# Hashes are over their bytes, which git would otherwise change where a file has other line ends.
+/builds/** -text
+/mods/** -text
+/dockerfiles/*/pulls/** -text
+"""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The definitions, mods and recipes of a project by name, its ``files`` but for images.lock, and the ``pins`` that
+    images.lock begins with."""
+
+    contents: Contents
+    definitions: tuple[str, ...]
+    mods: tuple[str, ...]
+    recipes: tuple[str, ...]
+    files: dict[str, ShippedFile]
+    pins: Lock
+
+
+def select(contents: Contents) -> Selection:
+    """Selects what ``contents`` stands for: ``spark`` and ``cpu`` are the definitions that need a GPU or none, the
+    recipes on their images, and the mods that either name; ``minimal`` has what definitions are written with."""
+    shipped = source.project()
+    names = tuple(name for name in image.names(shipped) if _is_for(shipped, name, contents))
+    repositories = {image.repository_of(shipped, name) for name in names}
+    every = [recipe for _, recipe in recipes.readable(shipped) if recipe.repository in repositories]
+    mods = {mod_reading.name_of(mod) for recipe in every for mod in recipe.mods}
+    mods |= {mod_reading.name_of(mod) for name in names for mod in image.load(shipped, name, "linux/arm64").mods}
+    if contents == "all":
+        mods = set(mod_reading.names(shipped))
+    lock = reading.read(shipped.lock)
+    return Selection(
+        contents=contents,
+        definitions=names,
+        mods=tuple(sorted(mods)),
+        recipes=tuple(recipe.file for recipe in every),
+        files={file.path: file for file in _files(shipped, names, sorted(mods), [recipe.file for recipe in every])},
+        pins=_only_pins(lock, names, repositories),
+    )
+
+
+def _is_for(shipped: Project, name: str, contents: Contents) -> bool:
+    return contents == "all" or serving.of(shipped, name).gpus == _GPUS.get(contents)
+
+
+def _files(shipped: Project, names: tuple[str, ...], mods: list[str], files: list[str]) -> Iterator[ShippedFile]:
+    for folder in (_PARTS, *(f"dockerfiles/{name}" for name in names), *(f"mods/{name}" for name in mods)):
+        yield from source.below(shipped.root, folder)
+    for file in files:
+        yield ShippedFile(file, (shipped.root / file).read_bytes())
+    if names:
+        yield from (script for script in source.below(shipped.root, "scripts") if script.path not in _OWN_SCRIPTS)
+    yield from source.schemas()
+    yield ShippedFile("builder.yaml", source.skeleton("builder.yaml"))
+    yield ShippedFile(".gitignore", source.skeleton("gitignore"))
+    yield ShippedFile(".gitattributes", _ATTRIBUTES)
+
+
+def _only_pins(lock: Lock, names: tuple[str, ...], repositories: set[str]) -> Lock:
+    """The pins of these definitions, and an empty block for their images, where branches merge what they build. Images
+    that were built in a checkout are not those of a project that begins."""
+    pins = {name: lock.pins.get(name, {}) for name in names}
+    return replace(lock, pins=pins, images={name: Repository() for name in sorted(repositories)}, models={})

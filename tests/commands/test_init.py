@@ -1,0 +1,187 @@
+"""A project made of a folder: whole or not at all, and brought up to date without losing anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.commands import init, init_update
+from builder.commands.init import InitRequest
+from builder.definitions import image
+from builder.errors import ConflictError, LockError, UsageError
+from builder.lock import reading
+from builder.project import Project
+from builder.shipped import record, selection, source
+from tests.projects import write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.shipped.selection import Contents
+
+NO_PROC = "no such folder"
+
+
+def make(folder: Path, contents: Contents | None = "cpu") -> Project:
+    return init.run(InitRequest(folder, contents), {"HOME": "/nowhere"}, folder / NO_PROC).project
+
+
+def cli(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
+    argv = [sys.executable, "-m", "builder", *arguments]
+    return subprocess.run(argv, cwd=folder, env=environ, capture_output=True, text=True, input=stdin)
+
+
+def test_an_empty_folder_becomes_a_project(tmp_path: Path) -> None:
+    project = make(tmp_path / "new")
+    assert image.names(project) == ("cpu",)
+    assert reading.of(project).pins == {"cpu": reading.read(source.project().lock).pins["cpu"]}
+    assert os.access(project.root / "scripts/engine", os.X_OK)
+    recorded = record.read(project)
+    assert recorded
+    assert recorded.contents == "cpu"
+    for path in recorded.digests:
+        assert (project.root / path).is_file(), path
+
+
+def test_what_suits_the_machine_is_taken(tmp_path: Path) -> None:
+    assert init.suited(tmp_path)[0] == "cpu"
+    write(tmp_path / "driver/nvidia/gpus/0/information", "Model: \t NVIDIA RTX\n")
+    assert init.suited(tmp_path)[0] == "all"
+    write(tmp_path / "driver/nvidia/gpus/0/information", "Model: \t NVIDIA GB10\n")
+    assert init.suited(tmp_path)[0] == "spark"
+
+
+def test_what_is_in_the_folder_stays(tmp_path: Path) -> None:
+    write(tmp_path / "README.md", "mine\n")
+    write(tmp_path / ".gitignore", "/mine\n")
+    make(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "mine\n"
+    assert (tmp_path / ".gitignore").read_text().startswith("/mine\n/.builder/\n")
+
+
+def test_a_folder_with_other_files_of_these_names_is_left_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path / "recipes/qwen3-0.6b-cpu.yaml", "mine\n")
+    with pytest.raises(ConflictError, match=r"recipes/qwen3-0\.6b-cpu\.yaml"):
+        make(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["recipes", "qwen3-0.6b-cpu.yaml"]
+
+
+def test_a_project_is_not_made_twice_nor_in_another(tmp_path: Path) -> None:
+    project = make(tmp_path)
+    with pytest.raises(ConflictError, match="a project already"):
+        make(tmp_path)
+    with pytest.raises(ConflictError, match="lies in the project"):
+        make(project.root / "mods/inside")
+    assert not (project.root / "mods/inside").exists()
+
+
+def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="other things"):
+        init.run(InitRequest(tmp_path), {"HOME": str(tmp_path)})
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_that_was_killed_is_completed(tmp_path: Path) -> None:
+    whole = make(tmp_path / "whole")
+    part = tmp_path / "part"
+    for path in ("mods/fix-qwen3.5-enhanced-chat-template/run.sh", "builder.yaml", ".builder-init.json"):
+        write(part / path, (whole.root / path).read_text())
+    write(part / ".builder/new-dockerfiles/cpu/image.yaml", "half a file")
+    make(part)
+
+    def contents(root: Path) -> dict[str, bytes]:
+        files = (path for path in root.rglob("*") if path.is_file() and ".builder/" not in str(path))
+        return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+    assert contents(part) == contents(whole.root)
+
+
+def test_images_of_before_are_not_lost(tmp_path: Path) -> None:
+    write(tmp_path / "kept/images.lock", "version: 1\n\n...\n")
+    result = init.run(InitRequest(tmp_path / "kept", "cpu"), {}, tmp_path / NO_PROC)
+    assert result.kept == ("images.lock",)
+    assert (tmp_path / "kept/images.lock").read_text() == "version: 1\n\n...\n"
+    write(tmp_path / "lost/builds/small/1/bake.json", "{}")
+    with pytest.raises(LockError):
+        make(tmp_path / "lost")
+
+
+def test_an_update_brings_what_is_newer_and_keeps_what_was_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = make(tmp_path)
+    edited = project.root / "dockerfiles/cpu/image.yaml"
+    write(edited, edited.read_text() + "# mine\n")
+    selected = selection.select("cpu")
+    newer = {
+        path: type(file)(path, file.content + b"# newer\n", file.executable) for path, file in selected.files.items()
+    }
+    newest = type(selected)(**{**vars(selected), "files": newer})
+    monkeypatch.setattr(selection, "select", lambda _contents: newest)
+
+    update = init_update.plan(project, None)
+    assert [each.path for each in update.edited] == ["dockerfiles/cpu/image.yaml"]
+    assert "+# newer" in update.edited[0].difference()
+    written = init_update.run(update, ())
+    assert "recipes/qwen3-0.6b-cpu.yaml" in written
+    assert edited.read_text().endswith("# mine\n")
+    assert (project.root / "recipes/qwen3-0.6b-cpu.yaml").read_text().endswith("# newer\n")
+
+    again = init_update.plan(project, None)
+    assert (again.writable, [each.path for each in again.edited]) == ((), ["dockerfiles/cpu/image.yaml"])
+    init_update.run(again, {"dockerfiles/cpu/image.yaml"})
+    assert edited.read_text().endswith("# newer\n")
+    assert init_update.plan(project, None).edited == ()
+
+
+def test_a_file_that_changed_since_it_was_shown_is_not_replaced(tmp_path: Path) -> None:
+    project = make(tmp_path)
+    recipe = project.recipes / "qwen3-0.6b-cpu.yaml"
+    recorded = record.read(project)
+    assert recorded
+    write(recipe, "older\n")
+    older = {**recorded.digests, "recipes/qwen3-0.6b-cpu.yaml": record.digest(b"older\n")}
+    record.write(project, type(recorded)("0", "cpu", older))
+    update = init_update.plan(project, None)
+    write(recipe, "mine\n")
+    with pytest.raises(ConflictError, match="changed meanwhile"):
+        init_update.run(update, ())
+    assert recipe.read_text() == "mine\n"
+
+
+@pytest.mark.slow
+def test_the_command_tells_what_it_made_and_what_it_sees(tmp_path: Path) -> None:
+    done = cli(tmp_path, "init", "project", "--cpu", "--git")
+    assert done.returncode == 0, done.stderr
+    assert "definitions: cpu" in done.stdout
+    assert "machine:" in done.stdout
+    assert "engine:" in done.stdout
+    assert "cd " in done.stdout
+    assert (tmp_path / "project/.git").is_dir()
+    document = json.loads(cli(tmp_path, "init", "other", "--minimal", "--json").stdout)
+    assert document["definitions"] == []
+    assert {finding["subject"] for finding in document["findings"]} >= {"machine", "engine"}
+
+
+@pytest.mark.slow
+def test_an_update_is_shown_and_asks(tmp_path: Path) -> None:
+    cli(tmp_path, "init", "--minimal")
+    assert cli(tmp_path, "init", "--update").stdout.startswith("all is as in ")
+    shown = cli(tmp_path, "init", "--update", "--cpu")
+    assert shown.returncode == 1
+    assert "nothing was written" in shown.stdout
+    assert not (tmp_path / "dockerfiles/cpu").exists()
+    assert cli(tmp_path, "init", "--update", "--cpu", "--yes").returncode == 0
+    assert (tmp_path / "dockerfiles/cpu/image.yaml").is_file()
+    write(tmp_path / "dockerfiles/cpu/Dockerfile.j2", "mine\n")
+    (tmp_path / record.FILE).unlink()
+    assert cli(tmp_path, "init", "--update", "--cpu", "--yes").returncode == 1
+    assert (tmp_path / "dockerfiles/cpu/Dockerfile.j2").read_text() == "mine\n"
+    assert cli(tmp_path, "init", "--update", "--cpu", "--yes", "--force").returncode == 0
+    assert (tmp_path / "dockerfiles/cpu/Dockerfile.j2").read_text() != "mine\n"

@@ -1,0 +1,78 @@
+"""The files of a project held against those of a release: what is written, and what never is without a word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.errors import UnsafePathError
+from builder.project import Project
+from builder.shipped import planning, record
+from builder.shipped.record import InitRecord
+from builder.shipped.source import ShippedFile
+from tests.projects import write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLD, NEW, OWN = b"one\n", b"two\n", b"mine\n"
+PATH = "mods/m/run.sh"
+
+
+def state(root: Path, here: bytes | None, written: bytes | None, comes: bytes = NEW, path: str = PATH) -> str:
+    if here is not None:
+        write(root / path, here.decode())
+    digests = {} if written is None else {path: record.digest(written)}
+    recorded = InitRecord("0", "all", digests)
+    (planned,) = planning.plan(Project(root), {path: ShippedFile(path, comes)}, recorded)
+    return planned.state
+
+
+@pytest.mark.parametrize(
+    ("here", "written", "expected"),
+    [
+        (None, None, "new"),
+        (None, OLD, "deleted"),
+        (NEW, None, "same"),
+        (NEW, OLD, "same"),
+        (OLD, OLD, "newer"),
+        (OWN, OLD, "edited"),
+        (OWN, None, "edited"),
+        (OWN, NEW, "kept"),
+    ],
+)
+def test_the_state_of_a_file(tmp_path: Path, here: bytes | None, written: bytes | None, expected: str) -> None:
+    assert state(tmp_path, here, written) == expected
+
+
+def test_a_mod_that_was_deleted_gets_no_new_file(tmp_path: Path) -> None:
+    recorded = InitRecord("0", "all", {PATH: record.digest(OLD)})
+    files = {path: ShippedFile(path, NEW) for path in (PATH, "mods/m/new.txt", "mods/other/run.sh")}
+    states = {each.path: each.state for each in planning.plan(Project(tmp_path), files, recorded)}
+    assert states == {PATH: "deleted", "mods/m/new.txt": "deleted", "mods/other/run.sh": "new"}
+
+
+def test_lines_are_added_to_a_file_of_the_users(tmp_path: Path) -> None:
+    write(tmp_path / ".gitignore", "/mine\n/.builder/\n")
+    files = {".gitignore": ShippedFile(".gitignore", b"/.builder/\n/images.lock.damaged\n")}
+    planned = planning.plan(Project(tmp_path), files, None)
+    assert [each.state for each in planned] == ["newer"]
+    planning.write(Project(tmp_path), planned)
+    assert (tmp_path / ".gitignore").read_text() == "/mine\n/.builder/\n/images.lock.damaged\n"
+    assert [each.state for each in planning.plan(Project(tmp_path), files, None)] == ["same"]
+
+
+def test_the_execute_bit_is_part_of_a_file(tmp_path: Path) -> None:
+    files = {"scripts/engine": ShippedFile("scripts/engine", NEW, executable=True)}
+    planning.write(Project(tmp_path), planning.plan(Project(tmp_path), files, None))
+    assert (tmp_path / "scripts/engine").stat().st_mode & 0o111 == 0o111
+
+
+def test_nothing_is_read_or_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/mods").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafePathError):
+        planning.plan(Project(tmp_path / "project"), {PATH: ShippedFile(PATH, NEW)}, None)
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -1,0 +1,121 @@
+"""The wheel: made as it is released, installed where no checkout is in sight, and used in a folder that was empty."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from builder.cli.command_table import TABLE
+from tests import shared, shipped_files
+from tests.shipped_files import CLONE
+
+pytestmark = pytest.mark.slow
+
+# Of the checkout, what a wheel is made of.
+SOURCES = ("builder", "dockerfiles", "mods", "recipes", "scripts", "pyproject.toml", "hatch_build.py", "README.md")
+FILES = ("LICENSE", "CHANGELOG.md", "images.lock")
+IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+
+
+def must(*argv: str, cwd: Path | None = None) -> str:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PYTHON"))}
+    done = subprocess.run(argv, cwd=cwd, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _install(folder: Path) -> str:
+    """Makes the wheel from what git has, by way of the source archive, and installs it; returns the commit."""
+    checkout = folder / "checkout"
+    listed = must("git", "-c", f"safe.directory={CLONE}", "ls-files", "-z", "--", *SOURCES, *FILES, cwd=CLONE)
+    for name in filter(None, listed.split("\0")):
+        if (CLONE / name).is_file():
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(CLONE / name, checkout / name)
+    must("git", "init", "--quiet", cwd=checkout)
+    must("git", "add", "--all", cwd=checkout)
+    must("git", *IDENTITY, "commit", "--quiet", "--message=all", cwd=checkout)
+    commit = must("git", "rev-parse", "HEAD", cwd=checkout).strip()
+    uv = str(Path(sys.executable).parent / "uv")
+    # hatchling and click are here already: no index is asked.
+    must(uv, "build", "--quiet", "--offline", "--no-build-isolation", "--python", sys.executable, cwd=checkout)
+    (wheel,) = (checkout / "dist").glob("*.whl")
+    must(uv, "venv", "--quiet", "--python", sys.executable, str(folder / "venv"))
+    python = folder / "venv/bin/python"
+    must(uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(python), str(wheel))
+    # What it needs is taken from where the tests run; the path file of the checkout there is not obeyed.
+    (site,) = (folder / "venv/lib").glob("python*/site-packages")
+    (site / "zz_dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    shutil.rmtree(checkout)
+    return commit
+
+
+@pytest.fixture(scope="module")
+def installed() -> tuple[Path, str]:
+    """The environment with the wheel, and the commit that it was made from."""
+    folder = shared.folder() / "wheel"
+    folder.mkdir(exist_ok=True)
+    return folder / "venv", shared.once("wheel", lambda: _install(folder))
+
+
+def builder(installed: tuple[Path, str], cwd: Path, *arguments: str) -> str:
+    return must(str(installed[0] / "bin/builder"), *arguments, cwd=cwd)
+
+
+def test_it_knows_the_commit_that_it_was_made_from(installed: tuple[Path, str], tmp_path: Path) -> None:
+    assert builder(installed, tmp_path, "--version").endswith(f"({installed[1][:12]})\n")
+
+
+def test_no_checkout_is_in_sight(installed: tuple[Path, str], tmp_path: Path) -> None:
+    code = "import builder; from builder.shipped import source; print(builder.__file__, source.project().root)"
+    for path in must(str(installed[0] / "bin/python"), "-c", code, cwd=tmp_path).split():
+        assert path.startswith(str(installed[0]))
+
+
+def test_it_has_every_file_that_the_checkout_has(installed: tuple[Path, str], tmp_path: Path) -> None:
+    builder(installed, tmp_path, "init", "--all")
+    for folder in ("dockerfiles", "mods", "recipes"):
+        shipped = shipped_files.project().root / folder
+        for file in (path for path in shipped.rglob("*") if path.is_file()):
+            copy = tmp_path / folder / file.relative_to(shipped)
+            assert copy.read_bytes() == file.read_bytes()
+            assert copy.stat().st_mode & 0o100 == file.stat().st_mode & 0o100, copy
+    assert os.access(tmp_path / "scripts/engine", os.X_OK)
+
+
+def test_the_first_commands_work_in_an_empty_folder(installed: tuple[Path, str], tmp_path: Path) -> None:
+    builder(installed, tmp_path, "init", "--cpu")
+    assert "all is well" in builder(installed, tmp_path, "recipes", "check")
+    assert "no images yet" in builder(installed, tmp_path, "list")
+    builder(installed, tmp_path, "mods", "new", "house-rules")
+    assert "house-rules" in builder(installed, tmp_path, "mods", "list")
+    assert "all is as in" in builder(installed, tmp_path, "init", "--update")
+    assert "image.schema.json" in builder(installed, tmp_path, "schema")
+
+
+def test_every_command_has_a_manual_page(installed: tuple[Path, str]) -> None:
+    pages = installed[0] / "share/man/man1"
+    for name in TABLE:
+        text = (pages / f"builder-{name}.1").read_text()
+        assert re.search(rf"^\.SH NAME\nbuilder\\-{name.replace('-', r'.-')} ", text, re.MULTILINE)
+    assert (pages / "builder.1").is_file()
+    assert (pages / "builder-mods-check.1").is_file()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "bash-completion/completions/builder",
+        "zsh/site-functions/_builder",
+        "fish/vendor_completions.d/builder.fish",
+    ],
+)
+def test_each_shell_completes(installed: tuple[Path, str], path: str) -> None:
+    assert "_BUILDER_COMPLETE" in (installed[0] / "share" / path).read_text()
