@@ -13,8 +13,8 @@ from tests.crash.scenarios import SCENARIOS
 # Commands that write nothing, or not in the project: to a machine, to a registry, to what serves.
 ELSEWHERE = {
     *("completion", "diff", "diff_lock", "doctor", "listing", "logs", "mods_check", "mods_check_pinned", "mods_list"),
-    *("nodes", "nodes_check", "recipes_check", "recipes_list", "recipes_show", "schemas", "show", "status", "verify", "version"),
-    *("copy", "pull", "push", "restart", "run", "stop"),
+    *("nodes", "nodes_check", "recipes_check", "recipes_list", "recipes_show", "schemas", "show", "status", "verify"),
+    *("copy", "pull", "push", "restart", "run", "stop", "version"),
     # What serves, and then one file of evidence, which is there whole or not at all.
     *("bench", "probe", "prove"),
     # What serves; tests/commands/test_upgrade.py kills it at each of its stages.
