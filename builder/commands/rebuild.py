@@ -46,6 +46,7 @@ def run(workspace: Workspace, text: str, settings: Mapping[str, str] | None = No
     if other := [key for key in settings or {} if key != image_chain.BUILD_JOBS]:
         raise UsageError(f"`--set {other[0]}` would make another image", hint="`builder build` makes it")
     compilers = image_chain.build_jobs(settings or {})
+    images_lock.recover(workspace)  # it may write nothing itself, where a killed one had tagged the number
     name, recorded = names.numbered(workspace.project, reading.of(workspace.project), text)
     rebuild.require_built_here(name, recorded)
     versions.require_supported(workspace.engine)

@@ -28,6 +28,8 @@ from tests.workspaces import workspace
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from builder.workspace import Workspace
+
 pytestmark = pytest.mark.engine
 
 
@@ -185,25 +187,48 @@ def test_each_damage_of_a_build_directory_is_named(
     assert f"/{file}:1:1: " in builder("rebuild", f"{plan.repository}:1", code=2).stderr
 
 
+def _pruned(project: Project, endpoint: Endpoint, name: ImageName) -> Lock:
+    """What images.lock has been with the number; it is pruned now, and its content still there as ``kept``."""
+    lock = reading.read(project.lock)
+    image = lock.image(name)
+    assert image
+    images.tag(endpoint, str(name), f"{name.repository}:kept")
+    images.remove(endpoint, str(name))
+    project.lock.write_text(text.dump(lock.with_image(name, replace(image, pruned="2026-11-21T00:00:00Z"))))
+    return lock
+
+
+def _killed_before_the_record(ours: Workspace, name: ImageName) -> None:
+    """A process that gave the number its tag again, and ended there."""
+    before = ours.project.lock.read_bytes()
+    child = os.fork()
+    if not child:
+        images_lock.Transaction.commit = lambda *_: os._exit(0)  # type: ignore[method-assign]
+        images_lock.restore(ours, name, f"{name.repository}:kept")
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert ours.project.lock.read_bytes() == before
+
+
 def test_a_rebuild_that_ends_before_it_is_recorded_is_recorded_next(
     small: Project, endpoint: Endpoint, repository: str
 ) -> None:
     stock(small, endpoint, repository, (1, 2), ())
-    lock = reading.read(small.lock)
-    image = lock.image(ImageName(repository, 1))
-    assert image
-    ours = workspace(small, endpoint)
-    images.tag(endpoint, f"{repository}:1", f"{repository}:kept")
-    images.remove(endpoint, f"{repository}:1")
-    pruned = lock.with_image(ImageName(repository, 1), replace(image, pruned="2026-11-21T00:00:00Z"))
-    small.lock.write_text(text.dump(pruned))
-    child = os.fork()
-    if not child:
-        images_lock.Transaction.commit = lambda *_: os._exit(0)  # type: ignore[method-assign]
-        images_lock.restore(ours, ImageName(repository, 1), f"{repository}:kept")
-        os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert reading.read(small.lock) == pruned
+    ours, name = workspace(small, endpoint), ImageName(repository, 1)
+    lock = _pruned(small, endpoint, name)
+    _killed_before_the_record(ours, name)
     with images_lock.transaction(ours) as transaction:
         assert transaction.lock == lock
     assert reading.read(small.lock) == lock
+
+
+def test_a_rebuild_with_nothing_to_tag_records_what_a_killed_one_tagged(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "chat")
+    name = ImageName(repository, 1)
+    lock = _pruned(small, endpoint, name)
+    _killed_before_the_record(workspace(small, endpoint), name)
+    builder("rebuild", str(name))
+    assert reading.read(small.lock) == lock
+    assert not [*small.journal.glob("*.json")]
