@@ -34,7 +34,9 @@ _LAYERS = "vllm/model_executor/layers"
 # What the mods change, look at or extend; a wheel is opened once for all of them.
 FILES = {
     "vllm": (
-        *("vllm/__init__.py", "vllm/config/vllm.py", "vllm/model_executor/custom_op.py"),
+        *("vllm/__init__.py", "vllm/config/vllm.py", "vllm/config/speculative.py", "vllm/model_executor/custom_op.py"),
+        *(f"vllm/model_executor/model_loader/{file}.py" for file in ("base_loader", "utils")),
+        *(f"{_LAYERS}/{file}.py" for file in ("logits_processor", "vocab_parallel_embedding")),
         *(f"{_LAYERS}/quantization/{file}" for file in ("__init__.py", "fp8.py", "inc.py", "inc/inc.py")),
         *(f"{_LAYERS}/mamba/{file}" for file in ("__init__.py", "gdn_linear_attn.py", "gdn/qwen_gdn_linear_attn.py")),
         *(f"vllm/transformers_utils/configs/{file}" for file in ("qwen3_5.py", "qwen3_5_moe.py")),
