@@ -25,6 +25,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Begin": {
         "init": ("init", "init", "Make a project: definitions, mods, recipes and pins."),
+        "up": ("up", "up", "Bring a model up: its image, its weights, its server."),
     },
     "Build": {
         "lock": ("lock", "lock", "Resolve or move pins without building."),

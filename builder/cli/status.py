@@ -84,6 +84,8 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
     if server.model:
         yield "model", server.model
     yield "image", server.image
+    if server.started_by:
+        yield "by", f"{server.started_by}, which starts and stops it"
     if state.put_back:
         yield "put back", f"from {state.put_back.image}: {state.put_back.note}"
     if server.address:
@@ -110,6 +112,7 @@ def _service(state: ServerState) -> dict[str, Any]:
         "model": state.running.model or None,
         "image": state.running.image,
         "address": state.running.address or None,
+        "started_by": state.running.started_by or None,
         "state": state.state,
         "phase": state.phase or None,
         "up_seconds": None if state.up is None else round(state.up, 1),

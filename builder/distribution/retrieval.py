@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from builder import humanize
 from builder.distribution import registry
 from builder.engine import images
-from builder.engine.registry import manifests
+from builder.engine.reference import split_tag
+from builder.engine.registry import credentials, manifests, transfer
 from builder.errors import FileProblemsError, TransferError
 from builder.events import Message
 from builder.evidence import traveling
@@ -48,6 +49,16 @@ def pull(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Pul
         latest_tag.point(workspace, name.repository, name.number)
     images_lock.tell_numbers(workspace, lock, name.repository)
     return layers
+
+
+def pull_unnumbered(workspace: Workspace, reference: str) -> PulledLayers:
+    """Pulls an image that others build, by the name that a recipe has; returns the layers that this engine lacked.
+    Raises TransferError where the pull failed, or no registry has it."""
+    name, at, digest = reference.partition("@")
+    repository, version = (name, digest) if at else split_tag(reference)
+    workspace.report(Message(f"{reference}: pulling"))
+    login = credentials.auth_headers(reference)
+    return transfer.pull(workspace.engine, repository, version, login, workspace.report)
 
 
 def _take_evidence(workspace: Workspace, source: registry.Registry, name: ImageName, recorded: NumberedImage) -> None:

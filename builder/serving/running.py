@@ -24,6 +24,8 @@ REQUEST = f"{LABEL}.asked"
 DIGEST = f"{LABEL}.digest"
 NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
+# The program that starts and stops the container, where that is not this one: what `builder export` writes for it.
+STARTED_BY = f"{LABEL}.by"
 
 # A little longer than the probe itself waits.
 _ANSWER_TIMEOUT = 10
@@ -83,6 +85,11 @@ class RunningServer:
     @property
     def model(self) -> str:
         return self.labels.get(f"{LABEL}.model", "")
+
+    @property
+    def started_by(self) -> str:
+        """The program that starts and stops it; empty where this one does."""
+        return self.labels.get(STARTED_BY, "")
 
     @property
     def port(self) -> int | None:

@@ -17,6 +17,8 @@ ELSEWHERE = {
     *("copy", "pull", "push", "restart", "run", "stop", "version"),
     # What serves, and then one file of evidence, which is there whole or not at all.
     *("bench", "probe", "prove"),
+    # Build, pull, rebuild, copy, download and run, one after the other.
+    "up",
     # What serves; tests/commands/test_upgrade.py kills it at each of its stages.
     "upgrade",
 }  # fmt: skip

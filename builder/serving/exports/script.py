@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from builder.definitions.recipes.container import ContainerSettings, HealthCheck
 
@@ -18,7 +18,7 @@ def render(settings: ContainerSettings, home: str) -> str:
     program, *arguments = settings.argv
     words = [
         "exec docker run --detach --pull never" + (" --init" if settings.init else ""),
-        *(f"{name} {shlex.quote(value)}" for name, value in _options(settings)),
+        *(f"{name} {shlex.quote(value)}" for name, value in options(settings, settings.labels)),
         *(
             f"--volume {_in_home(mount.source, home)}:{shlex.quote(mount.target + (':ro' if mount.read_only else ''))}"
             for mount in settings.mounts
@@ -42,7 +42,8 @@ def render(settings: ContainerSettings, home: str) -> str:
     )
 
 
-def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
+def options(settings: ContainerSettings, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The options of `docker run` for the container, with these ``labels``: each its name and its value."""
     yield "--name", settings.name
     if settings.gpus:
         yield "--gpus", "all"
@@ -59,7 +60,7 @@ def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
     yield from (("--env", f"{name}={value}") for name, value in settings.env.items())
     # Without a value, so that it comes from the environment in which the script is run.
     yield from (("--env", name) for name in settings.secrets)
-    yield from (("--label", f"{name}={value}") for name, value in settings.labels.items())
+    yield from (("--label", f"{name}={value}") for name, value in labels.items())
     if settings.health:
         yield from _health(settings.health)
 

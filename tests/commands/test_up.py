@@ -1,0 +1,74 @@
+"""One command from a recipe to an answering server: what is missing is made, and nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.engine import images
+from builder.project import Project
+from tests import hub_server, projects
+from tests.commands.serving import MODEL
+from tests.conftest import command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
+    from tests.commands.serving import Kitchen
+
+
+def up(project: Project, environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command(project, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environ},
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done
+
+
+def outcomes(document: dict[str, Any]) -> dict[str, str]:
+    return {part["part"]: part["outcome"] for part in document["parts"]}
+
+
+@pytest.mark.engine
+def test_from_a_recipe_alone_to_a_server(kitchen: Kitchen, endpoint: Endpoint) -> None:
+    with hub_server.serve() as hub:
+        hub.add(MODEL, {"config.json": b"{}", "model.safetensors": b"w" * 5000})
+        environ = {**kitchen.environ, "HF_ENDPOINT": hub.url}
+        fresh = Project(kitchen.project.root.with_name("fresh"))
+        for part in ("dockerfiles", "mods", "recipes"):
+            shutil.copytree(kitchen.project.root / part, fresh.root / part)
+
+        first = up(fresh, environ, "up", "chat")
+        assert "ready after" in first.stdout
+        image = first.stdout.partition("serves from ")[2].partition(",")[0]
+        told = [line.partition(":")[0] for line in first.stderr.splitlines()]
+        assert [each for each in told if each in {"image", "model", "server"}] == ["image", "model", "server"]
+
+        again = json.loads(up(fresh, environ, "up", MODEL, "--json").stdout)
+        assert outcomes(again) == {"image": "here", "model": "here", "server": "here"}
+        assert (again["server"]["image"], again["server"]["already"]) == (image, True)
+
+        up(fresh, environ, "stop", "chat")
+        images.remove(endpoint, image)
+        third = json.loads(up(fresh, environ, "up", "chat", "--json").stdout)
+        assert outcomes(third) == {"image": "rebuilt", "model": "here", "server": "started"}
+        assert third["server"]["image"] == image
+
+
+@pytest.mark.slow
+def test_what_cannot_be_served_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    done = subprocess.run(command(project, "up", "small"), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "image definition" in done.stderr
