@@ -9,6 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+BUG = 3
+"""The exit code of any other exception."""
+INTERRUPTED = 130
+"""The exit code after ^C or SIGTERM."""
+
 
 class BuilderError(Exception):
     """An error that the user can understand and act on; any other exception that escapes is a bug (exit 3)."""

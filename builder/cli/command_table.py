@@ -72,6 +72,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "prune": ("prune", "prune", "Remove images that are no longer needed, and what builds left."),
         "verify": ("verify", "verify", "Compare images.lock with the engine and with the files."),
         "doctor": ("doctor", "doctor", "Look for anything that would make a build fail."),
+        "explain": ("explain", "explain", "Explain an exit code, a key of a file, or a message."),
         "schema": ("schema", "schema", "Print the JSON Schema of a file, for editors."),
         "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
         "help": ("help", "help_", "Show the help of a command."),

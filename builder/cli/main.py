@@ -15,13 +15,10 @@ import click
 from builder.cli import output
 from builder.cli.command_table import Commands
 from builder.cli.context import Context
-from builder.errors import BuilderError
+from builder.errors import BUG, INTERRUPTED, BuilderError
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
-
-INTERRUPTED = 130
-BUG = 3
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

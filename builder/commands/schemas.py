@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from builder import definitions, evidence, lock
-
-_DEFINITIONS = Path(definitions.__file__).parent / "schemas"
-
-FILES = {
-    **{name: _DEFINITIONS / f"{name}.schema.json" for name in ("image", "mod", "recipe", "builder", "probe")},
-    "lock": Path(lock.__file__).parent / "lock.schema.json",
-    "evidence": Path(evidence.__file__).parent / "evidence.schema.json",
-}
+from builder.explaining.keys import SCHEMAS as FILES
 
 
 def text(name: str) -> str:

@@ -14,7 +14,7 @@ from tests.crash.scenarios import SCENARIOS
 ELSEWHERE = {
     *("completion", "diff", "diff_lock", "doctor", "listing", "logs", "mods_check", "mods_check_pinned", "mods_list"),
     *("nodes", "nodes_check", "recipes_check", "recipes_list", "recipes_show", "schemas", "show", "status", "verify"),
-    *("copy", "pull", "push", "restart", "run", "stop", "version"),
+    *("copy", "pull", "push", "restart", "run", "stop", "version", "explain"),
     # What serves, and then one file of evidence, which is there whole or not at all.
     *("bench", "probe", "prove"),
     # Build, pull, rebuild, copy, download and run, one after the other.

@@ -1,0 +1,106 @@
+"""The keys of the files that users write and that this program writes: what each holds, and what it is for, from their
+schemas."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder import definitions, evidence, lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DEFINITIONS = Path(definitions.__file__).parent / "schemas"
+SCHEMAS = {
+    **{name: _DEFINITIONS / f"{name}.schema.json" for name in ("image", "mod", "recipe", "builder", "probe")},
+    "lock": Path(lock.__file__).parent / "lock.schema.json",
+    "evidence": Path(evidence.__file__).parent / "evidence.schema.json",
+}
+"""The JSON Schema of each file."""
+
+_TYPES = {
+    "object": "mapping",
+    "array": "list",
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+}
+
+
+@dataclass(frozen=True)
+class FileKey:
+    """A key: its path in the file (``NAME`` stands for a name that the user chooses, ``[]`` for each item of a list),
+    the kind of its value, and what it is for."""
+
+    path: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class DescribedFile:
+    """A file: what it is called, a line about it, and all its keys."""
+
+    name: str
+    about: str
+    keys: tuple[FileKey, ...]
+
+
+def every() -> tuple[DescribedFile, ...]:
+    """All files, in the order in which `builder schema` lists them."""
+    return tuple(_described(path) for path in SCHEMAS.values())
+
+
+def _described(path: Path) -> DescribedFile:
+    whole = json.loads(path.read_bytes())
+    name, _, about = whole["title"].partition(": ")
+    return DescribedFile(name, about, tuple(_keys(whole, whole, "", {})))
+
+
+def _keys(node: dict[str, Any], whole: dict[str, Any], prefix: str, seen: dict[str, str]) -> Iterator[FileKey]:
+    """Every key below ``node``, depth first. ``seen`` maps each part that several keys share to the path under which it
+    was listed first."""
+    for form in _forms(node, whole):
+        for key, value in form.get("properties", {}).items():
+            target = _followed(value, whole)
+            below = list(_keys(target, whole, f"{prefix}{key}.", seen))
+            before = seen.setdefault(value.get("$ref", ""), f"{prefix}{key}") if "$ref" in value and below else ""
+            kind = _kind(target, whole) + (", needed" if form is node and key in form.get("required", ()) else "")
+            if before and before != f"{prefix}{key}":
+                kind, below = f"as `{before}`", []
+            yield FileKey(f"{prefix}{key}", kind, value.get("description") or target.get("description", ""))
+            yield from below
+        if isinstance(form.get("items"), dict):
+            yield from _keys(_followed(form["items"], whole), whole, f"{prefix.removesuffix('.')}[].", seen)
+        if isinstance(form.get("additionalProperties"), dict):
+            yield from _keys(_followed(form["additionalProperties"], whole), whole, f"{prefix}NAME.", seen)
+
+
+def _forms(node: dict[str, Any], whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """``node`` and the forms that it may take."""
+    yield node
+    for form in [*node.get("oneOf", ()), *(node[key] for key in ("then", "else") if key in node)]:
+        yield from _forms(_followed(form, whole), whole)
+
+
+def _followed(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    reference = node.get("$ref", "").removeprefix("#/$defs/")
+    target: dict[str, Any] = whole["$defs"][reference] if reference else node
+    return target
+
+
+def _kind(node: dict[str, Any], whole: dict[str, Any]) -> str:
+    if "enum" in node:
+        return ", ".join(f"`{value}`" for value in dict.fromkeys(map(str, node["enum"])))
+    if "const" in node:
+        return f"`{node['const']}`"
+    if "oneOf" in node:
+        return " or ".join(dict.fromkeys(_kind(_followed(form, whole), whole) for form in node["oneOf"]))
+    kinds = node.get("type", "object")
+    if isinstance(kinds, list):
+        return "text" if "string" in kinds else _kind({"type": kinds[0]}, whole)
+    return _TYPES[kinds]
