@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from builder.explaining.keys import SCHEMAS as FILES
+from builder.explaining import keys
+
+FILES = keys.SCHEMAS
 
 
 def text(name: str) -> str:

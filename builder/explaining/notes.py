@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 _FILE = Path(__file__).parent / "recipe_notes.yaml"
@@ -35,6 +35,7 @@ class RecipeNote:
         return len(self.says.replace(_ANY, ""))
 
 
+@cache
 def every() -> tuple[RecipeNote, ...]:
     """All messages, in the order of the page."""
     import yaml

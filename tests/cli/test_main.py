@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from builder import cli as cli_package
-from builder.cli import main
+from builder import errors
 from builder.cli.command_table import ELSEWHERE, GROUPS, TABLE
 from builder.errors import SystemFailureError
 from builder.lock.model import ImageName, Lock, NumberedImage
@@ -192,7 +192,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ends_by", "code", "expected"),
     [
-        ("KeyboardInterrupt", main.INTERRUPTED, "interrupted\n"),
+        ("KeyboardInterrupt", errors.INTERRUPTED, "interrupted\n"),
         ("SystemExit", SystemFailureError.exit_code, "error: /no/such/folder/file: No such file or directory\n"),
     ],
 )
@@ -225,7 +225,7 @@ def test_a_report_that_cannot_be_written_is_printed(tmp_path: Path, left: int) -
     )
     command = ["bash", "-c", '"$@"' if left else '"$@" > /dev/full 2>&1', "-", sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == main.BUG
+    assert done.returncode == errors.BUG
     if left:
         assert "Traceback" in done.stderr
         assert "arguments: " in done.stderr
