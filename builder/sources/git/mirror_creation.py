@@ -152,5 +152,11 @@ def _copy_ref(fresh: GitRepository, damaged: Path, ref: str) -> bool:
 def _stale_files(path: Path) -> Iterator[Path]:
     """Yields files that only a killed git can have left, as nothing else works here while we hold the lock."""
     objects = path / "objects"
-    locks = chain(path.glob("*.lock"), (path / "refs").rglob("*.lock"))
+    locks = chain(
+        path.glob("*.lock"),
+        (path / "refs").rglob("*.lock"),
+        objects.glob("*.lock"),  # of git's own housekeeping after a fetch
+        (objects / "info").rglob("*.lock"),
+        (objects / "pack").glob("*.lock"),
+    )
     return chain(locks, (objects / "pack").glob("tmp_*"), objects.glob("??/tmp_obj_*"))

@@ -212,11 +212,13 @@ def test_a_process_killed_in_mid_fetch_leaves_nothing_behind(vllm: Vllm) -> None
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     (vllm.mirror / "packed-refs.lock").touch()
+    (vllm.mirror / "objects" / "maintenance.lock").touch()
     (vllm.mirror / "refs" / "builder" / "pins").mkdir(parents=True, exist_ok=True)
     (vllm.mirror / "refs" / "builder" / "pins" / f"{vllm.history.main}.lock").touch()
     vllm.server.trouble.stall_after = None
     assert resolve(vllm).commit == vllm.history.main
     assert not list((vllm.mirror / "objects" / "pack").glob("tmp_*"))
+    assert not list(vllm.mirror.rglob("*.lock"))
     vllm.git("fsck", "--connectivity-only")
 
 
