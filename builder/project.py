@@ -27,7 +27,17 @@ _STATE_FOLDERS = {
     "work",
 }
 _STATE_NAMES = frozenset(
-    {"answered.json", "copies.lock", "engine.json", "id", "id.lock", "steptimes.json", *_STATE_FOLDERS}
+    {
+        "answered.json",
+        "checkpoints.json",
+        "checkpoints.lock",
+        "copies.lock",
+        "engine.json",
+        "id",
+        "id.lock",
+        "steptimes.json",
+        *_STATE_FOLDERS,
+    }
 )
 # Those of them in which names can be known beforehand.
 _WRITTEN_FOLDERS = ("evidence", "journal", "logs", "serve-logs", "unchanged", "upgrading")
@@ -65,6 +75,11 @@ class Project:
         """The build directory of a number, which may not exist. Raises UnsafePathError where it would lie elsewhere: a
         clone brings its links along."""
         return below(below(self.root, self.builds), self.builds / repository / str(number))
+
+    @property
+    def checkpoints_lock(self) -> Path:
+        """The record of the checkpoints that were made."""
+        return self.root / "checkpoints.lock"
 
     @property
     def evidence(self) -> Path:

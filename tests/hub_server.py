@@ -146,10 +146,13 @@ class _Handler(BaseHTTPRequestHandler):
         content = self.hub.changes.get(name, files[name])
         tag = _sha256(files[name]) if len(files[name]) >= LARGE else _git_id(files[name])
         headers = {"ETag": f'"{tag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
-        start = int((re.match(r"bytes=(\d+)-", self.headers.get("Range", "")) or [0, 0])[1])
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        self._send(206 if start else 200, content[start:], headers, large=len(content) >= LARGE)
+        wanted = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        start = int(wanted[1]) if wanted else 0
+        end = min(int(wanted[2]) + 1, len(content)) if wanted and wanted[2] else len(content)
+        is_part = bool(start) or end < len(content)
+        if is_part:
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(content)}"
+        self._send(206 if is_part else 200, content[start:end], headers, large=end - start >= LARGE)
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None, *, large: bool = False) -> None:
         self.send_response(status)

@@ -47,6 +47,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "restart": ("restart", "restart", "Restart a server, from the image that is paired now."),
         "status": ("status", "status", "Show the state of everything that is being served."),
         "logs": ("logs", "logs", "Show what a server prints."),
+        "checkpoints": ("checkpoints", "checkpoints", "Make the weights that a recipe serves, by recorded steps."),
         "download": ("download", "download", "Fetch a model and its draft model, for here and for nodes."),
         "export": ("export", "export", "Export what serves a recipe or a model, for other tools."),
     },

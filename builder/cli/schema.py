@@ -7,7 +7,7 @@ import click
 from builder.cli.options import WordChoice
 from builder.cli.output import print_document, print_line
 
-NAMES = ("image", "mod", "recipe", "builder", "probe", "lock", "evidence")
+NAMES = ("image", "mod", "recipe", "builder", "probe", "checkpoint", "lock", "evidence")
 
 
 @click.command()

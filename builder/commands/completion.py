@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.definitions import configuration, image
+from builder.definitions import checkpoint, configuration, image
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import finding
 from builder.lock import reading
@@ -21,6 +21,11 @@ def definitions(project: Project) -> tuple[str, ...]:
 def recipes(project: Project) -> tuple[str, ...]:
     """The recipes, by name."""
     return finding.names(project)
+
+
+def checkpoints(project: Project) -> tuple[str, ...]:
+    """The checkpoint definitions."""
+    return checkpoint.names(project)
 
 
 def mods(project: Project) -> tuple[str, ...]:

@@ -14,6 +14,9 @@ from tests.crash.scenarios import SCENARIOS
 ELSEWHERE = {
     *("completion", "diff", "diff_lock", "doctor", "listing", "logs", "mods_check", "mods_check_pinned", "mods_list"),
     *("nodes", "nodes_check", "recipes_check", "recipes_list", "recipes_show", "schemas", "show", "status", "verify"),
+    *("checkpoints_list", "checkpoints_plan", "checkpoints_show", "checkpoints_verify"),
+    # The cache of models; tests/checkpoints/test_making.py kills it at each file and at each step after.
+    "checkpoints_build",
     *("copy", "pull", "push", "restart", "run", "stop", "version", "explain"),
     # What serves, and then one file of evidence, which is there whole or not at all.
     *("bench", "probe", "prove"),

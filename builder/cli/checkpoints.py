@@ -1,0 +1,284 @@
+"""``builder checkpoints``: ``plan``, ``build``, ``verify``, ``list`` and ``show``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder import humanize
+from builder.cli import table
+from builder.cli.completers import names
+from builder.cli.context import Context, json_option, pass_context
+from builder.cli.output import print_json, print_line, print_result
+from builder.cli.terminal_text import styled
+from builder.cli.verbosity import verbosity_options
+
+if TYPE_CHECKING:
+    from builder.commands.checkpoints_list import ListedCheckpoint
+    from builder.commands.checkpoints_plan import CheckpointOutlook
+
+_MOST_SHARDS = 8
+
+update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions anew.")
+
+
+@click.group()
+def checkpoints() -> None:
+    """Make the weights that a recipe serves, by recorded steps."""
+
+
+@checkpoints.command()
+@click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
+@update_sources
+@json_option
+@pass_context
+def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
+    """Tell what a build would do, from headers alone.
+
+    Only the headers of the sources are read, on the Hub by ranges. What each step changes is shown, the files of the
+    result, and what it takes: bytes to fetch, to read and to write, disk and time. A step that cannot be done is an
+    error at its line of checkpoint.yaml.
+    """
+    from builder.commands import checkpoints_plan as command
+
+    outlook = command.run(context.workspace(), name, update=update)
+    if as_json:
+        print_json(_outlook_json(outlook))
+        return
+    planned = outlook.plan
+    print_result(styled(planned.definition.name, bold=True))
+    print_result(f"  {planned.definition.description}", hanging=0)
+    facts = [("from", _source_text(outlook, source)) for source in planned.sources]
+    table.print_facts(facts, indent="  ")
+    print_line()
+    rows = [(str(number), effect.text) for number, effect in enumerate(planned.content.effects, 1)]
+    table.print_table(("STEP", "DOES"), rows)
+    print_line()
+    shown = planned.shards[:_MOST_SHARDS]
+    files = [(shard.name, humanize.size(shard.size), str(len(shard.names))) for shard in shown]
+    if rest := planned.shards[_MOST_SHARDS:]:
+        more = sum(shard.size for shard in rest)
+        files.append((f"and {len(rest)} more", humanize.size(more), str(sum(len(shard.names) for shard in rest))))
+    table.print_table(("FILE", "SIZE", "TENSORS"), files)
+    print_line()
+    table.print_facts(_costs(outlook))
+
+
+def _source_text(outlook: CheckpointOutlook, name: str) -> str:
+    source = outlook.plan.sources[name]
+    at = f" (commit {source.snapshot.commit[:12]})" if source.snapshot else ""
+    return f"{name}: {source.requested}{at}"
+
+
+def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
+    planned = outlook.plan
+    if outlook.made:
+        return [("made", f"revision {outlook.made[:12]} in {outlook.folder}: nothing to do")]
+    missing = planned.missing
+    fetch = f"{humanize.size(planned.fetched)} in {humanize.counted(len(missing), 'file')}" if missing else "nothing"
+    free = f"{humanize.size(outlook.needed)}; {humanize.size(outlook.free)} are free"
+    if outlook.needed > outlook.free:
+        free += ": too little"
+    return [
+        ("fetch", fetch),
+        ("read", humanize.size(planned.read)),
+        ("write", f"{humanize.size(planned.size)} in {outlook.folder}"),
+        ("disk", free),
+        ("time", f"about {humanize.duration(max(outlook.seconds, 1))}" + (", and the fetching" if missing else "")),
+    ]
+
+
+def _outlook_json(outlook: CheckpointOutlook) -> dict[str, Any]:
+    planned = outlook.plan
+    return {
+        "checkpoint": planned.definition.name,
+        "model": planned.definition.model,
+        "inputs": planned.inputs,
+        "sources": {
+            name: {"asked": source.requested, "commit": source.snapshot.commit if source.snapshot else None}
+            for name, source in planned.sources.items()
+        },
+        "steps": [{"does": effect.text, "tensors": effect.tensors} for effect in planned.content.effects],
+        "files": [
+            {"name": shard.name, "size": shard.size, "tensors": len(shard.names), "copied": shard.copied}
+            for shard in planned.shards
+        ],
+        "tensors": len(planned.content.tensors),
+        "fetch": planned.fetched,
+        "read": planned.read,
+        "write": planned.size,
+        "folder": outlook.folder,
+        "free": outlook.free,
+        "needed": outlook.needed,
+        "seconds": round(outlook.seconds, 1),
+        "made": outlook.made,
+    }
+
+
+@checkpoints.command()
+@click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
+@update_sources
+@verbosity_options
+@json_option
+@pass_context
+def build(context: Context, name: str, update: bool, as_json: bool) -> None:
+    """Make a checkpoint, and record what it was made from.
+
+    What the sources lack is fetched first. Bytes that do not change are copied by the kernel, the others are computed
+    a piece at a time. The result has its name once it is whole; after a kill, the same command goes on with the files
+    that are not. Sources, steps and the digest of every file go into checkpoints.lock.
+    """
+    from builder.cli import file_progress
+    from builder.commands import checkpoints_build as command
+
+    with file_progress.reporter() as report:
+        made = command.run(context.workspace(report), name, update=update)
+    if as_json:
+        print_json(
+            {
+                "checkpoint": made.name.name,
+                "revision": made.name.revision,
+                "folder": str(made.folder),
+                "size": made.size,
+                "tensors": made.tensors,
+                "made": made.seconds is not None,
+                "seconds": made.seconds,
+            }
+        )
+        return
+    what = f"{made.tensors} tensors, {humanize.size(made.size)}"
+    took = f"in {humanize.duration(made.seconds)}" if made.seconds is not None else "it was there already"
+    print_result(f"{made.name.short}: {what}, {took}")
+    print_result(f"  {made.folder}")
+
+
+@checkpoints.command()
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=names("checkpoints"))
+@click.option("--full", is_flag=True, help="Read every byte, and not the headers alone.")
+@verbosity_options
+@json_option
+@pass_context
+def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int:
+    """Compare what is on this machine with checkpoints.lock.
+
+    Sizes, the headers of weights, the index and all small files are compared; with --full every byte. Without a NAME,
+    all checkpoints are. Ends with 7 if one differs, or is recorded and not here.
+    """
+    from builder.cli import file_progress
+    from builder.commands import checkpoints_verify as command
+
+    with file_progress.reporter() as report:
+        results = command.run(context.workspace(report), name, full=full)
+    if as_json:
+        print_json(
+            {
+                "checkpoints": [
+                    {
+                        "checkpoint": each.name,
+                        "revision": each.revision,
+                        "folder": str(each.folder),
+                        "here": each.is_here,
+                        "problems": list(each.problems),
+                    }
+                    for each in results
+                ]
+            }
+        )
+    elif not results:
+        print_result("no checkpoint was made yet: `builder checkpoints build NAME` makes one")
+    else:
+        for each in results:
+            how = "every byte" if full else "headers and small files"
+            state = f"{len(each.problems)} problems" if each.problems else f"{each.files} files as recorded ({how})"
+            print_result(f"{each.name}@{each.revision[:12]}: {state if each.is_here else 'not on this machine'}")
+            for problem in each.problems:
+                print_result(f"  {problem}", hanging=4)
+    return 7 if any(each.problems or not each.is_here for each in results) else 0
+
+
+@checkpoints.command("list")
+@json_option
+@pass_context
+def list_(context: Context, as_json: bool) -> None:
+    """Show every checkpoint that is defined or was made."""
+    from builder.commands import checkpoints_list as command
+
+    listed = command.run(context.workspace())
+    if as_json:
+        print_json({"checkpoints": [_listed_json(each) for each in listed]})
+    elif not listed:
+        print_result("no checkpoints yet: `builder schema checkpoint` tells what defines one")
+    else:
+        rows = [(each.name, _revision_text(each), humanize.size(each.size_here), _about(each)) for each in listed]
+        table.print_table(("NAME", "REVISION", "HERE", "WHAT IT IS"), rows)
+
+
+@checkpoints.command()
+@click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
+@json_option
+@pass_context
+def show(context: Context, name: str, as_json: bool) -> None:
+    """Show what a checkpoint was made from, and where it is."""
+    from builder.commands import checkpoints_show as command
+
+    listed = command.run(context.workspace(), name)
+    if as_json:
+        print_json(_listed_json(listed))
+        return
+    print_result(styled(listed.name, bold=True))
+    print_result(f"  {_about(listed)}", hanging=0)
+    if listed.definition:
+        mods = ", ".join(listed.definition.mods)
+        facts = [("model", listed.definition.model), ("mods", mods)]
+        table.print_facts([fact for fact in facts if fact[1]], indent="  ")
+    if not listed.revisions:
+        print_result(f"not made yet: `builder checkpoints plan {name}` tells what that takes")
+    for each in listed.revisions:
+        print_line()
+        print_result(styled(f"{listed.name}@{each.revision}", bold=True))
+        facts = [
+            ("here", str(each.folder) if each.folder else "no"),
+            ("files", f"{len(each.record.files)}, {humanize.size(each.record.size)}; {each.record.tensors} tensors"),
+            *(
+                ("from", f"{source.requested}" + (f", commit {source.commit[:12]}" if source.commit else ""))
+                for source in each.record.sources.values()
+            ),
+        ]
+        table.print_facts(facts, indent="  ")
+
+
+def _about(listed: ListedCheckpoint) -> str:
+    if listed.problem:
+        return f"broken: {listed.problem.splitlines()[0]}"
+    return listed.definition.description if listed.definition else "made, and defined no longer"
+
+
+def _revision_text(listed: ListedCheckpoint) -> str:
+    if not listed.revisions:
+        return "not made"
+    latest = listed.revisions[0]
+    return latest.revision[:12] if latest.folder else f"{latest.revision[:12]}, not here"
+
+
+def _listed_json(listed: ListedCheckpoint) -> dict[str, Any]:
+    return {
+        "checkpoint": listed.name,
+        "description": listed.definition.description if listed.definition else None,
+        "model": listed.definition.model if listed.definition else None,
+        "problem": listed.problem or None,
+        "revisions": [
+            {
+                "revision": each.revision,
+                "folder": str(each.folder) if each.folder else None,
+                "size": each.record.size,
+                "tensors": each.record.tensors,
+                "mods": list(each.record.mods),
+                "sources": {
+                    name: {"asked": source.requested, "commit": source.commit}
+                    for name, source in each.record.sources.items()
+                },
+            }
+            for each in listed.revisions
+        ],
+    }

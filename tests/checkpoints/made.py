@@ -1,0 +1,80 @@
+"""A project with a definition of a hybrid checkpoint and its sources in folders, for tests that make it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.commands import checkpoints_build
+from builder.commands.checkpoints_build import BuiltCheckpoint
+from builder.events import Report, ignore
+from builder.project import Project
+from tests import projects, safetensors_files
+from tests.workspaces import NO_ENGINE, workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.workspace import Workspace
+
+FILE = "checkpoints/hybrid/checkpoint.yaml"
+TEXT = """\
+description: INT4 experts with FP8 shared experts, and the MTP weights
+model: Org/Model-int4
+sources:
+  int4: {{folder: {folder}/int4}}
+  fp8: {{folder: {folder}/fp8}}
+requires: {{mods: [enable-hybrid-int4fp8]}}
+steps:
+  - take: int4
+  - replace: fp8
+    dtype: F8_E4M3
+    except: ["*.experts.*"]
+    companions: [weight_scale_inv]
+    expect: {expect}
+  - add: int4
+    file: model_extra_tensors.safetensors
+    expect: 785
+{more}output: {output}
+"""
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    """A project, and the folder that its sources and its home are in."""
+
+    project: Project
+    folder: Path
+
+    def workspace(self, report: Report = ignore) -> Workspace:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "XDG_"))}
+        return workspace(self.project, NO_ENGINE, {**kept, "HOME": str(self.folder / "home")}, report)
+
+    def define(self, more: str = "", output: str = "{shard_size: 1 MB}", expect: int = 12) -> None:
+        """Writes the definition, with ``more`` steps."""
+        text = TEXT.format(folder=self.folder, more=more, output=output, expect=expect)
+        projects.write(self.project.root / FILE, text)
+
+    def build(self, report: Report = ignore) -> BuiltCheckpoint:
+        return checkpoints_build.run(self.workspace(report), "hybrid")
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / "home/.cache/huggingface/hub/models--checkpoint--hybrid"
+
+
+def kitchen(folder: Path, layers: int = 4, rows: int = 4096) -> Kitchen:
+    """A kitchen with sources of some MB."""
+    int4 = safetensors_files.int4(rows, layers)
+    listed = {name for name in int4 if name.startswith("model-")}
+    safetensors_files.write(folder / "int4", safetensors_files.files(int4, listed=listed))
+    safetensors_files.write(folder / "fp8", safetensors_files.files(safetensors_files.fp8(rows, layers)))
+    made = Kitchen(projects.make(folder / "project"), folder)
+    made.define()
+    return made
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files of a result by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -1,0 +1,139 @@
+"""Headers of safetensors files: what the real library writes is read, all else is refused with its reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from builder.checkpoints.planning import header
+from builder.checkpoints.planning.header import Header, HeaderError
+from tests import safetensors_files
+
+COUNT = int(os.environ.get("BUILDER_FUZZ", "1000"))
+GOOD = {"a.weight": ("BF16", [4, 8]), "a.scale": ("F32", [4]), "b": ("I32", [])}
+
+
+def read(content: bytes) -> Header:
+    count = header.length(content[: header.PREFIX], len(content))
+    return header.parse(content[header.PREFIX : header.PREFIX + count], len(content))
+
+
+def file(tensors: dict[str, Any], data: int, **more: Any) -> bytes:
+    return safetensors_files.raw({**more, **tensors}) + b"\0" * data
+
+
+def tensor(dtype: str = "U8", shape: Any = (4,), offsets: Any = (0, 4)) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+def refusal(content: bytes) -> str:
+    with pytest.raises(HeaderError) as refused:
+        read(content)
+    return str(refused.value)
+
+
+def test_what_the_real_library_writes_is_read() -> None:
+    content = save({"w": np.arange(12, dtype=np.float32).reshape(3, 4), "e": np.zeros((0, 4), np.int8)})
+    tensors = {each.name: each for each in read(content).tensors}
+    weight = tensors["w"]
+    assert (weight.dtype, weight.shape, tensors["e"].size) == ("F32", (3, 4), 0)
+    values = np.frombuffer(content, np.float32, 12, weight.begin)
+    assert values.tolist() == list(range(12))
+
+
+def test_the_real_library_reads_what_is_written() -> None:
+    beginning, begins = header.written([("a", "F32", (2,)), ("ü", "I8", (3,)), ("none", "I8", (0,))])
+    content = beginning + np.array([1, 2], np.float32).tobytes() + bytes((1, 2, 3))
+    loaded = load(content)
+    assert loaded["a"].tolist() == [1, 2]
+    assert loaded["ü"].tolist() == [1, 2, 3]
+    assert loaded["none"].shape == (0,)
+    assert begins == (len(beginning), len(beginning) + 8, len(beginning) + 11)
+    assert len(beginning) % 8 == 0
+    assert json.loads(content[8 : len(beginning)])["__metadata__"] == {"format": "pt"}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it has 0 bytes: too few for a safetensors file"),
+        (b"\1\0\0\0\0\0\0\0x", "its header has 1 bytes"),
+        (
+            (100_000_000).to_bytes(8, "little") + b"{}",
+            "its header would have 100,000,000 bytes, and at most 25,000,000",
+        ),
+        ((1 << 63).to_bytes(8, "little") + b"{}", "its header would have"),
+        ((50).to_bytes(8, "little") + b"{}", "its header has 50 bytes, and the file only 10: it was cut off"),
+        (safetensors_files.raw(b"[1]"), "its header is no JSON object"),
+        (safetensors_files.raw(b'{"a": '), "its header is not JSON"),
+        (safetensors_files.raw(b'{"a": \xff}'), "its header is not JSON"),
+        (safetensors_files.raw(b'{"a":' + b"[" * 100_000), "its header is not JSON"),
+        (safetensors_files.raw(b'{"a": NaN}'), "its header has NaN in it"),
+        (safetensors_files.raw(b'{"a": 1, "a": 2}'), "its header has `a` twice"),
+        (safetensors_files.raw(b'{"a": {"dtype": "U8", "dtype": "I8"}}'), "its header has `dtype` twice"),
+        (file({"a": 1}, 4), "`a` has not exactly dtype, shape and data_offsets"),
+        (file({"a": {**tensor(), "more": 1}}, 4), "`a` has not exactly"),
+        (file({"a": tensor("Q4")}, 4), "`a` has an unknown dtype: Q4"),
+        (file({"a": {**tensor(), "dtype": [1]}}, 4), "`a` has an unknown dtype"),
+        (file({"a": tensor(shape=(-4,))}, 4), "the shape of `a` is no list of whole numbers"),
+        (file({"a": tensor(shape=(True, 4))}, 4), "the shape of `a` is no list of whole numbers"),
+        (file({"a": tensor(shape=(1 << 60, 1 << 60))}, 4), "the shape of `a` is no list"),
+        (file({"a": tensor(shape=(1 << 50, 1 << 50))}, 4), "`a` is U8"),
+        (file({"a": tensor(offsets=(4, 0))}, 4), "the data_offsets of `a` are no beginning and end"),
+        (file({"a": tensor(offsets=(0, 4, 4))}, 4), "the data_offsets of `a` are no beginning and end"),
+        (file({"a": tensor(shape=(5,))}, 4), "`a` is U8 [5]: 5 bytes, and has 4"),
+        (file({"a": tensor("BF16")}, 4), "`a` is BF16 [4]: 8 bytes, and has 4"),
+        (file({"a": tensor(), "b": tensor(offsets=(2, 6))}, 6), "the bytes of `b` overlap with those before"),
+        (file({"a": tensor(), "b": tensor(offsets=(6, 10))}, 10), "the bytes of `b` leave a gap before them"),
+        (file({"a": tensor()}, 3), "and the file at 75: it was cut off"),
+        (file({"a": tensor()}, 5), "and the file at 77: there is something behind them"),
+        (file({"": tensor()}, 4), "'' is no name of a tensor"),
+        (safetensors_files.raw(b'{"\\ud800": {}}'), "'\\ud800' is no name of a tensor"),
+        (file({"a": tensor()}, 4, __metadata__={"format": 1}), "its __metadata__ is not text by name"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_the_reason(content: bytes, reason: str) -> None:
+    assert reason in refusal(content)
+
+
+def damaged(content: bytes, chance: random.Random) -> bytes:
+    """``content`` after one to three accidents."""
+    data = bytearray(content)
+    for _ in range(chance.randint(1, 3)):
+        place = chance.randrange(len(data) or 1)
+        match chance.randrange(5):
+            case 0:
+                data[place : place + 1] = bytes((chance.randrange(256),))
+            case 1:
+                del data[place : place + chance.choice((1, 2, 8, 1000))]
+            case 2:
+                data[place:place] = chance.choice((b"{", b'"', b"[", b"9" * 400, b"\0", b',"a":{}', b"-", b"e9"))
+            case 3:
+                end = min(len(data), place + chance.randint(1, 40))
+                data[end:end] = data[place:end]
+            case _:
+                data[:8] = chance.choice((0, 1, 7, len(data), 1 << 24, 1 << 40, (1 << 64) - 1)).to_bytes(8, "little")
+    return bytes(data)
+
+
+def test_no_damage_brings_anything_but_a_reason_or_the_same_tensors() -> None:
+    chance = random.Random(19)  # noqa: S311
+    content = safetensors_files.encoded(GOOD)
+    refused = 0
+    for _ in range(COUNT):
+        changed = damaged(content, chance)
+        try:
+            tensors = read(changed).tensors
+        except HeaderError as error:
+            refused += 1
+            assert str(error).isprintable()
+            continue
+        # What is taken accounts for every byte of the file.
+        assert sum(each.size for each in tensors) == len(changed) - 8 - int.from_bytes(changed[:8], "little")
+    assert refused > COUNT * 0.5

@@ -1,0 +1,230 @@
+"""The steps, applied to headers: what they give, and the refusals with names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import prod
+
+import pytest
+
+from builder.checkpoints.planning import layout, steps
+from builder.checkpoints.planning.header import Header, HeaderError, StoredTensor
+from builder.checkpoints.planning.layout import ByteCopy, Conversion
+from builder.checkpoints.planning.steps import PlannedContent, StepError
+from builder.checkpoints.planning.tensor_table import SourceListing
+from builder.definitions import checkpoint
+from tests import safetensors_files
+from tests.safetensors_files import SIZES, Specification
+
+BEGIN = """\
+description: a test
+model: Org/Model
+sources: {{{}}}
+steps:
+"""
+
+
+def listing(shards: dict[str, Specification], *, listed: set[str] | None = None) -> SourceListing:
+    headers = {}
+    for path, tensors in shards.items():
+        at, stored = 100, []
+        for name, (dtype, shape) in tensors.items():
+            size = SIZES[dtype] * prod(shape)
+            stored.append(StoredTensor(name, dtype, tuple(shape), at, size))
+            at += size
+        headers[path] = Header(tuple(stored), at, "0" * 64)
+    return SourceListing(headers, tuple(sorted(listed or shards)), {"config.json": 2, "README.md": 1, "x.bin": 9})
+
+
+A = {
+    "model-00001-of-00002.safetensors": {"x.weight": ("BF16", [4, 8]), "y.weight": ("BF16", [8]), "z": ("I32", [2])},
+    "model-00002-of-00002.safetensors": {"w.weight": ("BF16", [256, 130])},
+}
+B: dict[str, Specification] = {
+    "model.safetensors": {
+        "x.weight": ("F8_E4M3", [4, 8]),
+        "x.weight_scale_inv": ("F32", [1, 1]),
+        "q.weight": ("F8_E4M3", [4, 8]),
+        "q.weight_scale_inv": ("F32", [1, 1]),
+    },
+}
+EXTRA: dict[str, Specification] = {"extra.safetensors": {"mtp.a": ("BF16", [2])}}
+
+
+def apply(*lines: str) -> PlannedContent:
+    steps_text = "".join(f"- {line}\n" for line in lines)
+    used = [name for name in "ab" if re.search(rf"(take|replace|add): {name}\b", steps_text)]
+    named = ", ".join(f"{name}: {{folder: /{name}}}" for name in used)
+    definition = checkpoint.parse(BEGIN.format(named) + steps_text, "test", "checkpoint.yaml")
+    sources = {"a": listing({**A, **EXTRA}, listed=set(A)), "b": listing(B)}
+    return steps.apply(definition.steps, sources)
+
+
+def refusal(*lines: str) -> str:
+    with pytest.raises(StepError) as refused:
+        apply(*lines)
+    return f"{refused.value.number}: {refused.value.message}"
+
+
+REPLACE = "replace: b, dtype: F8_E4M3, companions: [weight_scale_inv]"
+
+
+def test_take_gives_the_tensors_of_the_index_and_the_other_files() -> None:
+    content = apply("{take: a, expect: 4}")
+    assert set(content.tensors) == {"x.weight", "y.weight", "z", "w.weight"}
+    assert set(content.files) == {"config.json"}  # no weights of other formats, and a model card of its own
+    assert content.effects[0].text == "takes 4 tensors and 1 other files of a"
+
+
+def test_take_selects_and_renames() -> None:
+    content = apply('{take: a, select: ["*.weight"], except: ["y*"], rename: {"*.weight": "model.*.w", z: zz}}')
+    assert set(content.tensors) == {"model.x.w", "model.w.w"}
+
+
+def test_replace_takes_equal_shapes_with_their_companions() -> None:
+    content = apply("{take: a}", f"{{{REPLACE}, expect: 1, unmatched: 1}}")
+    tensor, scale = content.tensors["x.weight"], content.tensors["x.weight_scale_inv"]
+    assert (tensor.dtype, tensor.file.source) == ("F8_E4M3", "b")
+    assert (scale.dtype, scale.shard) == ("F32", tensor.shard)
+    assert "q.weight" not in content.tensors
+    text = "replaces 1 tensors by those of b (BF16 → F8_E4M3), with 1 companions; 1 have no counterpart"
+    assert content.effects[1].text == text
+
+
+def test_add_takes_the_names_from_the_file_itself() -> None:
+    content = apply("{take: a}", "{add: a, file: extra.safetensors, expect: 1}")
+    assert "mtp.a" in content.tensors
+    names = [shard.name for shard in layout.shards(content, 10**9)]
+    assert names == ["extra.safetensors", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["{take: a, expect: 5}"], "0: 4 tensors selected, and 5 are expected: x.weight, y.weight, z, w.weight"),
+        (['{take: a, select: ["nothing*"]}'], "0: no tensor of a is selected"),
+        (['{take: a, rename: {"?": a, x.weight: z}}'], "0: 1 names are there already: z"),
+        (["{take: a}", "{take: a}"], "1: 4 names are there already"),
+        (
+            ["{take: a}", f"{{{REPLACE}, expect: 144}}"],
+            "1: 1 tensors have a counterpart, and 144 are expected: x.weight",
+        ),
+        (
+            ["{take: a}", f"{{{REPLACE}, unmatched: 0}}"],
+            "1: 1 tensors have no counterpart, and 0 are expected: q.weight",
+        ),
+        (["{take: a}", "{replace: b, dtype: F8_E4M3, companions: [scale_inv]}"], "1 companions are missing in b: x.s"),
+        (["{take: a}", '{replace: b, select: ["q*"]}'], "1: none of the 2 selected tensors of b has a counterpart"),
+        (
+            ["{take: a, rename: {y.weight: q.weight}}", "{replace: b}"],
+            "1: 1 shapes differ: q.weight [8] and [4, 8]",
+        ),
+        (["{take: a}", "{add: a, file: extr.safetensors}"], "a has no file extr.safetensors; did you mean `extra.s"),
+        (
+            ["{take: a}", "{add: a, file: extra.safetensors, expect: 785}"],
+            "1: 1 tensors are in extra.safetensors, and 7",
+        ),
+        (["{take: a}", "{add: b, file: model.safetensors}"], "1: 1 names are there already: x.weight"),
+        (
+            ["{take: a}", "{cast: F32, select: [z]}"],
+            "1: `cast` takes F64, F32, F16, BF16, F8_E4M3, F8_E5M2; 1 are none",
+        ),
+        (["{take: a}", "{cast: I8, select: [x.weight]}"], "1: `cast` takes"),
+        (["{take: a}", "{quantize: int8-rows, select: [y.weight]}"], "1: 1 tensors are no matrices: y.weight [8]"),
+        (["{take: a}", "{cast: F32, select: [x*]}", "{cast: BF16, select: [x*]}"], "2: 1 tensors are converted by an"),
+        (
+            ["{take: a}", "{config: {a: 1}, file: confg.json}"],
+            "1: there is no file confg.json; did you mean `config.js",
+        ),
+        (["{take: a}", "{verify: {tensors: 5}}"], "1: there are 4 tensors, and not 5"),
+        (["{take: a}", "{verify: {bytes: 5}}"], "1: they have 66648 bytes, and not 5"),
+        (
+            ["{take: a}", '{verify: {counts: {"*.weight": 2}, dtypes: {I32: 2}}}'],
+            "3 have a name like *.weight, and not 2; 1",
+        ),
+        (["{take: a}", "{verify: {shapes: {x.weight: [4, 9]}}}"], "1: these are not [4, 9]: x.weight [4, 8]"),
+        (["{take: a}", '{verify: {shapes: {"v*": [4]}}}'], "1: none has a name like v*"),
+    ],
+)
+def test_what_cannot_be_done_is_said_with_names(lines: list[str], message: str) -> None:
+    assert message in refusal(*lines)
+
+
+def test_quantizing_adds_scales_beside() -> None:
+    content = apply(
+        "{take: a}", "{quantize: fp8-blocks, select: [w.weight]}", "{quantize: int8-rows, select: [x.weight]}"
+    )
+    shapes = {name: (each.dtype, each.shape) for name, each in content.tensors.items()}
+    assert shapes["w.weight"] == ("F8_E4M3", (256, 130))
+    assert shapes["w.weight_scale_inv"] == ("F32", (2, 2))
+    assert shapes["x.weight"] == ("I8", (4, 8))
+    assert shapes["x.weight_scale"] == ("F32", (4, 1))
+
+
+def test_tensors_that_lie_beside_each_other_are_one_copy() -> None:
+    first, second = layout.shards(apply("{take: a}"), 10**9)
+    assert [(piece.begin, piece.size) for piece in first.pieces if isinstance(piece, ByteCopy)] == [(100, 88)]
+    assert second.size == len(second.beginning) + 256 * 130 * 2
+
+
+def test_a_replaced_tensor_stays_in_its_place() -> None:
+    first, _ = layout.shards(apply("{take: a}", f"{{{REPLACE}}}"), 10**9)
+    assert first.names == ("x.weight", "x.weight_scale_inv", "y.weight", "z")
+    assert [getattr(piece, "file", None) and piece.file.source for piece in first.pieces] == ["b", "a"]  # type: ignore[union-attr]
+
+
+def test_a_converted_tensor_is_no_copy() -> None:
+    shards = layout.shards(apply("{take: a}", "{cast: F32, select: [y.weight]}"), 10**9)
+    assert [type(piece) for piece in shards[0].pieces] == [ByteCopy, Conversion, ByteCopy]
+
+
+def test_files_of_weights_are_divided_by_size() -> None:
+    shards = layout.shards(apply("{take: a}"), 80)
+    assert [shard.name for shard in shards] == [f"model-{n:05}-of-00003.safetensors" for n in (1, 2, 3)]
+    assert [len(shard.names) for shard in shards] == [2, 1, 1]
+
+
+def test_one_file_needs_no_index() -> None:
+    content = apply("{take: b}")
+    shards = layout.shards(content, 10**9)
+    assert [shard.name for shard in shards] == ["model.safetensors"]
+    assert layout.index_of(shards, content) is None
+
+
+def test_an_added_file_takes_no_name_that_is_made() -> None:
+    content = apply('{take: a, select: ["y*"]}', "{add: b, file: model.safetensors}")
+    with pytest.raises(HeaderError, match=r"the added file model\.safetensors has the name of one that is made"):
+        layout.shards(content, 10**9)
+
+
+def test_the_digest_is_over_what_decides_the_bytes() -> None:
+    content = apply("{take: a}")
+    shards = layout.shards(content, 10**9)
+    sources = {file: "x" for shard in shards for file in shard.sources}
+    digest = layout.digest(shards, content, sources, "")
+    assert digest == layout.digest(shards, content, dict(reversed(sources.items())), "")
+    others = [
+        layout.digest(shards[:1], content, sources, ""),
+        layout.digest(shards, content, dict.fromkeys(sources, "y"), ""),
+        layout.digest(shards, content, sources, "other"),
+        layout.digest(shards, replace(content, patches={"config.json": ({"a": 1},)}), sources, ""),
+    ]
+    assert len({digest, *others}) == 5
+
+
+def test_the_counts_of_the_real_names() -> None:
+    """Of the FP8 release's tensors outside of the experts, 144 replace those of the INT4 checkpoint and 408 have no
+    counterpart; 785 tensors are added."""
+    text = BEGIN.format("a: {folder: /a}, b: {folder: /b}") + (
+        "- {take: a}\n"
+        '- {replace: b, dtype: F8_E4M3, except: ["*.experts.*"], companions: [weight_scale_inv],'
+        " expect: 144, unmatched: 408}\n"
+        "- {add: a, file: model_extra_tensors.safetensors, expect: 785}\n"
+    )
+    shards = safetensors_files.int4()
+    listed = {name for name in shards if name.startswith("model-")}
+    definition = checkpoint.parse(text, "test", "checkpoint.yaml")
+    sources = {"a": listing(shards, listed=listed), "b": listing(safetensors_files.fp8())}
+    content = steps.apply(definition.steps, sources)
+    assert [effect.tensors for effect in content.effects[1:]] == [288, 785]

@@ -1,0 +1,365 @@
+"""Checkpoints as they are made: read back by the real library, the same bytes each time, whatever ends a build."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from builder.checkpoints import making, shard_writing
+from builder.commands import checkpoints_build, checkpoints_list, checkpoints_plan, checkpoints_show, checkpoints_verify
+from builder.errors import BuilderError, ConflictError, SourceError
+from builder.events import TransferProgress
+from tests import projects, safetensors_files
+from tests.checkpoints import made
+from tests.checkpoints.made import Kitchen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def kitchen(tmp_path: Path) -> Kitchen:
+    return made.kitchen(tmp_path)
+
+
+def tensors(folder: Path) -> dict[str, tuple[str, list[int], bytes]]:
+    """All tensors of a checkpoint by the real library, which checks each file: dtype, shape and bytes."""
+    read: dict[str, tuple[str, list[int], bytes]] = {}
+    files = sorted(folder.glob("*.safetensors"))
+    for path in files:
+        with safe_open(path, framework="np") as opened:
+            assert opened.metadata() == {"format": "pt"}
+            names = set(opened.keys())
+        content = path.read_bytes()
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + size])
+        header.pop("__metadata__")
+        assert header.keys() == names
+        for name, entry in header.items():
+            begin, end = (8 + size + offset for offset in entry["data_offsets"])
+            assert name not in read
+            read[name] = (entry["dtype"], entry["shape"], content[begin:end])
+    return read
+
+
+def problems(kitchen: Kitchen, *, full: bool = False) -> list[str]:
+    (result,) = checkpoints_verify.run(kitchen.workspace(), "hybrid", full=full)
+    return list(result.problems) if result.is_here else ["not here"]
+
+
+def test_the_result_has_the_bytes_of_its_sources(kitchen: Kitchen) -> None:
+    result = kitchen.build()
+    read = tensors(result.folder)
+    assert len(read) == result.tensors
+    expected: dict[str, tuple[str, list[int]]] = {}
+    for file in safetensors_files.int4(4096, 4).values():
+        expected |= file
+    for file in safetensors_files.fp8(4096, 4).values():
+        expected |= {name: entry for name, entry in file.items() if "shared_expert" in name}
+    assert {name: (dtype, shape) for name, (dtype, shape, _) in read.items()} == expected
+    assert sum(dtype == "F8_E4M3" for dtype, _, _ in read.values()) == 12
+    for name, (dtype, shape, content) in read.items():
+        assert content == safetensors_files.content(name, dtype, shape), name
+
+
+def test_the_index_leads_to_every_tensor(kitchen: Kitchen) -> None:
+    folder = kitchen.build().folder
+    index = json.loads((folder / "model.safetensors.index.json").read_bytes())
+    read = tensors(folder)
+    assert index["weight_map"].keys() == read.keys()
+    assert index["metadata"]["total_size"] == sum(len(content) for _, _, content in read.values())
+    for name in ("mtp.fc.weight", "lm_head.weight"):
+        with safe_open(folder / index["weight_map"][name], framework="np") as opened:
+            assert name in opened.keys()  # noqa: SIM118
+
+
+def test_the_result_lies_in_the_layout_of_the_cache(kitchen: Kitchen) -> None:
+    result = kitchen.build()
+    assert result.folder == kitchen.cache / "snapshots" / result.name.revision
+    assert (kitchen.cache / "refs/main").read_text() == result.name.revision
+    for path in result.folder.iterdir():
+        assert path.is_symlink()
+        assert path.resolve().parent == kitchen.cache / "blobs"
+    assert {path.name for path in kitchen.cache.iterdir()} == {"blobs", "refs", "snapshots", ".building"}
+    assert problems(kitchen) == problems(kitchen, full=True) == []
+
+
+def test_the_model_card_tells_where_it_is_from(kitchen: Kitchen) -> None:
+    card = (kitchen.build().folder / "README.md").read_text()
+    assert f"- `int4`: folder: {kitchen.folder}/int4" in card
+    assert "2. replaces 12 tensors by those of fp8 (BF16 → F8_E4M3), with 12 companions" in card
+    assert "An image needs this mod: `enable-hybrid-int4fp8`." in card
+
+
+def test_the_same_pins_give_the_same_bytes(kitchen: Kitchen, tmp_path: Path) -> None:
+    first = kitchen.build()
+    before = made.contents(first.folder)
+    lock = kitchen.project.checkpoints_lock.read_bytes()
+    assert kitchen.build().seconds is None  # there is nothing to do
+    subprocess.run(["rm", "-rf", str(kitchen.cache)], check=True)
+    again = kitchen.build()
+    assert again.seconds is not None
+    assert again.name == first.name
+    assert made.contents(again.folder) == before
+    assert kitchen.project.checkpoints_lock.read_bytes() == lock
+
+
+def test_a_folder_gets_each_revision_as_a_folder(kitchen: Kitchen) -> None:
+    kitchen.define(output=f"{{folder: {kitchen.folder}/out, shard_size: 1 MB}}")
+    result = kitchen.build()
+    assert result.folder == kitchen.folder / "out/hybrid" / result.name.revision
+    assert not any(path.is_symlink() for path in result.folder.iterdir())
+    assert {path.name for path in result.folder.parent.iterdir()} == {result.name.revision, ".building"}
+    assert problems(kitchen, full=True) == []
+
+
+@pytest.mark.parametrize("output", ["{{shard_size: 1 MB}}", "{{folder: {}/out, shard_size: 1 MB}}"])
+def test_a_build_goes_on_after_a_failure_at_every_file(
+    kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    kitchen.define(output=output.format(kitchen.folder))
+    expected = made.contents(kitchen.build().folder)
+    for path in (kitchen.cache, kitchen.folder / "out"):
+        subprocess.run(["rm", "-rf", str(path)], check=True)
+    kitchen.project.checkpoints_lock.unlink()
+    real = shard_writing.write
+    written: list[str] = []
+
+    def fails(*arguments: Any) -> Any:
+        if len(written) % 2:
+            written.append("failed")
+            raise OSError(28, "No space left on device", str(arguments[1]))
+        result = real(*arguments)
+        written.append(arguments[0].name)
+        return result
+
+    monkeypatch.setattr(shard_writing, "write", fails)
+    monkeypatch.setattr(making, "_WORKERS", 1)
+    for _ in range(40):
+        try:
+            result = kitchen.build()
+            break
+        except OSError as error:
+            assert error.errno == 28
+            assert not kitchen.project.checkpoints_lock.exists()
+            assert len(written) < 80
+    names = [name for name in written if name != "failed"]
+    assert len(names) == len(set(names)) > 3
+    assert made.contents(result.folder) == expected
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, {root!r})
+from builder.checkpoints import making, build_journal
+from tests.checkpoints.made import Kitchen
+from builder.project import Project
+from pathlib import Path
+count, real = 0, {function}
+def die(*arguments, **options):
+    global count
+    count += 1
+    if count == int(sys.argv[1]):
+        os.kill(os.getpid(), 9)
+    return real(*arguments, **options)
+{function} = die
+Kitchen(Project(Path({project!r})), Path({folder!r})).build()
+"""
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["build_journal.BuildJournal.add", "making.shard_writing._Writer.copy", "making.Path.replace", "making._rename"],
+)
+def test_a_kill_at_every_place_leaves_the_same_bytes(kitchen: Kitchen, function: str) -> None:
+    expected = kitchen.build()
+    contents = made.contents(expected.folder)
+    lock = kitchen.project.checkpoints_lock.read_bytes()
+    place = {"making.Path.replace": "Path.replace"}.get(function, function)
+    root = str(projects.REPOSITORY_ROOT)
+    script = KILLED.format(root=root, function=place, project=str(kitchen.project.root), folder=str(kitchen.folder))
+    subprocess.run(["rm", "-rf", str(kitchen.cache)], check=True)
+    kitchen.project.checkpoints_lock.unlink()
+    kills = 0
+    for number in range(1, 200):
+        done = subprocess.run([sys.executable, "-c", script, str(number)], capture_output=True, text=True)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9, done.stderr
+        kills += 1
+        snapshots = kitchen.cache / "snapshots"
+        for snapshot in snapshots.iterdir() if snapshots.is_dir() else ():
+            assert made.contents(snapshot) == contents  # a name is there with all of it, or not at all
+    assert kills
+    assert kitchen.build().name == expected.name
+    assert made.contents(expected.folder) == contents
+    assert kitchen.project.checkpoints_lock.read_bytes() == lock
+
+
+def test_a_source_that_changes_while_it_is_read_is_noticed(kitchen: Kitchen) -> None:
+    path = kitchen.folder / "fp8/model-00001-of-00003.safetensors"
+
+    def change(event: object) -> None:
+        if isinstance(event, TransferProgress) and event.current > 0:
+            os.utime(path, ns=(1, 1))
+
+    with pytest.raises(SourceError, match="was changed while it was read|was changed since"):
+        kitchen.build(change)
+    assert not kitchen.project.checkpoints_lock.exists()
+    assert not list(kitchen.cache.glob("snapshots/*"))
+
+
+def test_a_source_that_is_cut_while_it_is_read_is_noticed(kitchen: Kitchen) -> None:
+    path = kitchen.folder / "int4/model-00002-of-00002.safetensors"
+
+    def cut(event: object) -> None:
+        if isinstance(event, TransferProgress):
+            os.truncate(path, 5000)
+
+    with pytest.raises(SourceError):
+        kitchen.build(cut)
+    assert not list(kitchen.cache.glob("snapshots/*"))
+
+
+def test_a_digest_that_must_hold_and_does_not(kitchen: Kitchen) -> None:
+    kitchen.define(more=f'  - verify: {{files: {{config.json: "{"0" * 64}"}}}}\n')
+    with pytest.raises(ConflictError, match=r"what must hold does not: config\.json has the SHA-256"):
+        kitchen.build()
+    assert not kitchen.project.checkpoints_lock.exists()
+
+
+def test_other_bytes_from_the_same_inputs_are_no_result(kitchen: Kitchen) -> None:
+    path = kitchen.folder / "int4/model-00001-of-00002.safetensors"
+    state = path.stat()
+    kitchen.build()
+    subprocess.run(["rm", "-rf", str(kitchen.cache)], check=True)
+    with path.open("r+b") as file:
+        file.seek(-3, os.SEEK_END)
+        file.write(b"x")
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(ConflictError, match=r"records other content for the same inputs: model-.* differ"):
+        kitchen.build()
+    assert not list(kitchen.cache.glob("snapshots/*"))
+
+
+def test_a_disk_without_room_is_said_before_anything_is_written(
+    kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints_build, "_SPARE", 1 << 60)
+    with pytest.raises(SourceError, match="hybrid takes .* MB, and .* has .* free"):
+        kitchen.build()
+    assert not kitchen.cache.exists()
+
+
+def test_a_configuration_is_changed_by_a_merge_patch(kitchen: Kitchen) -> None:
+    kitchen.define(more="  - config: {model_type: null, quantization_config: {bits: 8, extra: {a: [1]}}}\n")
+    config = json.loads((kitchen.build().folder / "config.json").read_bytes())
+    assert config == {"quantization_config": {"quant_method": "auto-round", "bits": 8, "extra": {"a": [1]}}}
+
+
+def bf16(content: bytes, shape: list[int]) -> Any:
+    return np.frombuffer(content, ml_dtypes.bfloat16).astype(np.float32).reshape(shape)
+
+
+def test_rows_in_int8(kitchen: Kitchen) -> None:
+    kitchen.define(more="  - {quantize: int8-rows, select: [lm_head.weight], expect: 1}\n")
+    read = tensors(kitchen.build().folder)
+    weight = bf16(safetensors_files.content("lm_head.weight", "BF16", [64, 16]), [64, 16])
+    dtype, shape, content = read["lm_head.weight"]
+    assert (dtype, shape, read["lm_head.weight_scale"][:2]) == ("I8", [64, 16], ("F32", [64, 1]))
+    scales = np.frombuffer(read["lm_head.weight_scale"][2], np.float32).reshape(64, 1)
+    assert np.array_equal(scales, (np.abs(weight).max(axis=1, keepdims=True) / np.float32(127)))
+    restored = np.frombuffer(content, np.int8).reshape(64, 16) * scales
+    assert np.abs(restored - weight).max() <= scales.max() * 0.501
+
+
+@pytest.mark.parametrize("scale_dtype", ["F32", "BF16"])
+def test_blocks_in_fp8(kitchen: Kitchen, scale_dtype: str) -> None:
+    step = f"quantize: fp8-blocks, select: [lm_head.weight], block: [48, 10], scale_dtype: {scale_dtype}"
+    kitchen.define(more=f"  - {{{step}}}\n")
+    read = tensors(kitchen.build().folder)
+    weight = bf16(safetensors_files.content("lm_head.weight", "BF16", [64, 16]), [64, 16])
+    assert read["lm_head.weight_scale_inv"][:2] == (scale_dtype, [2, 2])
+    kind = np.float32 if scale_dtype == "F32" else ml_dtypes.bfloat16
+    scales = np.frombuffer(read["lm_head.weight_scale_inv"][2], kind).astype(np.float32).reshape(2, 2)
+    spread = np.repeat(np.repeat(scales, 48, 0)[:64], 10, 1)[:, :16]
+    stored = np.frombuffer(read["lm_head.weight"][2], ml_dtypes.float8_e4m3fn).astype(np.float32).reshape(64, 16)
+    # Three bits of mantissa: half a step is a sixteenth of the number, or of the smallest normal one.
+    assert (np.abs(stored * spread - weight) <= np.maximum(np.abs(weight) / 15, spread * 2**-9)).all()
+
+
+def test_a_cast(kitchen: Kitchen) -> None:
+    kitchen.define(more='  - {cast: F32, select: ["mtp.*norm*"]}\n')
+    dtype, shape, content = tensors(kitchen.build().folder)["mtp.norm.weight"]
+    assert dtype == "F32"
+    expected = bf16(safetensors_files.content("mtp.norm.weight", "BF16", [4, 4]), [4, 4])
+    assert np.array_equal(np.frombuffer(content, np.float32).reshape(shape), expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "message"),
+    [
+        (1e30, "{cast: F16, select: [a]}", "a has numbers that F16 does not hold"),
+        (1000, "{cast: F8_E4M3, select: [a]}", "a has numbers that F8_E4M3 does not hold"),
+        (float("inf"), "{quantize: int8-rows, select: [a]}", "a has an infinity or NaN in it"),
+        (float("nan"), "{quantize: fp8-blocks, select: [a]}", "a has an infinity or NaN in it"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_an_error(kitchen: Kitchen, value: float, step: str, message: str) -> None:
+    content = np.full((4, 4), value, np.float32).tobytes()
+    header = {"a": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}
+    file = {"model.safetensors": safetensors_files.raw(header) + content, "config.json": b"{}"}
+    safetensors_files.write(kitchen.folder / "one", file)
+    text = (
+        f"description: x\nmodel: A/B\nsources: {{a: {{folder: {kitchen.folder}/one}}}}\nsteps: [{{take: a}}, {step}]\n"
+    )
+    (kitchen.project.root / made.FILE).write_text(text)
+    with pytest.raises(SourceError, match=message):
+        kitchen.build()
+
+
+def test_damage_is_found(kitchen: Kitchen) -> None:
+    folder = kitchen.build().folder
+    shard = (folder / "model_extra_tensors.safetensors").resolve()
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    assert problems(kitchen) == []
+    assert problems(kitchen, full=True) == ["model_extra_tensors.safetensors: its content is another one"]
+    content[40] ^= 1
+    shard.write_bytes(content)
+    assert problems(kitchen) == ["model_extra_tensors.safetensors: its header is another one", *problems(kitchen)[1:]]
+    shard.write_bytes(content[:-1])
+    assert "recorded" in problems(kitchen)[0]
+    (folder / "config.json").resolve().write_bytes(b"[]")
+    assert "config.json: it has 2 bytes" in problems(kitchen)[0]
+    subprocess.run(["rm", "-rf", str(kitchen.cache)], check=True)
+    assert problems(kitchen) == ["not here"]
+
+
+def test_a_plan_after_a_build_has_nothing_to_do(kitchen: Kitchen) -> None:
+    assert checkpoints_plan.run(kitchen.workspace(), "hybrid").made is None
+    result = kitchen.build()
+    outlook = checkpoints_plan.run(kitchen.workspace(), "hybrid")
+    assert (outlook.made, outlook.needed) == (result.name.revision, 0)
+
+
+def test_list_and_show(kitchen: Kitchen) -> None:
+    (listed,) = checkpoints_list.run(kitchen.workspace())
+    assert (listed.revisions, listed.size_here) == ((), 0)
+    result = kitchen.build()
+    shown = checkpoints_show.run(kitchen.workspace(), "hybrid")
+    assert [each.revision for each in shown.revisions] == [result.name.revision]
+    assert shown.size_here == result.size
+    with pytest.raises(BuilderError, match="no checkpoint is called `hybird`"):
+        checkpoints_show.run(kitchen.workspace(), "hybird")

@@ -1,0 +1,100 @@
+"""Checkpoint definitions: what is wrong in one is said with its file, line and column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.definitions import checkpoint
+from builder.definitions.checkpoint_steps import QuantizeStep, ReplaceStep, TakeStep
+from builder.errors import FileProblemsError, UsageError
+from builder.project import Project
+from tests import projects
+
+FILE = "checkpoints/hybrid/checkpoint.yaml"
+TEXT = """\
+description: a hybrid
+model: Org/Model
+sources:
+  int4: {hf: Org/Model-int4@v1}
+  local: {folder: ~/models/fp8}
+requires: {mods: [enable-hybrid-int4fp8]}
+steps:
+  - take: int4
+  - replace: local
+    companions: [weight_scale_inv]
+    expect: 144
+    unmatched: 408
+  - quantize: fp8-blocks
+    select: [lm_head.weight]
+    block: [64, 128]
+output: {shard_size: 2 GB}
+"""
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(FileProblemsError) as refused:
+        checkpoint.parse(text, "hybrid", FILE)
+    return [str(problem).removeprefix(f"{FILE}:") for problem in refused.value.problems]
+
+
+def test_a_definition_is_read() -> None:
+    definition = checkpoint.parse(TEXT, "hybrid", FILE)
+    take, replace, quantize = definition.steps
+    assert isinstance(take, TakeStep)
+    assert isinstance(replace, ReplaceStep)
+    assert isinstance(quantize, QuantizeStep)
+    assert (replace.expect, replace.unmatched, replace.companions) == (144, 408, ("weight_scale_inv",))
+    assert (quantize.block, quantize.scale) == ((64, 128), "weight_scale_inv")
+    assert [str(source) for source in definition.sources.values()] == ["hf: Org/Model-int4@v1", "folder: ~/models/fp8"]
+    assert (definition.mods, definition.shard_size) == (("enable-hybrid-int4fp8",), 2_000_000_000)
+    assert str(definition.location("steps", 1, "expect")) == f"{FILE}:11:5"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("description: a hybrid\n", "", "1:1: the key `description` is missing"),
+        ("take: int4", "take: int8", "8:5: `int8` is none of the sources; did you mean `int4`?"),
+        ("  - take: int4\n", "", "8:5: the first step takes something: `take: SOURCE`"),
+        ("expect: 144", "expct: 144", "11:5: unknown key `expct`; did you mean `expect`?"),
+        ("expect: 144", "block: [1, 1]", "11:5: `block` means nothing to `replace`"),
+        (
+            "expect: 144",
+            "take: int4",
+            "9:5: one step is one of take, replace, add, cast, quantize, config, verify, and not",
+        ),
+        ("block: [64, 128]", "block: [64]", "15:5: `steps.2.block`"),
+        ("fp8-blocks", "int8-rows", "15:5: `block` means nothing to int8-rows"),
+        ("quantize: fp8-blocks", "quantize: int4", '13:5: `steps.2.quantize`: "int4" is none of int8-rows, fp8-blocks'),
+        ("@v1", "@../x", '4:10: `sources.int4.hf`: "Org/Model-int4@../x" has characters that are not allowed here'),
+        ("2 GB", "2 TB", "16:10: `output.shard_size`"),
+        ("  local: {folder: ~/models/fp8}", "  local: {folder: ~/models/fp8}\n  x: {folder: /x}", "6:3: no step uses"),
+    ],
+)
+def test_a_problem_is_said_with_its_place(old: str, new: str, problem: str) -> None:
+    assert old in TEXT
+    assert any(each.startswith(problem) for each in problems(TEXT.replace(old, new))), problems(TEXT.replace(old, new))
+
+
+def test_an_added_file_is_one_of_weights() -> None:
+    text = TEXT + "  # \n"
+    text = TEXT.replace("output:", "  - {add: int4, file: extra.bin}\noutput:")
+    assert problems(text) == ["16:5: `add` names a `file` of its source that ends with .safetensors"]
+
+
+def test_a_checkpoint_is_found_by_its_name(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    projects.write(project.root / FILE, TEXT)
+    assert checkpoint.names(project) == ("hybrid",)
+    for text in ("hybrid", "checkpoint:hybrid", "checkpoints/hybrid/"):
+        assert checkpoint.load(project, text).name == "hybrid"
+    with pytest.raises(UsageError, match="no checkpoint is called `hybird`; did you mean `hybrid`"):
+        checkpoint.load(project, "hybird")
+
+
+def test_a_project_without_checkpoints_tells_where_one_goes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        checkpoint.load(Project(tmp_path), "any")
+    assert "checkpoints/NAME/checkpoint.yaml" in refused.value.hint
