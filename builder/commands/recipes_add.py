@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import posixpath
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.commands import mods_add
-from builder.copies import address, planning
+from builder.copies import address, origin, planning
 from builder.definitions.mods import mod_reading
-from builder.errors import FileProblemsError, UsageError
+from builder.errors import ConflictError, FileProblemsError, SourceError, UsageError
 from builder.events import Message
 from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from builder.copies.planning import PlannedCopy, Upstream
     from builder.events import Report
     from builder.project import Project
+    from builder.sources.git.git_command import Notify
 
 
 @dataclass(frozen=True)
 class RecipeCopies:
-    """Recipes to be copied; ``mods`` are those that they name, that the project lacks and their repository has,
-    ``missing`` the names that neither has."""
+    """Recipes to be copied; ``mods`` are those that they name and their repository has, where the project lacks them or
+    their origin, as after a kill between the two; ``missing`` are the names that neither has."""
 
     recipes: tuple[PlannedCopy, ...]
     mods: tuple[PlannedCopy, ...]
@@ -50,13 +52,28 @@ def plan(project: Project, text: str, name: str | None, report: Report, *, every
     )
     present = mod_reading.names(project)
     named = dict.fromkeys(entry for copy in copies for entry in _mods_named(copy))
-    there = {entry: _path_of(upstream, entry) for entry in named if mod_reading.name_of(entry) not in present}
-    mods = tuple(
-        planning.plan(project, upstream, "mod", path, posixpath.basename(path), notify)
-        for path in dict.fromkeys(there.values())
-        if path
+    there = {entry: _path_of(upstream, entry) for entry in named}
+    lacking = [entry for entry in there if mod_reading.name_of(entry) not in present]
+    mods = (
+        *_mods(project, upstream, [there[entry] for entry in lacking], notify),
+        *_mods_without_origin(project, upstream, [there[entry] for entry in there if entry not in lacking], notify),
     )
-    return RecipeCopies(copies, mods, tuple(entry for entry, path in there.items() if not path))
+    return RecipeCopies(copies, mods, tuple(entry for entry in lacking if not there[entry]))
+
+
+def _mods(project: Project, upstream: Upstream, paths: Iterable[str], notify: Notify) -> Iterator[PlannedCopy]:
+    for path in dict.fromkeys(filter(None, paths)):
+        yield planning.plan(project, upstream, "mod", path, posixpath.basename(path), notify)
+
+
+def _mods_without_origin(
+    project: Project, upstream: Upstream, paths: Iterable[str], notify: Notify
+) -> Iterator[PlannedCopy]:
+    """The mods that are the same there and here, and have no origin: whoever copied them was killed before that."""
+    for path in paths:
+        if path and not origin.path_of(project, "mod", posixpath.basename(path)).exists():
+            with suppress(SourceError, ConflictError):  # the project's own, that cannot be a copy of that one
+                yield from (mod for mod in _mods(project, upstream, [path], notify) if not mod.changes)
 
 
 def _mods_named(recipe: PlannedCopy) -> Iterator[str]:

@@ -87,6 +87,20 @@ def test_a_recipe_brings_the_mods_that_the_project_lacks(served: Served) -> None
     assert copied.path == "recipes/chat.yaml"
 
 
+def test_a_mod_that_was_copied_by_one_who_was_killed_before_its_origin_gets_it(served: Served) -> None:
+    served.add("//recipes/chat.yaml")
+    file = origin.path_of(served.project, "mod", "house")
+    text = file.read_text()
+    file.unlink()
+    assert [each.name for each in served.plan("//recipes/chat").mods] == ["house"]
+    served.add("//recipes/chat.yaml")
+    assert file.read_text() == text
+    # A mod of the project's own stays so.
+    file.unlink()
+    projects.write(served.project.mods / "house/run.sh", "cp a c\n")
+    assert served.plan("//recipes/chat").mods == ()
+
+
 def test_folders_and_other_suffixes_are_kept_apart(served: Served) -> None:
     with pytest.raises(UsageError, match="has 4 recipes there:\n  recipes/4x/chat.yaml\n  recipes/broken.yaml"):
         served.plan("")
