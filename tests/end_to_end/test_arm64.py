@@ -34,7 +34,7 @@ MAKE = """\
 . "$0/lib/common.sh"
 exec mmdebstrap --quiet --variant=minbase --architectures=arm64 bookworm root.tar "deb $(debian_mirror) bookworm main"
 """
-DOCKERFILE = "FROM scratch\nADD root.tar /\nENV PATH=/usr/sbin:/usr/bin:/sbin:/bin\n"
+DOCKERFILE = "FROM scratch\nADD root.tar /\nENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
 MOD = """\
 description: says which processor it was baked on
 run: run.sh
