@@ -10,12 +10,19 @@ _UNITS = (("year", 365 * _DAY), ("month", 30 * _DAY), ("week", 7 * _DAY), ("day"
 
 def size(count: int) -> str:
     """A number of bytes in the decimal units that Docker prints."""
-    amount = float(count)
+    left = float(count)
     for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
+        if left < 1000:
+            return f"{left:.0f} {unit}" if unit == "B" or left >= 100 else f"{left:.1f} {unit}"
+        left /= 1000
+    return f"{left:.1f} TB"
+
+
+def amount(value: float, unit: str) -> str:
+    """A measured amount to three digits or more, without its unit but for bytes."""
+    if unit == "bytes" and value >= 0:
+        return size(round(value))
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def digest(value: str) -> str:

@@ -11,9 +11,10 @@ from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_line, print_message
 
 if TYPE_CHECKING:
-    from builder.commands.diff import ComparedImage, ImageDifference
+    from builder.commands.diff import ImageDifference
     from builder.commands.diff_lock import LockDifference
     from builder.comparing.changes import Changes
+    from builder.comparing.compared_images import ComparedImage
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import UpstreamCommits
     from builder.evidence.overview import JudgedRun

@@ -10,9 +10,10 @@ from builder.cli import evidence_text, folding, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import ComparedImage, ImageDifference
+    from builder.commands.diff import ImageDifference
     from builder.commands.diff_lock import LockDifference, NumberChange, PairingChange, PinChange
     from builder.comparing.changes import Changes, PackageChange, PullChange, ValueChange
+    from builder.comparing.compared_images import ComparedImage
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import UpstreamCommits
     from builder.lock.model import NumberedImage, Pairing, Version

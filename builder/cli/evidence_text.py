@@ -93,7 +93,7 @@ def _named(figure: Figure) -> str:
 
 def _mean(figure: Figure) -> str:
     unit = "" if figure.unit in {"bytes", "ratio"} else figure.unit
-    return f"{_amount(figure.mean, figure.unit)} {unit}".rstrip() if figure.values else "-"
+    return f"{humanize.amount(figure.mean, figure.unit)} {unit}".rstrip() if figure.values else "-"
 
 
 def _spread(figure: Figure) -> str:
@@ -101,13 +101,7 @@ def _spread(figure: Figure) -> str:
     if count < 2:
         return "of one value" if count else "not measured"
     share = f" ({figure.std / abs(figure.mean):.1%})" if figure.mean else ""
-    return f"± {_amount(figure.std, figure.unit)}{share} of {count}"
-
-
-def _amount(value: float, unit: str) -> str:
-    if unit == "bytes" and value >= 0:
-        return humanize.size(round(value))
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"± {humanize.amount(figure.std, figure.unit)}{share} of {count}"
 
 
 def _findings(run: Evidence) -> Iterator[str]:
@@ -151,5 +145,5 @@ def _pair_rows(pair: RunPair) -> Iterator[tuple[str, str, str, str]]:
 def _beside(figure: Figure | None) -> str:
     if figure is None or not figure.values:
         return "-"
-    mean = _amount(figure.mean, figure.unit)
-    return f"{mean} ± {_amount(figure.std, figure.unit)}" if len(figure.values) > 1 else mean
+    mean = humanize.amount(figure.mean, figure.unit)
+    return f"{mean} ± {humanize.amount(figure.std, figure.unit)}" if len(figure.values) > 1 else mean

@@ -6,37 +6,23 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.comparing import changes, contents, texts, upstream
-from builder.errors import FileProblemsError
+from builder.comparing import changes, compared_images, texts, upstream
 from builder.lock import reading
-from builder.numbered import adopted, build_directory, build_metadata, names
+from builder.numbered import build_metadata, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from builder.comparing.changes import Changes, Kind, ValueChange
+    from builder.comparing.compared_images import ComparedImage
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import UpstreamCommits
     from builder.events import Report
     from builder.evidence.side_by_side import RunPair
-    from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-    from builder.numbered.adopted import AdoptedContents
+    from builder.lock.model import ImageName, Lock
     from builder.numbered.build_directory import BuildDirectory
     from builder.project import Project
     from builder.sources.git.mirror_reading import CommitFilter
-
-
-@dataclass(frozen=True)
-class ComparedImage:
-    """One of the two images. ``directory`` is None where its build directory is gone or damaged, and for an adopted
-    image, of which ``adopted`` is what was read out of it; ``pairings`` holds the pairing of each model that is, or
-    was, paired with it."""
-
-    name: ImageName
-    image: NumberedImage
-    directory: BuildDirectory | None
-    adopted: AdoptedContents | None
-    pairings: Mapping[str, Pairing]
 
 
 @dataclass(frozen=True)
@@ -75,9 +61,9 @@ def run(project: Project, before: str, after: str, commits: CommitFilter, report
     Raises UsageError where images.lock has no such image. The engine is not asked.
     """
     lock = reading.of(project)
-    old, old_fault = _compared_image(project, lock, before)
-    new, new_fault = _compared_image(project, lock, after)
-    differing = changes.between(*_contents(lock, old, new))
+    old, old_fault = compared_images.of(project, lock, names.numbered(project, lock, before)[0])
+    new, new_fault = compared_images.of(project, lock, names.numbered(project, lock, after)[0])
+    differing = changes.between(*compared_images.contents_of_both(lock, old, new))
     return ImageDifference(
         before=old,
         after=new,
@@ -101,25 +87,6 @@ def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> 
     return side_by_side.of(evidence[before].last, evidence[after].last)
 
 
-def _compared_image(project: Project, lock: Lock, text: str) -> tuple[ComparedImage, str]:
-    """An image, and the error where its build directory cannot be read."""
-    name, image = names.numbered(project, lock, text)
-    pairings = {
-        name_of_model: pairing
-        for name_of_model, model in sorted(lock.models.items())
-        for pairing in (model.pairing, *model.previous)
-        if pairing.image == name
-    }
-    if image.adopted:
-        inside = adopted.read(build_directory.path_of(project, name))
-        fault = inside.unknown if inside else f"what was read out of {name} is gone"
-        return ComparedImage(name, image, None, inside, pairings), fault
-    try:
-        return ComparedImage(name, image, build_directory.read(project, name), None, pairings), ""
-    except FileProblemsError as error:
-        return ComparedImage(name, image, None, None, pairings), error.message
-
-
 def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str]:
     """Tells what cannot be compared because an image was built elsewhere."""
     if not (before.image.adopted or after.image.adopted):
@@ -129,25 +96,6 @@ def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str
     for side in (before, after):
         if side.directory and not any("base packages" in part.takes for part in side.directory.parts):
             yield f"the packages of {side.name} that its base image has: only those that its build installed are known"
-
-
-def _contents(
-    lock: Lock, before: ComparedImage, after: ComparedImage
-) -> tuple[contents.ImageContents, contents.ImageContents]:
-    """The contents of each image, limited to what is known of both."""
-    both = [_contents_of(lock, side) for side in (before, after)]
-    if any(side.directory is None and not (side.adopted and side.adopted.packages) for side in (before, after)):
-        both = [image_contents.versions_only() for image_contents in both]
-    elif before.adopted or after.adopted:
-        both = [image_contents.installed_only() for image_contents in both]
-    return both[0], both[1]
-
-
-def _contents_of(lock: Lock, side: ComparedImage) -> contents.ImageContents:
-    if side.image.adopted:
-        return contents.of_adopted(side.image, side.adopted)
-    pins = lock.pins_of(side.image.definition, side.image.platform)
-    return contents.of_image(side.image, side.directory, pins)
 
 
 def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
