@@ -54,6 +54,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     "Look": {
         "show": ("show", "show", "Show everything that is in an image."),
         "diff": ("diff", "diff", "Show what changed between two images."),
+        "report": ("report", "report", "Write one page that shows what serves what, and how well."),
         "matrix": ("matrix", "matrix", "Show which image goes with which model, and fill the gaps."),
         "prove": ("prove", "prove", "Prove an image's chat templates and parsers, without a GPU."),
         "bench": ("bench", "bench", "Measure how fast a model is served, or two images in turn."),

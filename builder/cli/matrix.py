@@ -21,6 +21,7 @@ from builder.events import Message
     shell_complete=names("numbered", "definitions"),
     help="Only these numbers, or all numbers of a repository or definition.",
 )
+@click.option("--html", "as_html", is_flag=True, help="Print the table as a page, for a file.")
 @click.option("--fill", is_flag=True, help="Prove what was never tried or is stale, the cheapest first.")
 @click.option("--bench", is_flag=True, help="With --fill, measure as well, where a server may run.")
 @click.option(
@@ -38,6 +39,7 @@ def matrix(
     context: Context,
     models: tuple[str, ...],
     images: tuple[str, ...],
+    as_html: bool,
     fill: bool,
     bench: bool,
     profile: str,
@@ -61,6 +63,8 @@ def matrix(
     """
     from builder.commands import matrix as command
 
+    if as_html and as_json:
+        raise click.UsageError("--html and --json are two forms of the table")
     if not fill and (bench or dry_run):
         raise click.UsageError(f"{'--bench' if bench else '--dry-run'} goes with --fill")
     wanted = _split(models), _split(images)
@@ -70,6 +74,9 @@ def matrix(
     table = command.run(context.workspace(), *wanted)
     from builder.cli import matrix_text
 
+    if as_html:
+        output.print_document(command.page(table))
+        return code
     if as_json:
         output.print_json(matrix_text.document(table))
     else:

@@ -33,6 +33,14 @@ def run(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] 
     return matrix.of(chosen_images, _models(workspace, lock, evidence, models), evidence)
 
 
+def page(table: Matrix) -> str:
+    """The table as an HTML page."""
+    from builder.reporting import collecting, html
+    from builder.reporting.page import ReportPage
+
+    return html.render_table(ReportPage("", (), (), collecting.table_of(table), ()))
+
+
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
     """The numbers, the newest of each repository first."""
     every = [ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers]

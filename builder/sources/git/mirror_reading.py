@@ -74,15 +74,24 @@ def commits_between(
         counts = run_checked(repository, ["rev-list", "--count", "--left-right", f"{old}...{new}"]).text.split()
         selected = commit_filter.arguments(f"{old}..{new}")
         matching = run_checked(repository, ["rev-list", "--count", *selected]).text
-        format_options = ["-z", f"--max-count={commit_filter.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
-        lines = (
-            run_checked(repository, ["log", *format_options, *selected]).output.decode("utf-8", "replace").split("\0")
-        )
-        entries = (line.split(" ", 2) for line in lines if line)
-        commits = tuple(Commit(commit, rfc3339(int(seconds)), printable(title)) for commit, seconds, title in entries)
+        commits = _listed(repository, commit_filter, f"{old}..{new}")
         return CommitRange(commits, total=int(counts[1]), dropped=int(counts[0]), matching=int(matching))
 
     return mirror_access.with_mirror(mirrors, url, count_and_list, notify)
+
+
+def commits_present(mirrors: Path, url: str, old: str, new: str, limit: int) -> CommitRange | None:
+    """The same as far as the mirror has both commits; None where it lacks one. Takes no network, and changes nothing.
+    Raises SourceError for what is no address."""
+    repository = mirror_access.locate(mirrors, url)
+    if not repository.path.is_dir():
+        return None
+    counts = run_local(repository, ["rev-list", "--count", "--left-right", f"{old}...{new}"])
+    if counts.status:
+        return None
+    dropped, total = map(int, counts.text.split())
+    commits = _listed(repository, CommitFilter(limit=limit), f"{old}..{new}") if total else ()
+    return CommitRange(commits, total=total, dropped=dropped, matching=total)
 
 
 def read_files(
@@ -144,6 +153,14 @@ def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         elif content and not content.startswith("-"):
             requirements.append(" ".join(_OPTIONS.sub("", content).split()))
     return tuple(included), tuple(requirements)
+
+
+def _listed(repository: GitRepository, commit_filter: CommitFilter, commits: str) -> tuple[Commit, ...]:
+    """The commits of a range that pass the filter, the newest first."""
+    options = ["-z", f"--max-count={commit_filter.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
+    output = run_checked(repository, ["log", *options, *commit_filter.arguments(commits)]).output
+    entries = (line.split(" ", 2) for line in output.decode("utf-8", "replace").split("\0") if line)
+    return tuple(Commit(commit, rfc3339(int(seconds)), printable(title)) for commit, seconds, title in entries)
 
 
 def _read(repository: GitRepository, commit: str, path: str) -> bytes | None:
