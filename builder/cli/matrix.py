@@ -46,7 +46,7 @@ def matrix(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Show which image goes with which model, by what was run.
+    """Show which image goes with which model, and fill the gaps.
 
     A row for each number and proof, a column for each model: proven, changed, failed, stale, unclear or never tried, by
     the project's own last run. What others ran is marked, and counts for nothing here. --json names the file of each
