@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-full test-fast test-fuzz test-gpu coverage check format setup engine engine-stop bench reference clean
+.PHONY: help quickstart test test-full test-fast test-fuzz test-gpu coverage check format setup engine engine-stop bench reference wheel clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -18,6 +18,7 @@ help:
 	@echo "make check        linters, types and the import rules"
 	@echo "make engine       start a private Docker engine where none answers (root)"
 	@echo "make engine-stop  end it"
+	@echo "make wheel        the wheel in dist/, with which no clone is needed"
 	@echo "make bench        measure everything, about an hour, and write docs/benchmarks.md (root)"
 	@echo "make reference    write docs/reference and the schema of images.lock anew from the program"
 
@@ -90,6 +91,10 @@ bench: $(READY) engine
 reference: $(READY)
 	@.venv/bin/python -m builder.lock.schema
 	@.venv/bin/python -m docs.reference.generate
+
+wheel: $(READY)
+	@.venv/bin/uv build --quiet --out-dir dist
+	@ls dist/*.whl
 
 clean:
 	rm -rf .venv .builder/work .builder/logs .mypy_cache .ruff_cache .pytest_cache

@@ -10,6 +10,8 @@ _PACKAGE = Path(__file__).parent
 # Written by hatch_build.py when a wheel or a source archive is made.
 COMMIT_FILE = _PACKAGE / "commit"
 _SHORT = 12
+# Names of such an address: https://packaging.python.org/en/latest/specifications/well-known-project-urls/
+_SOURCE_NAMES = frozenset({"source", "repository", "sourcecode", "source code", "github"})
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,41 @@ def of_this_program() -> ProgramRelease:
     return ProgramRelease(metadata.version("builder"), _commit())
 
 
+def repository() -> str:
+    """The address of the repository that this program's releases come from: that which a checkout was cloned from, or
+    the one that the wheel names as its source; empty where neither is told."""
+    from importlib import metadata
+
+    if _is_checkout():
+        from builder.sources.git import project_history
+
+        return project_history.origin_of(_PACKAGE.parent)
+    urls = metadata.metadata("builder").get_all("Project-URL") or ()
+    named = (url.partition(", ") for url in urls)
+    return next((address for name, _, address in named if name.lower() in _SOURCE_NAMES), "")
+
+
+def newer(address: str) -> str:
+    """The tag of a release that the repository at ``address`` has and that is newer than this one; empty where there is
+    none. Raises SourceError where it cannot be asked."""
+    from packaging.version import Version
+
+    from builder.sources.git import version_tags
+
+    tag = version_tags.newest(address)
+    return tag if tag and Version(tag) > Version(of_this_program().number) else ""
+
+
+def _is_checkout() -> bool:
+    """True for a checkout of this program; a repository further above has another one."""
+    return (_PACKAGE.parent / ".git").exists()
+
+
 def _commit() -> str:
     with suppress(OSError):
         return COMMIT_FILE.read_text(encoding="ascii").strip()
-    checkout = _PACKAGE.parent
-    if not (checkout / ".git").exists():  # a repository further above has another program
+    if not _is_checkout():
         return ""
     from builder.sources.git import project_history
 
-    return project_history.commit_of(checkout)
+    return project_history.commit_of(_PACKAGE.parent)

@@ -117,16 +117,18 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
     if not as_json:
         _print_update(update)
     asks = not yes and not as_json and sys.stdin.isatty()
-    is_wanted = yes or not update.writable or (asks and confirm(f"write {_counted(update.writable)}?"))
+    is_news = bool(update.writable or update.pins.pins)
+    is_wanted = yes or not is_news or (asks and confirm(f"write {_counted(update)}?"))
     replace = {
         each.path
         for each in update.edited
         if (yes and force) or (asks and confirm(f"{each.path} was edited here: replace it?"))
     }
     written: tuple[str, ...] = ()
-    if is_wanted and (update.writable or replace or yes):
-        written = init_update.run(update, replace)
+    if is_wanted and (is_news or replace or yes):
+        written = init_update.run(update, replace, os.environ)
     waiting = [each.path for each in (*update.writable, *update.edited) if each.path not in written]
+    waiting += [] if written else list(update.pins.pins)
     if as_json:
         print_json(_update_document(update, written))
     elif written:
@@ -141,7 +143,10 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
 def _print_update(update: InitUpdate) -> None:
     if update.before and update.before != update.now:
         print_result(f"the files here came with {update.before}; this is {update.now}")
-    rows = [(each.state, each.path) for each in update.files if each.state not in {"same", "kept"}]
+    rows: list[tuple[str, str]] = [
+        (each.state, each.path) for each in update.files if each.state not in {"same", "kept"}
+    ]
+    rows += [("pins", f"images.lock: {name}") for name in update.pins.pins]
     if rows:
         table.print_table(("", "FILE"), rows)
     for each in (*update.writable, *update.edited):
@@ -157,8 +162,8 @@ def _print_difference(planned: PlannedFile) -> None:
         print_line(styled(line, fg=colour) if colour else line)
 
 
-def _counted(files: Sequence[PlannedFile]) -> str:
-    return humanize.counted(len(files), "file")
+def _counted(update: InitUpdate) -> str:
+    return humanize.counted(len(update.writable) + bool(update.pins.pins), "file")
 
 
 def _document(result: InitResult, findings: Sequence[Diagnosis]) -> dict[str, Any]:
@@ -180,5 +185,6 @@ def _update_document(update: InitUpdate, written: Sequence[str]) -> dict[str, An
         "release": update.now,
         "contents": update.contents,
         "files": [{"path": each.path, "state": each.state} for each in update.files if each.state != "same"],
+        "pins": list(update.pins.pins),
         "written": sorted(written),
     }

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder import release
 from builder.building import mod_selection
 from builder.definitions import image
 from builder.definitions.mods import mod_reading
@@ -21,6 +22,7 @@ from builder.lock import lost_lock, reading
 from builder.lock.file_problems import TAKE_BACK
 from builder.nodes import machine_shell, spark_checks, spark_facts
 from builder.numbered import status
+from builder.redaction import redacted
 from builder.sources import environment
 from builder.workspace import Workspace
 
@@ -42,8 +44,11 @@ _CLIPPED = "[output clipped, log limit"
 _LOGS_READ = 20
 
 
-def run(project: Project, environ: Mapping[str, str], proc: Path = PROC) -> tuple[Diagnosis, ...]:
-    """Runs every check. ``proc`` is the machine's /proc, which tells if it has an NVIDIA GPU, and which."""
+def run(
+    project: Project, environ: Mapping[str, str], proc: Path = PROC, releases: str | None = None
+) -> tuple[Diagnosis, ...]:
+    """Runs every check. ``proc`` is the machine's /proc, which tells if it has an NVIDIA GPU, and which. ``releases``
+    is the address of a repository that is asked for a newer release, empty for the program's own; None asks none."""
     results: list[Diagnosis] = []
     is_here = True
     try:
@@ -60,7 +65,27 @@ def run(project: Project, environ: Mapping[str, str], proc: Path = PROC) -> tupl
     results += _logs(project)
     results += _settings(environ)
     results += _proxies(environ)
+    if releases is not None:
+        results.append(_release(releases))
     return tuple(results)
+
+
+def _release(address: str) -> Diagnosis:
+    """Tells whether there is a newer release of this program."""
+    here = release.of_this_program()
+    address = address or release.repository()
+    if not address:
+        remedy = "name the repository: `builder doctor --check-update ADDRESS`"
+        return Diagnosis("release", "warning", f"{here}; this installation does not say where it comes from", remedy)
+    try:
+        newer = release.newer(address)
+    except BuilderError as error:
+        return Diagnosis("release", "warning", f"{here}; {error.message}", error.hint)
+    shown = redacted(address)
+    if not newer:
+        return Diagnosis("release", "ok", f"{here}; {shown} has no newer one")
+    remedy = "install it, then `builder init --update` in each project"
+    return Diagnosis("release", "warning", f"{here}; {shown} has {newer}", remedy)
 
 
 def _engine(endpoint: Endpoint, proc: Path) -> Iterator[Diagnosis]:

@@ -4,15 +4,21 @@ ones."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from typing import TYPE_CHECKING
 
 from builder import release
 from builder.errors import ConflictError
+from builder.events import ignore
+from builder.lock import reading
+from builder.lock.model import Lock
+from builder.numbered import images_lock, reserved_slots
 from builder.shipped import planning, record, selection
 from builder.shipped.record import InitRecord
+from builder.workspace import open_workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from builder.project import Project
     from builder.shipped.planning import PlannedFile
@@ -21,12 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InitUpdate:
-    """The files that a project would get: ``files`` with their states, and the record of it. ``before`` is the release
+    """The files that a project would get: ``files`` with their states, the ``pins`` of definitions that have none here,
+    and the record of what was written before. ``before`` is the release
     whose files it has, empty where none is recorded."""
 
     project: Project
     contents: Contents
     files: tuple[PlannedFile, ...]
+    pins: Lock
     record: InitRecord | None
     before: str
     now: str
@@ -50,12 +58,14 @@ def plan(project: Project, contents: Contents | None) -> InitUpdate:
     selected = selection.select(wanted)
     files = planning.plan(project, selected.files, recorded)
     now = str(release.of_this_program())
-    return InitUpdate(project, wanted, files, recorded, recorded.release if recorded else "", now)
+    pinned = reading.of(project).pins
+    lacking = {name: pins for name, pins in selected.pins.pins.items() if pins and not pinned.get(name)}
+    return InitUpdate(project, wanted, files, Lock(lacking), recorded, recorded.release if recorded else "", now)
 
 
-def run(update: InitUpdate, replace: Collection[str]) -> tuple[str, ...]:
+def run(update: InitUpdate, replace: Collection[str], environ: Mapping[str, str]) -> tuple[str, ...]:
     """Writes the files that lose nothing, and those of ``replace``, which were edited; returns what was written. Killed
-    meanwhile it is completed by another one. Pins do not move: images.lock is left as it is.
+    meanwhile it is completed by another one. Pins do not move: a definition that has none here gets the shipped ones.
 
     Raises ConflictError where a file was changed since it was shown, and OSError.
     """
@@ -74,7 +84,17 @@ def run(update: InitUpdate, replace: Collection[str]) -> tuple[str, ...]:
             continue
         if each.path in written or each.state == "same":
             digests[each.path] = record.digest(each.after)
+    if update.pins.pins:
+        _pin(update, environ)
+        written[update.project.lock.name] = b""
     result = InitRecord(update.now, update.contents, digests)
     if result != update.record:
         record.write(update.project, result)
     return tuple(written)
+
+
+def _pin(update: InitUpdate, environ: Mapping[str, str]) -> None:
+    with images_lock.transaction(open_workspace(update.project, environ, ignore)) as transaction:
+        lock = transaction.lock
+        lacking = {name: pins for name, pins in update.pins.pins.items() if not lock.pins.get(name)}
+        transaction.commit(reserved_slots.added(update.project, replaced(lock, pins={**lock.pins, **lacking})))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from builder.definitions import configuration, configuration_text
-from builder.definitions.reading import checked, read_text
+from builder.definitions.reading import read_text
 from builder.distribution import machines
 from builder.engine.client import endpoint as endpoints
 from builder.errors import BuilderError, NodeError, UsageError
@@ -90,7 +90,7 @@ def run(project: Project, environ: Mapping[str, str], names: Sequence[str], *, s
         if values:
             settings[discovered.node] = values
     after = configuration_text.with_node_settings(before, settings) if settings else before
-    checked(after or "{}", configuration.FILE, "builder")
+    configuration.document(after)
     return Discovery(nodes, skipped, before, after)
 
 

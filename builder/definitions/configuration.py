@@ -96,7 +96,7 @@ def load(project: Project) -> Configuration:
     if not path.exists():
         return Configuration()
     text = read_text(path, FILE, project.root)
-    data = checked(text, FILE, "builder")
+    data = document(text)
     return Configuration(
         registry=data.get("registry"),
         builder=data.get("builder"),
@@ -112,6 +112,12 @@ def load(project: Project) -> Configuration:
         bench=bench_profile.of_project(data.get("bench")),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
     )
+
+
+def document(text: str) -> dict[str, Any]:
+    """The keys of builder.yaml with this text; none where it has nothing but comments. Raises FileProblemsError."""
+    is_bare = all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
+    return {} if is_bare else checked(text, FILE, "builder")
 
 
 def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:

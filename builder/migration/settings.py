@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from builder import redaction
 from builder.definitions import configuration, configuration_text
-from builder.definitions.reading import checked, read_text
+from builder.definitions.reading import read_text
 from builder.definitions.recipes import cluster, container
 from builder.errors import BuilderError
 from builder.migration import node_settings
@@ -64,12 +64,12 @@ def plan(project: Project, env: EnvFile, own_engine: str, *, replace: bool) -> S
     try:
         before = read_text(path, configuration.FILE) if path.exists() else ""
         existing = configuration.load(project)
-        data = checked(before or "{}", configuration.FILE, "builder")
+        data = configuration.document(before)
         nodes = node_settings.settle(env, existing.nodes, own_engine, replace=replace)
         variables, outcomes = _variables(env, data.get("env") or {}, replace=replace)
         after = configuration_text.with_node_settings(before, nodes.nodes) if nodes.nodes else before
         after = configuration_text.with_environment(after, variables) if variables else after
-        checked(after or "{}", configuration.FILE, "builder")
+        configuration.document(after)
     except BuilderError as error:
         return SettingsPlan(before, before, (), error.message)
     outcomes |= {key: KeyOutcome(key, text) for key, text in nodes.notes.items()}

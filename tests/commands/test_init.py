@@ -12,7 +12,8 @@ import pytest
 
 from builder.commands import init, init_update
 from builder.commands.init import InitRequest
-from builder.definitions import image
+from builder.definitions import configuration, image
+from builder.definitions.configuration import Configuration
 from builder.errors import ConflictError, LockError, UsageError
 from builder.lock import reading
 from builder.project import Project
@@ -47,6 +48,12 @@ def test_an_empty_folder_becomes_a_project(tmp_path: Path) -> None:
     assert recorded.contents == "cpu"
     for path in recorded.digests:
         assert (project.root / path).is_file(), path
+
+
+def test_its_settings_can_be_read_with_nothing_set(tmp_path: Path) -> None:
+    project = make(tmp_path)
+    assert "nodes:" in (project.root / "builder.yaml").read_text()
+    assert configuration.load(project) == Configuration()
 
 
 def test_what_suits_the_machine_is_taken(tmp_path: Path) -> None:
@@ -128,14 +135,14 @@ def test_an_update_brings_what_is_newer_and_keeps_what_was_edited(
     update = init_update.plan(project, None)
     assert [each.path for each in update.edited] == ["dockerfiles/cpu/image.yaml"]
     assert "+# newer" in update.edited[0].difference()
-    written = init_update.run(update, ())
+    written = init_update.run(update, (), {})
     assert "recipes/qwen3-0.6b-cpu.yaml" in written
     assert edited.read_text().endswith("# mine\n")
     assert (project.root / "recipes/qwen3-0.6b-cpu.yaml").read_text().endswith("# newer\n")
 
     again = init_update.plan(project, None)
     assert (again.writable, [each.path for each in again.edited]) == ((), ["dockerfiles/cpu/image.yaml"])
-    init_update.run(again, {"dockerfiles/cpu/image.yaml"})
+    init_update.run(again, {"dockerfiles/cpu/image.yaml"}, {})
     assert edited.read_text().endswith("# newer\n")
     assert init_update.plan(project, None).edited == ()
 
@@ -151,7 +158,7 @@ def test_a_file_that_changed_since_it_was_shown_is_not_replaced(tmp_path: Path) 
     update = init_update.plan(project, None)
     write(recipe, "mine\n")
     with pytest.raises(ConflictError, match="changed meanwhile"):
-        init_update.run(update, ())
+        init_update.run(update, (), {})
     assert recipe.read_text() == "mine\n"
 
 
@@ -179,6 +186,7 @@ def test_an_update_is_shown_and_asks(tmp_path: Path) -> None:
     assert not (tmp_path / "dockerfiles/cpu").exists()
     assert cli(tmp_path, "init", "--update", "--cpu", "--yes").returncode == 0
     assert (tmp_path / "dockerfiles/cpu/image.yaml").is_file()
+    assert reading.read(tmp_path / "images.lock").pins["cpu"] == reading.read(source.project().lock).pins["cpu"]
     write(tmp_path / "dockerfiles/cpu/Dockerfile.j2", "mine\n")
     (tmp_path / record.FILE).unlink()
     assert cli(tmp_path, "init", "--update", "--cpu", "--yes").returncode == 1

@@ -75,6 +75,14 @@ def commit_of(folder: Path) -> str:
     return "" if status else output.decode().strip()
 
 
+def origin_of(folder: Path) -> str:
+    """The address that the repository in ``folder`` was cloned from; empty where it was made here."""
+    if not _is_installed():
+        return ""
+    status, output = _git(folder, "config", "--get", "remote.origin.url")
+    return "" if status else output.decode().strip()
+
+
 def _plain_files(listed: bytes) -> list[tuple[bytes, bytes, str]]:
     """The mode, blob and path of each file that `git ls-tree` lists: no links, which anybody may have committed, and no
     submodules."""

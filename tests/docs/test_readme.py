@@ -1,0 +1,30 @@
+"""What a newcomer reads first leads to this program, and to no other one of its name."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.projects import REPOSITORY_ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGES = sorted({REPOSITORY_ROOT / "README.md", *(REPOSITORY_ROOT / "docs").rglob("*.md")})
+# PyPI has another program of that name: https://pypi.org/project/builder/
+BY_NAME = re.compile(r"\b(?:uvx|pipx run|(?:pip|pipx|uv tool|uv pip) (?:install|run)(?: --?[\w-]+)*) builder\b")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY_ROOT)))
+def test_no_page_installs_the_other_program(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not BY_NAME.search(" ".join(text.split()))
+
+
+def test_the_way_without_a_clone_comes_first() -> None:
+    text = (REPOSITORY_ROOT / "README.md").read_text(encoding="utf-8")
+    places = [text.index(command) for command in ("uv tool install ./", "builder init", "builder up", "make quickstart")]
+    assert places == sorted(places)
+    assert places[-2] < text.index("## The three things you do most")

@@ -1,0 +1,47 @@
+"""The release that is running, and whether there is a newer one."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from builder import release
+from builder.commands import doctor
+from tests import projects
+from tests.sources.git.test_version_tags import repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_a_checkout_tells_its_commit() -> None:
+    head = ["git", "-c", f"safe.directory={projects.REPOSITORY_ROOT}", "rev-parse", "HEAD"]
+    commit = subprocess.run(head, cwd=projects.REPOSITORY_ROOT, capture_output=True, text=True, check=True).stdout
+    assert release.of_this_program().commit == commit.strip()
+    assert str(release.of_this_program()).endswith(f"({commit[:12]})")
+
+
+def test_a_newer_release_is_one_with_a_higher_number(tmp_path: Path) -> None:
+    own = release.of_this_program().number
+    assert release.newer(repository(tmp_path / "same", f"v{own}")) == ""
+    assert release.newer(repository(tmp_path / "newer", f"v{own}", "v99.0.0")) == "v99.0.0"
+
+
+def test_the_doctor_asks_only_when_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = projects.make(tmp_path / "project")
+    environ = {"DOCKER_HOST": "unix:///nowhere/docker.sock", "PATH": "/usr/bin:/bin"}
+
+    def told(releases: str | None) -> list[tuple[str, str]]:
+        findings = doctor.run(project, environ, tmp_path, releases)
+        return [(each.verdict, each.message) for each in findings if each.subject == "release"]
+
+    assert told(None) == []
+    (newer,) = told(repository(tmp_path / "newer", "v99.0.0"))
+    assert newer[0] == "warning"
+    assert newer[1].endswith("has v99.0.0")
+    monkeypatch.setattr(release, "repository", lambda: "")
+    (silent,) = told("")
+    assert "does not say where it comes from" in silent[1]
+    assert [verdict for verdict, _ in told(f"file://{tmp_path}/none")] == ["warning"]
