@@ -25,6 +25,7 @@ def test_no_page_installs_the_other_program(page: Path) -> None:
 
 def test_the_way_without_a_clone_comes_first() -> None:
     text = (REPOSITORY_ROOT / "README.md").read_text(encoding="utf-8")
-    places = [text.index(command) for command in ("uv tool install ./", "builder init", "builder up", "make quickstart")]
+    commands = ("uv tool install ./", "builder init", "builder up", "make quickstart")
+    places = [text.index(command) for command in commands]
     assert places == sorted(places)
     assert places[-2] < text.index("## The three things you do most")
