@@ -28,6 +28,8 @@ _VALUE = re.compile(
 )
 
 _SHOWN = "***"
+# Secrets that this process came to know otherwise than by its environment and arguments.
+_LEARNED: set[str] = set()
 # Shorter ones would be found in any text.
 _SHORTEST_VALUE, _SHORTEST_PASSWORD = 8, 5
 _LOGIN = re.compile(r"(?:^|://)(?P<user>[^\s/:@]*):(?P<password>[^\s/@]+)@")
@@ -43,9 +45,17 @@ def looks_secret(name: str, value: str = "") -> bool:
     return bool(_WORDS & set(upper.split("_"))) or upper.endswith(_ENDINGS) or bool(_VALUE.fullmatch(value))
 
 
+def learn(secret: str) -> None:
+    """Has ``redacted`` know a secret that was read somewhere; one that is shorter than any password is left, as it
+    would be found in any text."""
+    if len(secret) >= _SHORTEST_PASSWORD and secret not in _LEARNED:
+        _LEARNED.add(secret)
+        _secret.cache_clear()
+
+
 def redacted(text: str) -> str:
-    """``text`` with ``***`` for the secrets in the environment and the arguments of this process, in every spelling of
-    theirs, and for the login in any address."""
+    """``text`` with ``***`` for the secrets in the environment and the arguments of this process and those that it
+    learned, in every spelling of theirs, and for the login in any address."""
     secret = _secret()
     if secret:
         text = secret.sub(_SHOWN, text)
@@ -58,6 +68,7 @@ def redacted(text: str) -> str:
 def _secret() -> re.Pattern[str] | None:
     pairs = [*os.environ.items(), *_assigned(sys.argv[1:])]
     spellings = {spelling for name, value in pairs for spelling in _spellings(name, value)}
+    spellings |= {spelling for secret in _LEARNED for spelling in _written(secret)}
     longest_first = sorted(spellings, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if spellings else None
 
@@ -81,12 +92,19 @@ def _spellings(name: str, value: str) -> Iterator[str]:
     if not logins and not is_secret:
         return
     from base64 import b64encode
-    from urllib.parse import quote, unquote
+    from urllib.parse import unquote
 
     values = [password for login in logins if len(password := unquote(login["password"])) >= _SHORTEST_PASSWORD]
     values += [line for line in value.splitlines() if len(line) >= _SHORTEST_VALUE] if is_secret else []
     for secret in values:
-        in_json = secret.replace("\\", "\\\\").replace('"', '\\"')
-        yield from (secret, quote(secret), quote(secret, safe=""), in_json)
+        yield from _written(secret)
     for login in logins:
         yield b64encode(f"{unquote(login['user'])}:{unquote(login['password'])}".encode()).decode()
+
+
+def _written(secret: str) -> Iterator[str]:
+    """A secret as it is, and quoted for an address or for JSON."""
+    from urllib.parse import quote
+
+    in_json = secret.replace("\\", "\\\\").replace('"', '\\"')
+    yield from (secret, quote(secret), quote(secret, safe=""), in_json)

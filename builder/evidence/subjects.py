@@ -47,6 +47,8 @@ _OF_BEHAVIOUR = frozenset(
 # The options that say where a server is reached, and what it calls itself.
 _OF_THE_ADDRESS = frozenset({"api-key", "host", "model", "port", "revision", "served-model-name", "uds"})
 
+_KEYS = frozenset({"VLLM_API_KEY"})
+
 
 def present(
     project: Project,
@@ -82,7 +84,7 @@ def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = N
         if wanted:
             values = arguments.values(words, used.option) if used.goes_on else (used.value,)
             options[name] = [None if value is None else _plain(value) for value in values]
-    variables = {} if kind == "prove" else {name: str(value) for name, value in env.items()}
+    variables = {} if kind == "prove" else {name: str(env[name]) for name in env if name not in _KEYS}
     text = json.dumps([options, variables], sort_keys=True)
     return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from builder import timestamp
 from builder.errors import MeasuringError
 from builder.evidence.record import Finding
-from builder.measuring import bounded_process, outcome, python_tool
+from builder.measuring import api_key, bounded_process, outcome, python_tool
 from builder.measuring.outcome import MeasuringProgress, Outcome
 from builder.measuring.python_tool import CANITOOLCALL
 
@@ -43,9 +43,11 @@ def probe(served: ServedModel, environ: Mapping[str, str], report: Report) -> Ou
                 *CANITOOLCALL.argv(variables),
                 *("probe", "--base-url", served.address, "--model", served.name, "--json", str(file)),
                 *("--timeout", _REQUEST_SECONDS, "--concurrency", "1"),
+                # A node is spoken to without TLS, as by every client of it.
+                *(("--api-key-env", api_key.PASSED_ON, "--allow-insecure") if served.key else ()),
             ],
             folder=folder,
-            environ=python_tool.environ_of_uv(environ),
+            environ={**python_tool.environ_of_uv(environ), **api_key.passed_on(served.key)},
             seconds=_SECONDS,
         )
         raw = file.read_bytes()[: 16 << 20] if file.is_file() else b""

@@ -32,7 +32,7 @@ class Acceptance:
 def read(served: ServedModel) -> Mapping[str, float]:
     """The counters now. Raises UnreadableCountersError where the page does not come, or not whole."""
     try:
-        text = served_model.get(f"{served.root}/metrics")
+        text = served_model.get(f"{served.root}/metrics", key=served.key)
     except NoAnswerError as error:
         raise UnreadableCountersError(f"/metrics: {error}") from None
     return parse(text)

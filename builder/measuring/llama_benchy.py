@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.errors import MeasuringError
 from builder.evidence.record import Figure
-from builder.measuring import bounded_process, filler_text, python_tool
+from builder.measuring import api_key, bounded_process, filler_text, python_tool
 from builder.measuring.python_tool import LLAMA_BENCHY
 
 if TYPE_CHECKING:
@@ -36,6 +36,13 @@ _WRONG_TOKENIZER = "Falling back to 'gpt2'"
 _DOWNLOAD = "Downloading book"
 _INCOHERENT = "Coherence test FAILED"
 _STALL_SECONDS = 600.0
+# It takes a key as an argument alone, which every user of the machine can list: those of the process are others.
+_WITH_KEY = f"""\
+import os, sys
+from llama_benchy.__main__ import main
+sys.argv[1:1] = ["--api-key", os.environ.pop("{api_key.PASSED_ON}")]
+main()
+"""
 _LARGEST_RESULT = 16 << 20
 _LARGEST_VALUE = 1e15
 # The time of a generated token in that of one that is only read, for the estimate of the time left.
@@ -86,15 +93,19 @@ def run(
         watch = _Watch(folder / "progress.jsonl", profile, progress)
         try:
             ended = bounded_process.run(
-                [*LLAMA_BENCHY.argv(variables), *_options(served, profile, tokenizer, folder)],
+                [*_argv(served, variables), *_options(served, profile, tokenizer, folder)],
                 folder=folder,
-                environ=python_tool.environ_of_uv(environ),
+                environ={**python_tool.environ_of_uv(environ), **api_key.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
                 tick=watch.tick,
             )
         except _StalledError:
             return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
         return _result(ended, folder / "result.json", profile)
+
+
+def _argv(served: ServedModel, variables: Mapping[str, str]) -> list[str]:
+    return LLAMA_BENCHY.argv_with_script(variables, _WITH_KEY) if served.key else LLAMA_BENCHY.argv(variables)
 
 
 def _put_text(folder: Path) -> None:

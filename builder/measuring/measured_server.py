@@ -14,7 +14,7 @@ from builder.errors import BuilderError, ConflictError, MeasuringError
 from builder.evidence import store, subjects
 from builder.lock import name_kinds, reading
 from builder.lock.model import ImageName
-from builder.measuring import machine, served_model
+from builder.measuring import api_key, machine, served_model
 from builder.serving.running import REQUEST, answers
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def of(server: RunningServer) -> MeasuredServer:
     repository, _, number = server.image.rpartition(":")
     is_numbered = number.isdecimal() and name_kinds.is_a(name_kinds.REPOSITORY, repository)
     image = ImageName(repository, int(number)) if is_numbered else None
-    return MeasuredServer(server, served_model.look(server.address), image)
+    return MeasuredServer(server, served_model.look(server.address, api_key.of(server)), image)
 
 
 def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subject | None:
@@ -104,7 +104,7 @@ def _overrides(server: RunningServer) -> dict[str, str]:
     try:
         request = json.loads(server.labels.get(REQUEST, "{}"))
         values = {str(name): str(value) for name, value in request.get("overrides", {}).items()}
-        extra = [str(word) for word in request.get("extra", [])]
+        extra = api_key.without([str(word) for word in request.get("extra", [])])
     except (ValueError, AttributeError, TypeError):
         return {}
     every = {**values, **({"--": " ".join(extra)} if extra else {})}

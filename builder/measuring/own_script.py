@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from builder import timestamp
 from builder.errors import MeasuringError
 from builder.evidence.record import Figure, Finding
-from builder.measuring import bounded_process, outcome, repetition
+from builder.measuring import api_key, bounded_process, outcome, repetition
 from builder.measuring.outcome import MeasuringProgress, Outcome
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> Ende
         "NO_PROXY": "*",
         "no_proxy": "*",
         "PYTHONDONTWRITEBYTECODE": "1",
+        **api_key.passed_on(served.key),
     }
     if not _exists(argv[0], own, variables.get("PATH")):
         raise MeasuringError(

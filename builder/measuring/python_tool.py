@@ -32,6 +32,10 @@ class PythonTool:
         set_variables = [f"{name}={value}" for name, value in variables.items()]
         return [*_uv_tool(self), "env", *set_variables, self.name]
 
+    def argv_with_script(self, variables: Mapping[str, str], script: str) -> list[str]:
+        """The same for a Python script in the environment of the tool."""
+        return [*self.argv(variables)[:-1], "python", "-c", script]
+
 
 LLAMA_BENCHY = PythonTool("llama-benchy", "0.4.0")
 CANITOOLCALL = PythonTool("canitoolcall", "0.1.1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.errors import MeasuringError
@@ -22,12 +22,14 @@ _DEFAULT_CONTEXT = 4096
 @dataclass(frozen=True)
 class ServedModel:
     """A server's ``address`` (``http://HOST:PORT/v1``), the name of the model there, and the tokens of its longest
-    context. ``source`` is the model as the server loaded it: an id of the Hub, or a folder of its own."""
+    context. ``source`` is the model as the server loaded it: an id of the Hub, or a folder of its own. ``key`` is what
+    the server asks its clients for; empty where it asks for none."""
 
     address: str
     name: str
     context: int
     source: str = ""
+    key: str = field(default="", repr=False)
 
     @property
     def root(self) -> str:
@@ -39,27 +41,29 @@ class NoAnswerError(Exception):
     """A request without a usable answer; the text says why. While a model is measured this is a result."""
 
 
-def look(address: str) -> ServedModel:
-    """The model that the server at ``address`` answers for. Raises MeasuringError where it does not answer."""
+def look(address: str, key: str = "") -> ServedModel:
+    """The model that the server at ``address``, which asks for ``key``, answers for. Raises MeasuringError where it
+    does not answer."""
     try:
-        listing = json.loads(get(f"{address}/models"))
+        listing = json.loads(get(f"{address}/models", key=key))
         model = listing["data"][0]
         context = model.get("max_model_len")
         longest = context if isinstance(context, int) else _DEFAULT_CONTEXT
-        return ServedModel(address, str(model["id"]), longest, str(model.get("root") or ""))
+        return ServedModel(address, str(model["id"]), longest, str(model.get("root") or ""), key)
     except (NoAnswerError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise MeasuringError(
             f"{address}/models does not list a model: {error}",
-            hint="`builder status` tells if the server answers; a server with --api-key cannot be measured",
+            hint="`builder status` tells if the server answers; its key is read from --api-key and VLLM_API_KEY alone",
         ) from None
 
 
-def get(address: str, seconds: float = _SECONDS) -> str:
-    """The text at ``address``. Raises NoAnswerError where it does not come, or not completely."""
+def get(address: str, seconds: float = _SECONDS, key: str = "") -> str:
+    """The text at ``address``, of a server that asks for ``key``. Raises NoAnswerError where it does not come,
+    or not completely."""
     import httpx2
 
     try:
-        with _client(seconds) as client, client.stream("GET", address) as response:
+        with _client(seconds, key) as client, client.stream("GET", address) as response:
             content = _content(response.iter_bytes(), seconds)
             if not response.is_success:
                 raise NoAnswerError(_refusal(response.status_code, content))
@@ -74,7 +78,7 @@ def complete(served: ServedModel, body: dict[str, Any], seconds: float) -> dict[
 
     try:
         with (
-            _client(seconds) as client,
+            _client(seconds, served.key) as client,
             client.stream("POST", f"{served.address}/chat/completions", json={"model": served.name, **body}) as answer,
         ):
             content = _content(answer.iter_bytes(), seconds)
@@ -96,7 +100,7 @@ def stream(served: ServedModel, body: dict[str, Any], seconds: float) -> Iterato
     is_complete = False
     try:
         with (
-            _client(seconds) as client,
+            _client(seconds, served.key) as client,
             client.stream("POST", f"{served.address}/chat/completions", json=wanted) as answer,
         ):
             if not answer.is_success:
@@ -126,14 +130,16 @@ def answers(served: ServedModel, seconds: float = _SECONDS) -> bool:
         return False
 
 
-def _client(seconds: float) -> Any:
+def _client(seconds: float, key: str) -> Any:
     import ssl
 
     import httpx2
 
     # The server is here or on a node: no proxy of the user's environment leads to it. Nor does TLS: to load the
     # certificates takes longer than a short answer.
-    return httpx2.Client(timeout=seconds, trust_env=False, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    headers = {b"Authorization": f"Bearer {key}".encode()} if key else {}
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx2.Client(timeout=seconds, trust_env=False, verify=tls, headers=headers)
 
 
 def _content(parts: Iterator[bytes], seconds: float) -> bytes:

@@ -47,6 +47,8 @@ class Behaviour:
     page: Callable[[str], str] = field(default=lambda text: text)
     """The page of metrics as it is sent, for the whole one."""
     drafts: int = 0
+    key: str = ""
+    """Asks every client of /v1 for this key."""
     requests: list[dict[str, Any]] = field(default_factory=list)
     tokens: int = 0
 
@@ -61,12 +63,16 @@ class _Handler(BaseHTTPRequestHandler):
             counts = {"drafts": behaviour.drafts, "drafted": 3 * behaviour.drafts, "accepted": 2 * behaviour.drafts}
             self._send(behaviour.page(METRICS.format(tokens=behaviour.tokens, **counts)).encode())
         else:
+            if self._is_refused():
+                return
             model = {"id": "served", "root": "org/served", "max_model_len": behaviour.context}
             self._send(json.dumps({"object": "list", "data": [model]}).encode())
 
     def do_POST(self) -> None:
         behaviour = self.behaviour
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self._is_refused():
+            return
         behaviour.requests.append(body)
         while behaviour.is_silent:
             time.sleep(0.05)
@@ -87,6 +93,13 @@ class _Handler(BaseHTTPRequestHandler):
             reason = "tool_calls" if message.get("tool_calls") else "stop"
             answer = {"choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": usage}
             self._send(json.dumps(answer).encode())
+
+    def _is_refused(self) -> bool:
+        key = self.behaviour.key
+        if key and self.headers["Authorization"] != f"Bearer {key}":
+            self._send(b'{"error": "Unauthorized"}', 401)
+            return True
+        return False
 
     def _stream(self, message: dict[str, Any], count: int, usage: dict[str, int]) -> None:
         self.send_response(200)
@@ -138,7 +151,7 @@ def serving(behaviour: Behaviour) -> Iterator[ServedModel]:
     thread.start()
     try:
         address = f"http://127.0.0.1:{server.server_address[1]}/v1"
-        yield ServedModel(address, "served", behaviour.context, "org/served")
+        yield ServedModel(address, "served", behaviour.context, "org/served", behaviour.key)
     finally:
         behaviour.is_silent = False
         server.shutdown()
