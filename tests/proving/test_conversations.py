@@ -14,7 +14,7 @@ FAMILIES = {"hermes": 22, "xml": 22, "glm": 21, "gpt-oss": 16, "plain": 7}
 
 def test_there_are_enough_of_each_kind() -> None:
     outputs = conversations.outputs()
-    assert len(conversations.conversations()) >= 50
+    assert len(conversations.conversations()) >= 60
     assert {family: sum(each.family == family for each in outputs) for family in FAMILIES} == FAMILIES
 
 
