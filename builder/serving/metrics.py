@@ -6,6 +6,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -35,12 +36,12 @@ def read(text: str) -> ServerMetrics | None:
     if "vllm:num_requests_running" not in sums:
         return None
     return ServerMetrics(
-        running=int(sums["vllm:num_requests_running"]),
-        waiting=int(sums["vllm:num_requests_waiting"]),
-        prompt_tokens=int(sums["vllm:prompt_tokens_total"]),
-        generated_tokens=int(sums["vllm:generation_tokens_total"]),
-        drafted=int(sums["vllm:spec_decode_num_draft_tokens_total"]),
-        accepted=int(sums["vllm:spec_decode_num_accepted_tokens_total"]),
+        running=_count(sums["vllm:num_requests_running"]),
+        waiting=_count(sums["vllm:num_requests_waiting"]),
+        prompt_tokens=_count(sums["vllm:prompt_tokens_total"]),
+        generated_tokens=_count(sums["vllm:generation_tokens_total"]),
+        drafted=_count(sums["vllm:spec_decode_num_draft_tokens_total"]),
+        accepted=_count(sums["vllm:spec_decode_num_accepted_tokens_total"]),
         cache_used=sums["vllm:kv_cache_usage_perc"],
     )
 
@@ -56,10 +57,16 @@ def totals(text: str) -> defaultdict[str, float]:
     return sums
 
 
+def _count(value: float) -> int:
+    """``value`` as a count; 0 for what is no number, which the format allows."""
+    return int(value) if math.isfinite(value) else 0
+
+
 def _sample(line: str) -> tuple[str, float]:
-    """Parses ``NAME{LABEL="…"} VALUE``. A label may hold blanks and braces: the value is what follows the last one."""
+    """Parses ``NAME{LABEL="…"} VALUE`` or ``NAME VALUE``. A label may hold blanks and braces: the value is what follows
+    the last one."""
     name = line.partition(" ")[0].partition("{")[0]
-    value = (line.rpartition("}")[2] or line.partition(" ")[2]).split()
+    value = (line.rpartition("}")[2] if "}" in line else line.partition(" ")[2]).split()
     try:
         return name, float(value[0])
     except (IndexError, ValueError):

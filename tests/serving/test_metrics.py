@@ -39,3 +39,13 @@ def test_another_server_has_no_numbers() -> None:
     assert metrics.read("python_info 1.0\n") is None
     assert metrics.read("") is None
     assert metrics.read("vllm:num_requests_running nonsense\n") == ServerMetrics(0, 0, 0, 0, 0, 0, 0.0)
+
+
+def test_a_sample_without_labels_counts() -> None:
+    text = "vllm:num_requests_running 2.0\nvllm:generation_tokens_total 41 1700000000000\n"
+    assert metrics.read(text) == ServerMetrics(2, 0, 0, 41, 0, 0, 0.0)
+
+
+def test_what_is_no_count_is_nought() -> None:
+    text = "vllm:num_requests_running +Inf\nvllm:generation_tokens_total NaN\n"
+    assert metrics.read(text) == ServerMetrics(0, 0, 0, 0, 0, 0, 0.0)
