@@ -46,9 +46,11 @@ def evidence(
     project, names = workspace.project, [row.name for row in overview.rows]
     if not project.evidence.is_dir():
         return {}
+    from builder.commands.shared import present_sets
     from builder.evidence import overview as evidence_overview
 
-    return evidence_overview.glance(project, _whole(project, target, lock), names, workspace.environment)
+    sets = present_sets.of(project)
+    return evidence_overview.glance(project, _whole(project, target, lock), names, workspace.environment, sets)
 
 
 def whole_evidence(
@@ -58,9 +60,11 @@ def whole_evidence(
     project, names = workspace.project, [row.name for row in overview.rows]
     if not project.evidence.is_dir():
         return {}
+    from builder.commands.shared import present_sets
     from builder.evidence import overview as evidence_overview
 
-    return evidence_overview.of(project, _whole(project, target, lock), names, workspace.environment)
+    sets = present_sets.of(project)
+    return evidence_overview.of(project, _whole(project, target, lock), names, workspace.environment, sets)
 
 
 def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.errors import FileProblemsError
 from builder.evidence import document, store
@@ -19,15 +19,18 @@ from builder.evidence.store import KeptEvidence
 from builder.storage import regular_file, state_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+    from builder.evidence.record import Kind
     from builder.lock.model import ImageName
     from builder.project import Project
 
 _LARGEST = 64 * 1024 * 1024
 _NOT_REMEMBERED = "a folder that cannot be read, or is a link"
-# What makes the facts of recipes and reads the runs: another version of it may read them otherwise.
-_PROGRAM = (Path(__file__).parent, Path(__file__).parents[1] / "definitions" / "recipes")
+# What makes the facts of recipes and the digests of probes, and reads the runs: another version may do so otherwise.
+_PROGRAM = tuple(Path(__file__).parents[1] / part for part in ("evidence", "definitions/recipes", "measuring"))
+
+SetNow: TypeAlias = "Callable[[Kind, str], str | None]"
 
 
 class EvidenceIndex:
@@ -41,6 +44,7 @@ class EvidenceIndex:
         self._images = _block(remembered, "images") if is_ours else {}
         self._recipes = _block(remembered, "recipes") if is_ours else {}
         self._required = _block(remembered, "required") if is_ours else {}
+        self._sets = _block(remembered, "sets") if is_ours else {}
         self._is_changed = False
         self._links = {str(project.root): False}
 
@@ -103,11 +107,27 @@ class EvidenceIndex:
         self._is_changed = True
         return requires
 
+    def set_now(self, kind: Kind, name: str, sets: SetNow) -> str | None:
+        """The digest of a probe or a profile as it is now, by ``sets`` where it may be another than remembered."""
+        if kind == "prove":
+            return sets(kind, name)
+        source = self._project.root / ("builder.yaml" if kind == "bench" else f"probes/{name}")
+        state = _state_of_tree(source) if kind == "probe" else repr(_state_of_file(source))
+        key = f"{kind} {name}"
+        entry = self._sets.get(key)
+        if isinstance(entry, dict) and entry.get("state") == state:
+            digest = entry.get("digest")
+            return digest if isinstance(digest, str) else None
+        digest = sets(kind, name)
+        self._sets[key] = {"state": state, "digest": digest}
+        self._is_changed = True
+        return digest
+
     def save(self) -> None:
         """Keeps what was learnt for the next command."""
         if self._is_changed:
             content = {"program": self._program, "images": self._images, "recipes": self._recipes}
-            content["required"] = self._required
+            content |= {"required": self._required, "sets": self._sets}
             state_file.write(_path(self._project), json.dumps(content, separators=(",", ":")).encode())
 
     def _state(self, name: ImageName) -> str:
@@ -167,6 +187,19 @@ def _state_of_folder(folder: str) -> str:
     import hashlib
 
     return hashlib.sha256(repr(states).encode(errors="replace")).hexdigest() if states else ""
+
+
+def _state_of_tree(folder: Path) -> str:
+    """The state of all files below a folder as text; empty where there is none."""
+    import hashlib
+
+    states = [
+        (name, *_state_of_file(Path(place, name)))
+        for place, _, files in os.walk(folder)
+        if not place.endswith("__pycache__")
+        for name in [place, *files]
+    ]
+    return hashlib.sha256(repr(sorted(map(repr, states))).encode(errors="replace")).hexdigest() if states else ""
 
 
 def _state_of_file(path: Path) -> list[int]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from builder.errors import Problem
+    from builder.evidence.index import SetNow
     from builder.evidence.record import Evidence
     from builder.evidence.standing import PairingStanding, Standing
     from builder.evidence.store import KeptEvidence
@@ -74,28 +75,33 @@ class ImageEvidence:
 
 
 def glance(
-    project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str]
+    project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str], sets: SetNow
 ) -> dict[ImageName, ImageEvidence]:
     """The same as `of`, by the last runs alone and without their results: quick, however many there are."""
     if not project.evidence.is_dir():
         return {}
     memory = EvidenceIndex(project)
-    evidence = _judged(lock, {name: memory.last_runs(name) for name in names}, environ, memory)
+    evidence = _judged(lock, {name: memory.last_runs(name) for name in names}, environ, memory, sets)
     memory.save()
     return evidence
 
 
 def of(
-    project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str]
+    project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str], sets: SetNow
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of these images of ``lock``; empty where the project has none of any image."""
+    """The evidence of these images of ``lock``; empty where the project has none of any image. ``sets`` gives the
+    digest of a probe or a profile as it is now, None where it is not known."""
     if not project.evidence.is_dir():
         return {}
-    return _judged(lock, {name: store.look(project, name) for name in names}, environ, EvidenceIndex(project))
+    return _judged(lock, {name: store.look(project, name) for name in names}, environ, EvidenceIndex(project), sets)
 
 
 def _judged(
-    lock: Lock, kept: Mapping[ImageName, KeptEvidence], environ: Mapping[str, str], memory: EvidenceIndex
+    lock: Lock,
+    kept: Mapping[ImageName, KeptEvidence],
+    environ: Mapping[str, str],
+    memory: EvidenceIndex,
+    sets: SetNow,
 ) -> dict[ImageName, ImageEvidence]:
     presents = PresentSubjects(lock, environ, lambda file: memory.recipe(file, environ))
     paired: dict[ImageName, list[str]] = {}
@@ -109,14 +115,24 @@ def _judged(
     evidence = {}
     for name, each in kept.items():
         models = dict.fromkeys([*paired.get(name, ()), *(run.subject.model for run in each.runs)])
+        now = {(run.kind, run.name): memory.set_now(run.kind, run.name, sets) for run in each.runs}
+        present_sets = {key: digest for key, digest in now.items() if digest}
         pairings = tuple(
             standing.of(
-                m, each.runs, functools.partial(presents.of, name, m), _required(name, m, each, presents, memory)
+                m,
+                each.runs,
+                functools.partial(presents.of, name, m),
+                _required(name, m, each, presents, memory),
+                present_sets,
             )
             for m in models
         )
         judged = tuple(
-            JudgedRun(run, staleness.reasons(run, presents.of(name, run.subject.model, run.kind)), file)
+            JudgedRun(
+                run,
+                staleness.reasons(run, presents.of(name, run.subject.model, run.kind), now[run.kind, run.name]),
+                file,
+            )
             for run, file in store.last_runs(each)
         )
         evidence[name] = ImageEvidence(each.runs, pairings, serving.get(name, frozenset()), each.problems, judged)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from builder.commands import verify
+from builder.commands.shared import present_sets
 from builder.events import ignore
 from builder.evidence import overview, store, subjects
 from builder.evidence.record import Evidence, Figure, Finding, Subject
@@ -49,7 +50,8 @@ def subject(project: Project, name: ImageName, kind: Any = "prove", model: str =
 
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> Path:
-    return store.add(project, name, replace(evidence, subject=subject(project, name, evidence.kind)))
+    of_set = present_sets.of(project)(evidence.kind, evidence.name) or evidence.set
+    return store.add(project, name, replace(evidence, subject=subject(project, name, evidence.kind), set=of_set))
 
 
 def environ() -> dict[str, str]:
@@ -109,6 +111,27 @@ def test_the_list_says_how_each_number_stands(project: Project, verdict: str, wo
         assert ", unproven" in row(project, FIRST)
     assert re.search(rf"small:2 +untested, {word} ", run(project, "list", "--models"))
     assert f"{word} with {MODEL}" in run(project, "show", "small:2")
+
+
+def test_what_a_probe_and_a_profile_measured_is_stale_once_they_are_others(project: Project) -> None:
+    script = project.root / "probes/mine/check.py"
+    projects.write(script, "raise SystemExit(1)\n")
+    projects.write(script.with_name("probe.yaml"), "command: [python3, check.py]\n")
+    projects.write(project.root / "builder.yaml", "requires: {probe: [mine]}\nbench: {quick-one: {runs: 2}}\n")
+    add(project, SECOND, proof())
+    add(project, SECOND, bench("fail", kind="probe", name="mine", foreign=""))
+    add(project, SECOND, bench(name="quick-one", foreign=""))
+    for _ in range(2):
+        assert ", failed" in row(project, SECOND)
+    shown = run(project, "show", "small:2")
+    assert "is another now" not in shown
+    projects.write(script, "raise SystemExit(0)\n")
+    projects.write(project.root / "builder.yaml", "requires: {probe: [mine]}\nbench: {quick-one: {runs: 3}}\n")
+    for _ in range(2):
+        assert ", proven" in row(project, SECOND)
+    shown = " ".join(run(project, "show", "small:2").split())
+    assert "the probe is another now" in shown
+    assert "the profile is another now" in shown
 
 
 def test_a_proof_is_stale_once_the_recipe_is_another(project: Project) -> None:
@@ -257,12 +280,12 @@ def test_the_memory_tells_the_same_as_the_files(project: Project) -> None:
     for n in range(6):
         add(project, SECOND, proof(["pass", "fail"][n % 2], counts={"n": n}))
         for _ in range(2):
-            quick = overview.glance(project, lock, [FIRST, SECOND], {})
-            whole = overview.of(project, lock, [FIRST, SECOND], {})
+            quick = overview.glance(project, lock, [FIRST, SECOND], {}, present_sets.of(project))
+            whole = overview.of(project, lock, [FIRST, SECOND], {}, present_sets.of(project))
             assert {name: each.standing for name, each in quick.items()} == {
                 name: each.standing for name, each in whole.items()
             }
     index = project.raw_evidence.parent / "index.json"
     for content in (b"", b"[]", b'{"images": 1}', b"[" * 100_000, index.read_bytes().replace(b'"runs"', b'"x"')):
         index.write_bytes(content)
-        assert overview.glance(project, lock, [SECOND], {})[SECOND].standing == "failed"
+        assert overview.glance(project, lock, [SECOND], {}, present_sets.of(project))[SECOND].standing == "failed"
