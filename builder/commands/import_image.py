@@ -9,8 +9,8 @@ from builder.building import work_folder
 from builder.distribution import archive, archive_reading
 from builder.engine import image_archive, images
 from builder.errors import ImageStateError, LockError, TransferError
-from builder.events import Report, delayed_progress
-from builder.evidence import traveling
+from builder.events import Message, Report, delayed_progress
+from builder.evidence import requirements, traveling
 from builder.lock import merging, reading
 from builder.numbered import build_directory, images_lock, reserved_slots
 from builder.numbered.images_lock import RECORD, Candidate
@@ -169,11 +169,36 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
         raise ImageStateError(f"{contents.name} was removed from the engine meanwhile", hint="run it again")
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
-        after = reserved_slots.added(workspace.project, with_archive(transaction.lock, contents))
+        after = reserved_slots.added(workspace.project, _with_archive(workspace, transaction.lock, contents))
         candidate = Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
         transaction.place(contents.name, candidate)
         transaction.commit(after)
         return transaction.lock
+
+
+def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
+    """`with_archive`, without first pairings that require evidence which the image lacks."""
+    after = with_archive(lock, contents)
+    waiting = {
+        model
+        for model in after.models_on(contents.name)
+        if model not in lock.models
+        and requirements.missing(workspace.project, after, contents.name, model, environ=workspace.environment)
+    }
+    if not waiting:
+        return after
+    for model in sorted(waiting):
+        lacks = f"{contents.name} lacks what {model} requires, and does not serve it yet"
+        workspace.report(Message(f"{lacks}: `builder pair {model} {contents.name}` says what is missing"))
+    others = {model: paired for model, paired in contents.part.models.items() if model not in waiting}
+    after = with_archive(lock, replace(contents, part=replace(contents.part, models=others)))
+    repository = lock.images.get(contents.name.repository)
+    if repository and repository.current:
+        return after
+    # As a build does: `latest` waits with the models.
+    return after.with_repository(
+        contents.name.repository, replace(after.images[contents.name.repository], current=None)
+    )
 
 
 def with_archive(lock: Lock, contents: Archive) -> Lock:

@@ -17,7 +17,7 @@ from builder.numbered import images_lock, latest_tag
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.engine.registry.transfer import PulledLayers
-    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.lock.model import ImageName, Lock
     from builder.workspace import Workspace
 
 
@@ -42,7 +42,7 @@ def pull(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Pul
     images_lock.claim(workspace, name, recorded.fingerprint)
     workspace.report(Message(f"{name}: pulling from {source.repository(name)}"))
     layers = registry.pull(workspace.engine, source, name, recorded, version, workspace.report)
-    _take_evidence(workspace, source, name, recorded)
+    take_evidence(workspace, address, lock, name)
     if recorded.pruned:
         images_lock.restore(workspace, name, str(name))
     if repository.current == name.number:
@@ -61,12 +61,13 @@ def pull_unnumbered(workspace: Workspace, reference: str) -> PulledLayers:
     return transfer.pull(workspace.engine, repository, version, login, workspace.report)
 
 
-def _take_evidence(workspace: Workspace, source: registry.Registry, name: ImageName, recorded: NumberedImage) -> None:
-    """Keeps the evidence beside a pulled image as that of others. The image is here whatever becomes of it: the user is
-    told."""
+def take_evidence(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> None:
+    """Keeps the evidence beside an image in the registry as that of others. The image is here whatever becomes of it:
+    the user is told."""
     from builder.distribution import attested_evidence
 
-    repository = source.repository(name)
+    recorded = lock.images[name.repository].numbers[name.number]
+    repository = registry.Registry(address).repository(name)
     try:
         digest = recorded.digest or manifests.digest(workspace.engine, f"{repository}:{name.number}")
         runs = attested_evidence.pull(workspace.engine, repository, digest, recorded.fingerprint) if digest else ()

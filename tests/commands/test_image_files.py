@@ -22,7 +22,7 @@ from builder.evidence.record import Evidence, Subject
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock
 from builder.project import Project
-from tests import registries, shared
+from tests import projects, registries, shared
 from tests.commands import kept
 from tests.conftest import Command, command, remove_all
 from tests.evidence.runs import proof
@@ -251,6 +251,19 @@ def test_what_is_here_without_its_record_is_recorded(
     output = builder("import-image", str(file)).stdout
     assert output.startswith(f"{repository}:2 is here already\nit serves {MODEL}\n")
     assert [*reading.read(built.lock).images[repository].numbers] == [2]
+
+    # A first pairing that requires evidence waits for it, and `latest` with it; what is there already counts.
+    projects.write(built.root / "builder.yaml", "requires: {prove: pass}\n")
+    built.lock.write_text(text.dump(Lock()))
+    done = builder("import-image", str(file))
+    assert done.stdout == f"{repository}:2 is here already\n"
+    assert f"{repository}:2 lacks what {MODEL} requires, and does not serve it yet" in " ".join(done.stderr.split())
+    lock = reading.read(built.lock)
+    assert (lock.images[repository].current, lock.models) == (None, {})
+    add_proof(built, ImageName(repository, 2))
+    built.lock.write_text(text.dump(Lock()))
+    assert f"it serves {MODEL}" in builder("import-image", str(file)).stdout
+    assert reading.read(built.lock).images[repository].current == 2
 
 
 def test_docker_takes_a_whole_one(built: Project, builder: Command, far: Far, tmp_path: Path, repository: str) -> None:

@@ -96,6 +96,13 @@ def test_evidence_goes_with_the_image_and_is_foreign_elsewhere(
     assert [run.foreign for run in store.of_image(small, name)] == ["", "archive x.tar", ""]
     assert f"unproven with {MODEL}" in builder("--project", str(clone.root), "show", f"{repository}:1").stdout
 
+    # The image is there, and what was added beside it since comes without it.
+    add(small, name, bench(name="community", foreign=""))
+    builder("push", f"{repository}:1")
+    done = builder("--project", str(clone.root), "pull", f"{repository}:1")
+    assert f"{repository}:1: 1 run of others came along" in done.stderr
+    assert {run.name for run in store.of_image(clone, name)} == {"behaviour", "quick", "community"}
+
     # What somebody else put there is left, and the image comes all the same.
     repository_there = f"{registry.address}/{repository}"
     forged = attested_evidence.statement(proof(), repository_there, pushed.digest)
@@ -110,7 +117,7 @@ def test_evidence_goes_with_the_image_and_is_foreign_elsewhere(
     done = builder("pull", f"{repository}:1")
     assert f"{repository}:1: its evidence was left:" in done.stderr.replace("\n  ", " ")
     assert f"{repository}:1 pulled" in done.stdout
-    assert len(store.of_image(small, name)) == 3
+    assert len(store.of_image(small, name)) == 4
     with pytest.raises((TransferError, FileProblemsError)):
         attested_evidence.pull(endpoint, repository_there, pushed.digest, pushed.fingerprint)
     remove_all(endpoint, repository)
