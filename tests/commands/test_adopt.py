@@ -23,6 +23,7 @@ from builder.project import Project
 from tests import projects, registries, shared
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
 from tests.conftest import Command, remove_all
+from tests.evidence import runs
 from tests.registries import Registry
 from tests.stock import load
 from tests.workspaces import workspace
@@ -122,6 +123,7 @@ def test_the_same_content_again_says_which_number_it_is(
     name = foreign("0.33.0")
     repository, other = name.partition(":")[0], f"{name.partition(':')[0]}-other"
     builder("adopt", name)
+    evidence = runs.keep(small, ImageName(repository, 1))
     before = small.lock.read_bytes()
     assert builder("adopt", name).stdout == f"{name} is {repository}:1 already\n"
     assert small.lock.read_bytes() == before
@@ -136,6 +138,7 @@ def test_the_same_content_again_says_which_number_it_is(
     assert f"builder adopt IMAGE --as {repository}" in " ".join(builder("verify", code=7).stdout.split())
     assert "has its tag again" in builder("adopt", name).stdout
     assert builder("verify").stdout == "all is as images.lock has it\n"
+    assert runs.files(small) == evidence
 
 
 def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(

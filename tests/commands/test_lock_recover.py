@@ -16,6 +16,7 @@ from builder.lock.text import dump
 from builder.project import Project
 from tests import projects
 from tests.conftest import Command
+from tests.evidence import runs
 from tests.stock import number
 
 pytestmark = pytest.mark.engine
@@ -36,6 +37,7 @@ def lived(small: Project, builder: Command) -> Project:
 
 def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repository: str) -> None:
     before = lived.lock.read_bytes()
+    evidence = runs.keep(lived, ImageName(repository, 1), ImageName(repository, 3))
     lived.lock.unlink()
     for arguments in (["build", "chat"], ["build", "small", "--dry-run"], ["lock"], ["restart", "chat"]):
         assert "`builder lock --recover` makes it anew" in " ".join(builder(*arguments, code=4).stderr.split())
@@ -44,6 +46,7 @@ def test_a_lost_lock_comes_back_as_it_was(lived: Project, builder: Command, repo
     assert done.startswith(f"images.lock records 3 images again: {repository}:1, {repository}:2, {repository}:3\n")
     assert "marks, notes and pins" in done
     assert lived.lock.read_bytes() == before
+    assert runs.files(lived) == evidence
     assert "nothing to recover" in builder("lock", "--recover", code=1).stderr
     assert builder("build", "chat").stdout.startswith(f"already built as {repository}:3\n")
 

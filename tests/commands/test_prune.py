@@ -20,6 +20,7 @@ from builder.lock.text import dump
 from builder.project import Project
 from tests import projects
 from tests.conftest import Command, command
+from tests.evidence import runs
 from tests.stock import BASE, labels, load, number, stock
 from tests.workspaces import workspace
 
@@ -51,6 +52,8 @@ def test_it_shows_first_and_removes_when_told(
     stocked: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     before = stocked.lock.read_bytes()
+    evidence = runs.keep(stocked, ImageName(repository, 1), ImageName(repository, 6))
+    assert len(evidence) == 4
     shown = builder("prune")
     assert f"{repository}:3" in shown.stdout
     assert shown.stdout.endswith("nothing was removed; --yes removes without asking\n")
@@ -68,6 +71,7 @@ def test_it_shows_first_and_removes_when_told(
     assert done["removed"]["refused"] == []
     assert numbers(endpoint, repository) == [4, 5, 6]
     assert builder("prune", "--yes").stdout.endswith("nothing to remove\n")
+    assert runs.files(stocked) == evidence
 
 
 def test_shared_layers_count_once_and_only_where_nothing_else_has_them(

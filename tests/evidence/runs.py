@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from builder.evidence import store
 from builder.evidence.record import Evidence, Figure, Finding, Machine, Subject
 from builder.lock.model import ImageName
+from builder.project import Project
 
 NAME = ImageName("vllm-node-tf5", 7)
 MODEL = "Org/Model-1B"
@@ -63,3 +65,17 @@ def bench(verdict: str = "pass", **changes: Any) -> Evidence:
         "sequence": 3,
     }
     return Evidence(**{**fields, **changes})
+
+
+def keep(project: Project, *names: ImageName) -> dict[str, bytes]:
+    """Keeps a proof of each number with its raw output, and returns all files of evidence."""
+    for name in names:
+        raw = f"raw output of {name}".encode()
+        store.add(project, name, proof(subject=replace(SUBJECT, image=str(name))), raw)
+    return files(project)
+
+
+def files(project: Project) -> dict[str, bytes]:
+    """Every file of evidence with its content, the raw outputs included."""
+    paths = [*project.evidence.rglob("*"), *project.raw_evidence.rglob("*")]
+    return {str(path.relative_to(project.root)): path.read_bytes() for path in paths if path.is_file()}
