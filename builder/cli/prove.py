@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
 _COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
+_COUNTS = ("conversations", "outputs", "compared")  # a run of another version may lack one
 _SHOWN = 10
 
 
@@ -82,12 +83,12 @@ def print_proof(result: ProvedImage) -> None:
 
 def summary(evidence: Evidence) -> str:
     """The conversations and outputs of a proof, as they stand behind its verdict; empty where there were none."""
-    counts = evidence.counts
-    if not counts:
+    conversations, outputs, of_before = (evidence.counts.get(name, 0) for name in _COUNTS)
+    if not conversations and not outputs:
         return ""
-    rendered = humanize.counted(counts["conversations"], "conversation")
-    parsed = humanize.counted(counts["outputs"], "output")
-    compared = f", {counts['compared']} compared with the number before" if counts["compared"] else ""
+    rendered = humanize.counted(conversations, "conversation")
+    parsed = humanize.counted(outputs, "output")
+    compared = f", {of_before} compared with the number before" if of_before else ""
     return f", {rendered} and {parsed} in {humanize.duration(evidence.seconds)}{compared}"
 
 
