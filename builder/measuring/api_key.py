@@ -7,6 +7,7 @@ is shown and written nowhere (`redaction.learn`), and reaches other programs by 
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def of(server: RunningServer) -> str:
 def in_command(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     """The first key that a command names, which may be a shell's; empty where it names none."""
     words = [*_words(argv, environ), ""]
-    for word, following in zip(words, words[1:], strict=False):
+    for word, following in itertools.pairwise(words):
         if is_option(word):
             _, _, value = word.partition("=")
             return value if "=" in word else following

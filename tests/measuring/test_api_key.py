@@ -12,9 +12,9 @@ from builder import redaction
 from builder.definitions import own_probe
 from builder.definitions.bench_profile import BenchProfile
 from builder.errors import MeasuringError
+from builder.events import ignore
 from builder.evidence import store
 from builder.evidence.record import Subject
-from builder.events import ignore
 from builder.lock.model import ImageName
 from builder.measuring import api_key, bounded_process, canitoolcall, llama_benchy, own_script, served_model
 from builder.project import Project
@@ -50,7 +50,7 @@ def test_a_server_with_a_key_is_asked_with_it() -> None:
     with serving(Behaviour(key=KEY)) as served:
         assert served_model.look(served.address, KEY).key == KEY
         assert served_model.answers(served)
-        assert [event for event in served_model.stream(served, {"messages": [], "max_tokens": 2}, 10)]
+        assert list(served_model.stream(served, {"messages": [], "max_tokens": 2}, 10))
         with pytest.raises(MeasuringError, match="401"):
             served_model.look(served.address)
     assert KEY not in repr(served)
@@ -60,7 +60,7 @@ def test_a_script_gets_the_key_and_may_print_it(tmp_path: Path) -> None:
     """What it prints is kept without the key, and its arguments never had it."""
     project = Project(tmp_path)
     folder = tmp_path / "probes/mine"
-    script = "import os, sys; print(os.environ['BUILDER_API_KEY'], sys.argv); raise SystemExit(os.environ['BUILDER_API_KEY'])"
+    script = "import os, sys; key = os.environ['BUILDER_API_KEY']; print(key, sys.argv); raise SystemExit(key)"
     projects.write(folder / "probe.yaml", json.dumps({"command": ["python3", "-c", script]}))
     redaction.learn(KEY)
     with serving(Behaviour(key=KEY)) as served:
