@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from builder.building.request import BuildRequest
 from builder.commands import build
-from builder.commands.upgrade_parts import candidate, pointers, report, server, target
+from builder.commands.upgrade_parts import candidate, guard, pointers, report, server, target
 from builder.comparing import current_build
 from builder.errors import BuilderError, ConflictError, NothingToDoError
 from builder.events import Message
+from builder.evidence import statistics
 from builder.lock import reading
 from builder.upgrading import journal, steps
 from builder.upgrading.steps import BuiltCandidate, Measured, PointersMoved, Proved, StepFailed
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.commands.upgrade_parts.report import UpgradeReport
+    from builder.serving.preparation import ServeRequest
     from builder.upgrading.steps import Event, Upgrade
     from builder.workspace import Workspace
 
@@ -33,20 +35,22 @@ def run(workspace: Workspace, text: str, update: Mapping[str, str | None]) -> Up
     project = workspace.project
     fresh = target.begun(workspace, text, update)
     subject = fresh.subject
-    with journal.locked(project, subject):
-        upgrade = journal.read(project, subject)
-        if upgrade is None:
-            upgrade = fresh
-            journal.write(project, subject, upgrade)
-        elif update and dict(update) != dict(upgrade.update):
+    with journal.locked(project, subject, workspace.report):
+        interrupted = journal.read(project, subject)
+        if interrupted is None:
+            journal.write(project, subject, fresh)
+        elif update and dict(update) != dict(interrupted.update):
             raise ConflictError(
                 f"an upgrade of {subject} to other sources was interrupted",
                 hint=f"`builder upgrade {text}` goes on with it, `builder upgrade {text} --abort` gives it up",
             )
-        else:
-            workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
-            server.serve_as_before(workspace, upgrade)
-        return _finished(workspace, upgrade)
+        upgrade = interrupted or fresh
+        with guard.watching(workspace, upgrade):
+            if interrupted:
+                workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
+                if upgrade.stage != "settle":
+                    server.serve_as_before(workspace, upgrade)
+            return _finished(workspace, upgrade)
 
 
 def abort(workspace: Workspace, text: str) -> UpgradeReport:
@@ -54,7 +58,7 @@ def abort(workspace: Workspace, text: str) -> UpgradeReport:
     evidence. Raises NothingToDoError where there is none, or its pointers have moved already."""
     project = workspace.project
     subject = target.begun(workspace, text, {}).subject
-    with journal.locked(project, subject):
+    with journal.locked(project, subject, workspace.report):
         upgrade = journal.read(project, subject)
         if upgrade is None:
             raise NothingToDoError(f"no upgrade of {subject} was interrupted")
@@ -63,7 +67,8 @@ def abort(workspace: Workspace, text: str) -> UpgradeReport:
         elif upgrade.stage in {"build", "prove", "measure", "promote"}:
             upgrade = steps.after(upgrade, StepFailed("given up", aborted=True))
         journal.write(project, subject, upgrade)
-        return _finished(workspace, upgrade)
+        with guard.watching(workspace, upgrade):
+            return _finished(workspace, upgrade)
 
 
 def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
@@ -119,12 +124,28 @@ def _prove(workspace: Workspace, upgrade: Upgrade) -> Event:
 def _measure(workspace: Workspace, upgrade: Upgrade) -> Event:
     name = upgrade.candidate_image
     for model in upgrade.models:
-        recipe = target.recipe_of(workspace, upgrade, model)
-        if recipe is None:
-            continue
-        candidate.measure_current(workspace, name, model)
-        with candidate.served(workspace, name, server.request_of(upgrade, recipe)) as measured:
-            candidate.measure(workspace, name, model, measured)
+        if recipe := target.recipe_of(workspace, upgrade, model):
+            _measure_for(workspace, upgrade, model, server.request_of(upgrade, recipe))
     server.serve_as_before(workspace, upgrade)
     missing = [str(each) for model in upgrade.models for each in candidate.missing(workspace, name, model)]
     return Measured(tuple(missing))
+
+
+def _measure_for(workspace: Workspace, upgrade: Upgrade, model: str, request: ServeRequest) -> None:
+    """Takes the probes and figures that a model requires of the candidate. What is to be compared is measured in turn
+    with the current image, in as many rounds as it takes to tell the two apart; a candidate that fails gets no further
+    one."""
+    name = upgrade.candidate_image
+    for number in range(statistics.MOST_ROUNDS):
+        in_turn = candidate.figures_in_turn(workspace, name, model)
+        if number and not in_turn:
+            return
+        if in_turn:
+            workspace.report(Message(f"round {number + 1}: {upgrade.before}, to compare with, then {name}"))
+            server.serve_as_before(workspace, upgrade)
+            candidate.measure_current(workspace, model, in_turn)
+        with candidate.served(workspace, name, request) as measured:
+            if not candidate.probe(workspace, name, model, measured):
+                return
+            if not candidate.measure(workspace, name, model, measured, in_turn):
+                return

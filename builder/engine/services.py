@@ -51,6 +51,14 @@ class Service:
 
 
 @dataclass(frozen=True)
+class ContainerProcess:
+    """The process that a container was created for: its arguments and its environment, which may hold secrets."""
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class LogLine:
     """A line of a container's log; ``written`` is RFC 3339 with nanoseconds, by the engine's clock."""
 
@@ -68,6 +76,14 @@ def find(endpoint: Endpoint, name: str) -> Service | None:
         raise
     # The engine also accepts the beginning of an id.
     return service if name in {service.name, service.id} else None
+
+
+def process(endpoint: Endpoint, container: str) -> ContainerProcess:
+    """Returns the process of a container. Raises EngineHTTPError where there is no such container."""
+    configured = request(endpoint, "GET", f"/containers/{quoted(container)}/json")["Config"]
+    argv = (*(configured.get("Entrypoint") or ()), *(configured.get("Cmd") or ()))
+    variables = (variable.partition("=") for variable in configured.get("Env") or ())
+    return ContainerProcess(argv, {name: value for name, _, value in variables})
 
 
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
@@ -107,15 +123,31 @@ def stop(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
 
     Returns its state at the end; None where it did not exist any more.
     """
+    _stop(endpoint, container, seconds)
+    ended = find(endpoint, container)
+    containers.remove(endpoint, container)
+    return ended
+
+
+def halt(endpoint: Endpoint, container: str, seconds: int) -> None:
+    """Stops a container as `stop` does, and keeps it: it stays stopped until the engine itself starts anew, which
+    starts those of this restart policy (https://docs.docker.com/engine/containers/start-containers-automatically/)."""
+    path, policy = f"/containers/{container}/update", {"RestartPolicy": {"Name": "always"}}
+    try:
+        request(endpoint, "POST", path, body=policy)
+    except EngineHTTPError as error:
+        if not error.is_not_found:
+            raise
+    _stop(endpoint, container, seconds)
+
+
+def _stop(endpoint: Endpoint, container: str, seconds: int) -> None:
     try:
         query = {"t": seconds}
         request(endpoint, "POST", f"/containers/{container}/stop", query=query, timeout=seconds + _STOP_SLACK)
     except EngineHTTPError as error:
         if not error.is_not_found:
             raise
-    ended = find(endpoint, container)
-    containers.remove(endpoint, container)
-    return ended
 
 
 def log(endpoint: Endpoint, container: str, *, after: str = "", tail: int | None = None) -> tuple[LogLine, ...]:

@@ -6,27 +6,26 @@ and the recipe as they are now, the latest decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.definitions import configuration, own_probe
 from builder.definitions.recipes import finding
 from builder.definitions.recipes import recipe as recipes
 from builder.definitions.required_evidence import NOTHING_REQUIRED, RequiredEvidence
-from builder.evidence import staleness, store, subjects
+from builder.evidence import beside_current, recorded_runs, store, subjects
+from builder.evidence.beside_current import LEAST_SAMPLES
+from builder.evidence.recorded_runs import RecordedRuns
+from builder.evidence.statistics import FEWEST_ROUNDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.definitions.recipes.recipe import Recipe
     from builder.definitions.required_evidence import RequiredFigure
-    from builder.evidence.record import Evidence, Figure, Kind, Subject
+    from builder.evidence.record import Evidence, Kind, Subject
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.project import Project
-
-# A single sample says nothing about its spread.
-LEAST_SAMPLES = 2
-_DEPTH, _CONCURRENCY = "depth", "concurrency"
 
 
 @dataclass(frozen=True)
@@ -41,17 +40,6 @@ class MissingEvidence:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}: {self.why}" if self.name else f"{self.kind}: {self.why}"
-
-
-@dataclass(frozen=True)
-class RecordedRuns:
-    """The runs of one image, in the order in which they were added, and the subject that one of a kind would have
-    now. ``probes`` are the digests of the project's own probes as they are now."""
-
-    image: ImageName
-    runs: Sequence[Evidence]
-    present: Callable[[Kind], Subject]
-    probes: Mapping[str, str] = field(default_factory=dict)
 
 
 def required(project: Project, model: str | None, recipe: Recipe | None) -> RequiredEvidence:
@@ -122,13 +110,18 @@ def missing(
     return tuple(unmet(wanted, of_image, of_current))
 
 
-def lacking_figures(
-    project: Project, lock: Lock, image: ImageName, model: str, figures: tuple[RequiredFigure, ...]
-) -> frozenset[str]:
-    """Those of ``figures`` that no run of ``image`` that counts has."""
-    wanted = RequiredEvidence(figures=figures)
+def figures_in_turn(
+    project: Project, lock: Lock, image: ImageName, model: str, environ: Mapping[str, str]
+) -> tuple[RequiredFigure, ...]:
+    """The required figures of which another round tells more, of ``image`` and of the one that serves ``model`` now,
+    beside which they are to be."""
     recipe = recipe_of(project, lock, image, model)
-    return frozenset(each.name for each in unmet(wanted, _recorded(project, lock, image, model, recipe, {}), None))
+    paired = lock.models.get(model)
+    if paired is None or paired.pairing.image == image:
+        return ()
+    sides = [_recorded(project, lock, name, model, recipe, environ) for name in (image, paired.pairing.image)]
+    figures = required(project, model, recipe).figures
+    return tuple(each for each in figures if each.of_current and beside_current.needs_rounds(each, *sides))
 
 
 def unmet(
@@ -137,11 +130,11 @@ def unmet(
     """Each part of ``wanted`` that the runs of an image do not show. ``of_current`` are those of the image that serves
     the model now, None where it is the same one, or there is none to be compared with."""
     if wanted.prove:
-        run = _latest(of_image, "prove", lambda _: True)
+        run = recorded_runs.latest(of_image, "prove", lambda _: True)
         if isinstance(run, str) or run.verdict != "pass":
             yield _missing_run("prove", "", run)
     for name in wanted.probes:
-        run = _latest(of_image, "probe", lambda each, name=name: each.name == name)  # type: ignore[misc]
+        run = recorded_runs.latest(of_image, "probe", lambda each, name=name: each.name == name)  # type: ignore[misc]
         if isinstance(run, str) or run.verdict != "pass":
             yield _missing_run("probe", name, run)
     for figure in wanted.figures:
@@ -165,19 +158,6 @@ def _recorded(
     return RecordedRuns(image, store.of_image(project, image), present, digests)
 
 
-def _latest(of_image: RecordedRuns, kind: Kind, wanted: Callable[[Evidence], bool]) -> Evidence | str:
-    """The latest run that counts, or why there is none."""
-    present = of_image.present(kind)
-    of_kind = [run for run in of_image.runs if run.kind == kind and wanted(run) and run.subject.model == present.model]
-    own = [run for run in of_kind if not run.foreign]
-    if not own:
-        return f"only {of_kind[-1].foreign} has run it" if of_kind else "has not been run"
-    set_now = of_image.probes.get(own[-1].name) if kind == "probe" else None
-    if reasons := staleness.reasons(own[-1], present, set_now):
-        return f"is stale: {'; '.join(reasons)}"
-    return own[-1]
-
-
 def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
     if isinstance(run, str):
         return MissingEvidence(kind, name, run)
@@ -199,34 +179,38 @@ def _first_finding(run: Evidence) -> str:
 def _unmet_figure(
     wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns | None
 ) -> MissingEvidence | None:
-    run = _latest(of_image, "bench", lambda each: bool(_figures(each, wanted)))
+    run = recorded_runs.latest(of_image, "bench", lambda each: bool(recorded_runs.figures(each, wanted)))
     if isinstance(run, str):
         return MissingEvidence("bench", wanted.figure, run)
     if run.verdict not in {"pass", "changed"}:
         return MissingEvidence("bench", wanted.figure, f"its run {_verdict_words(run)}", failed=run.verdict == "fail")
-    figures = _figures(run, wanted)
-    if few := [figure for figure in figures if len(figure.values) < LEAST_SAMPLES]:
+    figures = recorded_runs.figures(run, wanted)
+    runs = recorded_runs.with_figure(of_image, wanted)
+    if len(runs) < LEAST_SAMPLES and (few := [each for each in figures if len(each.values) < LEAST_SAMPLES]):
         return MissingEvidence("bench", wanted.figure, f"measured {len(few[0].values)} time, which tells no spread")
     if wanted.of_current:  # no limit where nothing serves the model yet, or this very image does
-        return _below_current(wanted, run, figures, of_current) if of_current else None
-    wrong = [figure for figure in figures if not _within(figure.mean, wanted.limit, wanted)]
-    return _outside(wanted, wrong[0], wanted.condition) if wrong else None
+        return _below_current(wanted, of_image, of_current) if of_current else None
+    wrong = [figure for figure in figures if not _within(figure.mean, wanted)]
+    if not wrong:
+        return None
+    why = f"{wrong[0].mean:.4g} {wrong[0].unit}, required is {wanted.condition}"
+    return MissingEvidence("bench", wanted.figure, why, failed=True)
 
 
-def _below_current(
-    wanted: RequiredFigure, run: Evidence, figures: Sequence[Figure], of_current: RecordedRuns
-) -> MissingEvidence | None:
-    before = _latest(of_current, "bench", lambda each: bool(_figures(each, wanted)))
-    reason = before if isinstance(before, str) else _incomparable(run, before)
-    if reason or isinstance(before, str):
-        return MissingEvidence("bench", wanted.figure, f"{of_current.image}, the current one, {reason}")
-    for figure in figures:
-        same = [each for each in before.figures if each.name == figure.name and dict(each.at) == dict(figure.at)]
-        if not same or len(same[0].values) < LEAST_SAMPLES:
-            why = f"{of_current.image}, the current one, has no such figure to compare with"
-            return MissingEvidence("bench", wanted.figure, why)
-        if not _within(figure.mean, same[0].mean * wanted.limit / 100, wanted):
-            return _outside(wanted, figure, f"{wanted.condition}, which is at {same[0].mean:.4g}")
+def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns) -> MissingEvidence | None:
+    beside = beside_current.compared(wanted, of_image, of_current)
+    if isinstance(beside, str):
+        return MissingEvidence("bench", wanted.figure, beside)
+    for each in beside:
+        verdict = beside_current.verdict(wanted, each)
+        if verdict == "within":
+            continue
+        why = f"{each.mean:.4g} {each.unit}, required is {wanted.condition}, which is at {each.current:.4g}"
+        if each.rounds >= FEWEST_ROUNDS:
+            why += f" ({each.band})"
+        if verdict == "unknown":
+            why += ": too much noise to tell"
+        return MissingEvidence("bench", wanted.figure, why, failed=verdict == "outside")
     return None
 
 
@@ -234,38 +218,8 @@ def _verdict_words(run: Evidence) -> str:
     return f"failed{_first_finding(run)}" if run.verdict == "fail" else f"came to no verdict{_first_finding(run)}"
 
 
-def _figures(run: Evidence, wanted: RequiredFigure) -> list[Figure]:
-    """The figures of a run that ``wanted`` speaks of: of one request at a time, unless it says another number."""
-    return [
-        figure
-        for figure in run.figures
-        if figure.name == wanted.name
-        and (wanted.depth is None or figure.at.get(_DEPTH, 0) == wanted.depth)
-        and figure.at.get(_CONCURRENCY, 1) == (wanted.concurrency or 1)
-    ]
-
-
-def _within(mean: float, limit: float, wanted: RequiredFigure) -> bool:
-    return mean >= limit if wanted.at_least else mean <= limit
-
-
-def _outside(wanted: RequiredFigure, figure: Figure, condition: str) -> MissingEvidence:
-    why = f"{figure.mean:.4g} {figure.unit}, required is {condition}"
-    return MissingEvidence("bench", wanted.figure, why, failed=True)
-
-
-def _incomparable(run: Evidence, before: Evidence) -> str:
-    """The reason why the figures of two runs cannot be compared; empty where they can."""
-    if run.set != before.set or run.name != before.name:
-        return f"was measured by another profile, {before.name}"
-    if run.version != before.version:
-        return f"was measured by {before.version}, this one by {run.version}"
-    if dict(run.sampling) != dict(before.sampling):
-        return "was measured with other sampling"
-    then, now = before.subject.machine, run.subject.machine
-    if then and now and (then.gpu, then.gpus, then.platform, then.cpu) != (now.gpu, now.gpus, now.platform, now.cpu):
-        return "was measured on another machine"
-    return ""
+def _within(mean: float, wanted: RequiredFigure) -> bool:
+    return mean >= wanted.limit if wanted.at_least else mean <= wanted.limit
 
 
 def command(lacking: MissingEvidence, image: ImageName, model: str | None) -> str:

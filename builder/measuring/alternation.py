@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from builder.errors import MeasuringError
 from builder.events import Message
-from builder.measuring import statistics
+from builder.evidence import statistics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from builder.events import Report
     from builder.evidence.record import Figure
+    from builder.evidence.statistics import Direction, Judgement, SeriesComparison
     from builder.lock.model import ImageName
     from builder.measuring.outcome import Outcome
-    from builder.measuring.statistics import Direction, Judgement, SeriesComparison
 
 # What decides: generating, and the time until it begins, in which the prompt is read. Of the others a rate of reading
 # is the quotient of two small times, and memory has one value a start.

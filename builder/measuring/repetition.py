@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.measuring import statistics
+from builder.evidence import statistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

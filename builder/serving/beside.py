@@ -11,7 +11,8 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes.container import LABEL
+from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
+from builder.engine import services
 from builder.serving import lookup, machine_memory, preparation, room
 from builder.serving.running import PROJECT, REQUEST
 
@@ -51,6 +52,13 @@ def fits(prepared: PreparedServer, proc: Path = machine_memory.PROC) -> bool:
     except ConflictError:
         return False
     return True
+
+
+def step_aside(server: RunningServer) -> None:
+    """Stops a server in whose place a candidate runs. Its containers stay: the engine starts them again with the
+    machine, if nobody has done so before."""
+    for member in server.members:
+        services.halt(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
 
 
 def running(workspace: Workspace, recipe: str) -> tuple[RunningServer, ...]:

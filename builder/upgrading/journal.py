@@ -1,41 +1,56 @@
 """The journal of an upgrade, in the state folder: written before each step, so that one that was killed goes on there.
 
-One upgrade of a model or a definition runs at a time, by a lock that ends with its process.
+One upgrade of a model or a definition runs at a time, by a lock that ends with its process. Who takes that lock holds a
+second one meanwhile; the guard of a killed upgrade keeps that one until the server is back.
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from builder.errors import ConflictError
+from builder.events import Message
 from builder.storage import atomic_file, file_lock
 from builder.upgrading.steps import RESULTS, STAGES, Upgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from builder.events import Report
     from builder.project import Project
 
 _FORMAT = 1
 
 
 @contextmanager
-def locked(project: Project, subject: str) -> Iterator[None]:
-    """Holds the upgrade of ``subject``. Raises ConflictError where another process does."""
-    atomic_file.make_folder(project.upgrading)
+def locked(project: Project, subject: str, report: Report) -> Iterator[None]:
+    """Holds the upgrade of ``subject``. Waits where a killed one is being put back; raises ConflictError where another
+    process holds it."""
+    waiting = Message(f"an upgrade of {subject} was killed: waiting until it is served as before")
     try:
-        with file_lock.locked(_path(project, subject).with_suffix(".lock"), wait_seconds=0):
+        with ExitStack() as stack:
+            with _guarding(project, subject, lambda: report(waiting)):
+                stack.enter_context(_held(project, subject, 0))
             yield
     except file_lock.LockHeldError as error:
         holder = f", process {error.holder}" if error.holder else ""
         raise ConflictError(
             f"an upgrade of {subject} is under way{holder}", hint="wait for it; ^C there puts everything back"
         ) from None
+
+
+@contextmanager
+def taken_over(project: Project, subject: str, seconds: float) -> Iterator[None]:
+    """Holds the upgrade of ``subject``, whose process has ended; another upgrade of it waits until this is over. Raises
+    LockHeldError where another one has begun for ``seconds``."""
+    with _guarding(project, subject, None), _held(project, subject, seconds):
+        yield
 
 
 def write(project: Project, subject: str, upgrade: Upgrade) -> None:
@@ -61,6 +76,20 @@ def read(project: Project, subject: str) -> Upgrade | None:
 def remove(project: Project, subject: str) -> None:
     """Forgets an upgrade that is finished."""
     _path(project, subject).unlink(missing_ok=True)
+
+
+def log_path(project: Project, subject: str) -> Path:
+    """The file in which the guard of the last upgrade of ``subject`` tells what it does."""
+    return _path(project, subject).with_suffix(".log")
+
+
+def _guarding(project: Project, subject: str, on_wait: Callable[[], None] | None) -> AbstractContextManager[object]:
+    atomic_file.make_folder(project.upgrading)
+    return file_lock.locked(_path(project, subject).with_suffix(".guard"), on_wait=on_wait)
+
+
+def _held(project: Project, subject: str, seconds: float) -> AbstractContextManager[object]:
+    return file_lock.locked(_path(project, subject).with_suffix(".lock"), wait_seconds=seconds)
 
 
 def _path(project: Project, subject: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 
 from builder.definitions.required_evidence import RequiredEvidence, RequiredFigure
 from builder.errors import ConflictError, FileProblemsError
-from builder.evidence import gate, requirements, store, subjects
+from builder.evidence import beside_current, gate, requirements, store, subjects
 from builder.evidence.record import Evidence, Figure, Machine, Subject
-from builder.evidence.requirements import RecordedRuns
+from builder.evidence.recorded_runs import RecordedRuns
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.project import Project
 from tests import projects
@@ -122,6 +123,70 @@ def test_a_figure_is_compared_with_that_of_the_current_image(old: tuple[Evidence
 def test_the_means_decide_and_a_better_figure_always_passes(new: list[float], old: list[float]) -> None:
     of_new, of_old = bench(NEW, *new).figures[0].mean, bench(OLD, *old).figures[0].mean
     assert bool(lacking(BENCH, (bench(NEW, *new),), (bench(OLD, *old),))) == (of_new < of_old * 95 / 100)
+
+
+def rounds(image: ImageName, *means: float) -> tuple[Evidence, ...]:
+    return tuple(bench(image, mean - 0.1, mean, mean + 0.1) for mean in means)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "limit", "why"),
+    [
+        # By the means alone, one of two that do not differ is always below the other.
+        ((49.6, 49.8, 49.7), (49.7, 49.8, 49.9), 100, ""),
+        ((49.0, 50.0), (50.0, 49.1), 100, "49.5 tokens/s, required is >= 100 % of current, which is at 49.55"),
+        ((45.0, 45.1, 44.9), (50.0, 50.1, 49.9), 95, "45 tokens/s, required is >= 95 % of current, which is at 50 ("),
+        ((48.0, 48.1, 47.9), (50.0, 50.1, 49.9), 95, ""),
+        ((40.0, 56.0, 45.0), (50.0, 41.0, 54.0), 100, "47 tokens/s, required is >= 100 % of current"),
+        # What was measured before the rounds does not count.
+        ((50.0, 50.1, 49.9), (80.0, 80.0, 50.0, 50.1, 49.9), 95, ""),
+    ],
+)  # fmt: skip
+def test_rounds_in_turn_are_told_apart_as_two_numbers_are(
+    new: tuple[float, ...], old: tuple[float, ...], limit: int, why: str
+) -> None:
+    wanted = RequiredEvidence(figures=(replace(TG, limit=limit),))
+    found = lacking(wanted, rounds(NEW, *new), rounds(OLD, *old))
+    assert [each.startswith(f"bench tg at 32768: {why}") for each in found] == ([True] if why else [])
+
+
+def test_what_noise_hides_has_not_failed() -> None:
+    sides = recorded(NEW, *rounds(NEW, 40, 56, 45)), recorded(OLD, *rounds(OLD, 50, 41, 54))
+    wanted = replace(TG, limit=100)
+    (found,) = requirements.unmet(RequiredEvidence(figures=(wanted,)), *sides)
+    assert (found.failed, str(found).endswith("over 3 rounds): too much noise to tell")) == (False, True)
+    assert beside_current.needs_rounds(wanted, *sides)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "more"),
+    [
+        ((), (50.0,), True),
+        ((50.0, 50.0), (50.0, 50.0), True),
+        ((50.0, 50.1, 49.9), (50.0, 50.1, 49.9), False),
+        ((45.0, 45.1, 44.9), (50.0, 50.1, 49.9), False),
+        ((40.0, 56.0, 45.0), (50.0, 41.0, 54.0), True),
+        ((40.0, 56.0, 45.0) * 3, (50.0, 41.0, 54.0) * 3, False),
+    ],
+)
+def test_rounds_go_on_until_they_tell(new: tuple[float, ...], old: tuple[float, ...], more: bool) -> None:
+    sides = recorded(NEW, *rounds(NEW, *new)), recorded(OLD, *rounds(OLD, *old))
+    assert beside_current.needs_rounds(TG, *sides) == more
+
+
+@given(st.integers(0, 2**32))
+def test_no_round_of_the_same_is_outside_and_no_tenth_less_is_within(seed: int) -> None:
+    """The noise is a hundredth from round to round, and from run to run."""
+    numbers = random.Random(seed)  # noqa: S311
+
+    def side(image: ImageName, mean: float) -> RecordedRuns:
+        means = [numbers.gauss(mean, mean * 0.01) for _ in range(4)]
+        return recorded(image, *(bench(image, *(numbers.gauss(each, each * 0.01) for _ in range(3))) for each in means))
+
+    same, tenth = side(NEW, 50), side(NEW, 45)
+    of_current, wanted = side(OLD, 50), RequiredEvidence(figures=(TG,))
+    assert not [each for each in requirements.unmet(wanted, same, of_current) if each.failed]
+    assert list(requirements.unmet(wanted, tenth, of_current))
 
 
 VERDICTS = st.sampled_from(["pass", "changed", "fail", "unclear"])

@@ -9,9 +9,10 @@ import pytest
 
 from builder import events
 from builder.errors import MeasuringError
+from builder.evidence import statistics
 from builder.evidence.record import Figure, Finding, Verdict
 from builder.lock.model import ImageName
-from builder.measuring import alternation, statistics
+from builder.measuring import alternation
 from builder.measuring.alternation import ComparedNumbers
 from builder.measuring.outcome import Outcome
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.errors import ConflictError
+from builder.events import Message, ignore
 from builder.project import Project
+from builder.storage import file_lock
 from builder.upgrading import journal, steps
 from builder.upgrading.steps import (
     BuiltCandidate,
@@ -118,12 +122,12 @@ def test_the_journal_gives_back_what_was_written(history: list[Event]) -> None:
 def test_the_journal_in_its_folder(tmp_path: Path) -> None:
     project = Project(tmp_path)
     subject = "Org/M ü"
-    with journal.locked(project, subject):
+    with journal.locked(project, subject, ignore):
         assert journal.read(project, subject) is None
         journal.write(project, subject, START)
         assert journal.read(project, subject) == START
         assert journal.read(project, "Org_M") is None
-        with pytest.raises(ConflictError, match="is under way, process"), journal.locked(project, subject):
+        with pytest.raises(ConflictError, match="is under way, process"), journal.locked(project, subject, ignore):
             pass
         journal.remove(project, subject)
         assert journal.read(project, subject) is None
@@ -135,3 +139,30 @@ def test_what_is_no_journal_is_told(tmp_path: Path, text: str) -> None:
     projects.write(project.upgrading / "m.json", text)
     with pytest.raises(ConflictError, match="is no journal of an upgrade"):
         journal.read(project, "m")
+
+
+def test_an_upgrade_waits_while_a_killed_one_is_put_back(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    told: list[object] = []
+    begun = threading.Event()
+
+    def begin() -> None:
+        with journal.locked(project, "chat", told.append):
+            begun.set()
+
+    with ThreadPoolExecutor() as pool:
+        with journal.taken_over(project, "chat", 0):
+            upgrade = pool.submit(begin)
+            assert not begun.wait(0.6)
+        upgrade.result(timeout=10)
+    assert told == [Message("an upgrade of chat was killed: waiting until it is served as before")]
+
+
+def test_the_guard_leaves_what_another_upgrade_goes_on_with(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    with (
+        journal.locked(project, "chat", ignore),
+        pytest.raises(file_lock.LockHeldError),
+        journal.taken_over(project, "chat", 0.1),
+    ):
+        pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.commands import bench, prove, run, stop
@@ -11,7 +10,7 @@ from builder.definitions import configuration
 from builder.definitions.recipes.container import STOPPING_SECONDS
 from builder.errors import MeasuringError
 from builder.events import Message
-from builder.evidence import requirements, standing, store
+from builder.evidence import beside_current, requirements, standing, store
 from builder.lock import reading
 from builder.measuring import measured_server, probing
 from builder.serving import beside, lookup, room
@@ -45,46 +44,57 @@ def proof(workspace: Workspace, name: ImageName, model: str, recipe: str) -> tup
     return tuple(f"{finding.check} at {finding.at}: {_first_line(finding.text)}" for finding in latest.findings[:3])
 
 
-def measure_current(workspace: Workspace, name: ImageName, model: str) -> None:
-    """Measures the image that serves ``model`` now, where figures of ``name`` are to be compared with it and it has
-    none; its server is used, or one is started for that."""
+def figures_in_turn(workspace: Workspace, name: ImageName, model: str) -> tuple[RequiredFigure, ...]:
+    """The figures of which another round of ``name`` and of the current image tells more."""
     lock = reading.of(workspace.project)
-    wanted = [figure for figure in _figures(workspace, name, model) if figure.of_current]
-    paired = lock.models.get(model)
-    if paired is None or not wanted:
-        return
-    bounds = tuple(replace(figure, of_current=False, at_least=True, limit=0) for figure in wanted)
-    if lacking := requirements.lacking_figures(workspace.project, lock, paired.pairing.image, model, bounds):
-        workspace.report(Message(f"measuring {paired.pairing.image}, to compare with"))
-        for profile in _profiles(workspace, [figure for figure in wanted if figure.figure in lacking]):
-            bench.run(workspace, model, profile.name)
+    return requirements.figures_in_turn(workspace.project, lock, name, model, workspace.environment)
 
 
-def measure(workspace: Workspace, name: ImageName, model: str, server: MeasuredServer) -> None:
-    """Runs the probes and profiles that ``model`` requires and ``name`` lacks against its server, and keeps the
-    results."""
-    lock = reading.of(workspace.project)
-    lacking = requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
+def measure_current(workspace: Workspace, model: str, figures: Sequence[RequiredFigure]) -> None:
+    """Measures ``figures`` of the image that serves ``model`` now: its server is used, or one is started for that."""
+    for profile in _profiles(workspace, figures):
+        bench.run(workspace, model, profile.name)
+
+
+def probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredServer) -> bool:
+    """Runs the probes that ``model`` requires and ``name`` lacks against its server, keeps the results, and tells
+    whether all of them passed."""
+    lacking = [each.name for each in missing(workspace, name, model) if each.kind == "probe"]
     for each in lacking:
-        if each.kind == "probe":
-            probing.require(workspace.project, each.name)
-            outcome = probing.probe(workspace.project, server.model, each.name, workspace.environment, workspace.report)
-            measured_server.keep(workspace, server, outcome)
-    figures = {each.name for each in lacking if each.kind == "bench"}
-    for profile in _profiles(workspace, [each for each in _figures(workspace, name, model) if each.figure in figures]):
-        measured_server.keep(workspace, server, bench.measure(workspace, server, profile))
+        probing.require(workspace.project, each)
+        outcome = probing.probe(workspace.project, server.model, each, workspace.environment, workspace.report)
+        measured_server.keep(workspace, server, outcome)
+        if outcome.verdict != "pass":
+            return False
+    return True
+
+
+def measure(
+    workspace: Workspace, name: ImageName, model: str, server: MeasuredServer, also: Sequence[RequiredFigure]
+) -> bool:
+    """Measures on the server of ``name`` the figures that ``model`` requires and it lacks, and those of ``also``, keeps
+    the results, and tells whether the server held out."""
+    lacking = {each.name for each in missing(workspace, name, model) if each.kind == "bench"}
+    wanted = [each for each in _figures(workspace, name, model) if each in also or each.figure in lacking]
+    for profile in _profiles(workspace, wanted):
+        outcome = bench.measure(workspace, server, profile)
+        measured_server.keep(workspace, server, outcome)
+        if outcome.verdict == "fail":
+            return False
+    return True
 
 
 @contextmanager
 def served(workspace: Workspace, name: ImageName, request: ServeRequest) -> Iterator[MeasuredServer]:
     """The candidate's server for as long as it is measured: beside the model's own where the memory suffices, else in
-    its place, under a name and port of its own in either case. The model's own server is not started again here."""
+    its place, under a name and port of its own in either case. The model's own server is not started again here; the
+    engine does it if the machine starts anew."""
     prepared = beside.prepare(workspace, request, name)
     own = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
     if own is not None and not beside.fits(prepared):
         room.require(prepared, tuple(member.service for member in own.members), workspace.report)
         workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
-        stop.end(own, STOPPING_SECONDS)
+        beside.step_aside(own)
     result = run.serve(workspace, request, prepared, detach=False)
     try:
         yield measured_server.of(result.server)
@@ -135,7 +145,7 @@ def _length(profile: BenchProfile) -> tuple[int, int]:
 
 def _measures(profile: BenchProfile, figure: RequiredFigure) -> bool:
     depths = figure.depth is None or figure.depth in profile.depth
-    return depths and (figure.concurrency or 1) in profile.concurrency and profile.runs >= requirements.LEAST_SAMPLES
+    return depths and (figure.concurrency or 1) in profile.concurrency and profile.runs >= beside_current.LEAST_SAMPLES
 
 
 def _first_line(text: str) -> str:

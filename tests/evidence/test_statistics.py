@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.measuring import statistics
-from builder.measuring.statistics import SeriesComparison, compare
+from builder.evidence import statistics
+from builder.evidence.statistics import SeriesComparison, compare
 
 RUNS = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=5)
 ROUNDS = st.lists(RUNS, min_size=1, max_size=6)
