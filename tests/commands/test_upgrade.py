@@ -13,12 +13,14 @@ from collections.abc import Callable
 import pytest
 
 from builder.engine import services
+from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.evidence import store
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.upgrading import journal
 from tests import projects
+from tests.commands import upgrade_trials
 from tests.commands.serving import MODEL, Kitchen
 from tests.conftest import command
 
@@ -181,3 +183,44 @@ def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder
     assert (paired(kitchen), served(endpoint, kitchen)) == (before, own)
     assert not candidates(endpoint, kitchen)
     assert journal.read(kitchen.project, MODEL) is None
+
+
+@pytest.mark.parametrize("name", ["does not start", "dies when asked"])
+def test_a_worse_candidate_in_the_place_of_the_server_gives_it_back(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, name: str
+) -> None:
+    builder("run", "chat")
+    rejected = upgrade_trials.regression(kitchen, endpoint, name, "", in_its_place=True)
+    assert rejected.afterwards < upgrade_trials.PUT_BACK_SECONDS
+
+
+def test_killed_while_the_candidate_has_the_place_of_the_server_the_model_is_served_as_before(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    builder("run", "chat")
+    before = paired(kitchen)
+    upgrade_trials.change(kitchen, upgrade_trials.GOOD)
+    projects.write(kitchen.project.root / "probes/own/check.py", "import time; time.sleep(600)")
+    policies = []
+
+    def is_in_its_place(_seconds: float) -> bool:
+        own = services.find(endpoint, kitchen.name)
+        if own is None or own.is_up or not upgrade_trials.candidate(endpoint, kitchen):
+            return False
+        settings = api.request(endpoint, "GET", f"/containers/{own.id}/json")["HostConfig"]
+        policies.append(settings["RestartPolicy"]["Name"])
+        return True
+
+    killed = upgrade_trials.kill(kitchen, endpoint, is_in_its_place)
+    assert killed
+    assert killed.stage == "measure"
+    assert killed.seconds < upgrade_trials.PUT_BACK_SECONDS
+    # Had the machine gone down with the guard, the engine would have started the server with it.
+    assert policies == ["always"]
+    assert served(endpoint, kitchen)[0] == str(before) == str(paired(kitchen))
+    log = journal.log_path(kitchen.project, MODEL).read_text(encoding="utf-8")
+    assert f"starting {kitchen.name} again, from {before}" in log
+    projects.write(kitchen.project.root / "probes/own/check.py", upgrade_trials.CHECK)
+    assert "going on with the upgrade that was interrupted: measure" in builder("upgrade", MODEL).stderr
+    assert served(endpoint, kitchen)[0] == str(paired(kitchen)) != str(before)
+    assert not candidates(endpoint, kitchen)

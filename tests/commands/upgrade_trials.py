@@ -1,0 +1,262 @@
+"""Upgrades that go wrong on purpose: worse candidates, and ends by SIGKILL. What is served has to count at all times.
+
+The suite takes a few of each (`test_upgrade.py`); by hand, on the engine of ``scripts/engine env``:
+
+    python -m tests.commands.upgrade_trials regressions 50
+    python -m tests.commands.upgrade_trials kills 50
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.engine import containers, services
+from builder.engine.client import endpoint as endpoints
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.storage import file_lock
+from builder.upgrading import journal
+from tests import projects, shared
+from tests.commands import serving
+from tests.commands.serving import MODEL, Kitchen
+from tests.conftest import command, remove_all
+
+ROOT = '"root": sys.argv[2]'
+PROBE = """\
+description: asks what the image thinks of itself
+command: [python3, check.py]
+seconds: 4
+figures: {models: {unit: models, better: neither}}
+"""
+CHECK = """\
+import json, os, sys, urllib.request
+address = os.environ["BUILDER_ADDRESS"]
+listing = json.load(urllib.request.urlopen(f"{address}/models", timeout=3))
+print(json.dumps({"models": listing.get("count", 1)}))
+sys.exit(0 if listing["data"][0]["root"] == "good" else 1)
+"""
+PUT_BACK_SECONDS = 60.0
+
+# A stand-in has no GPU, whose memory is what decides this.
+IN_ITS_PLACE = """\
+import sys
+from builder.serving import beside
+beside.fits = lambda *_: False
+from builder.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+# Each changes the stand-in for vLLM: what it says of itself is `good`, and something else is wrong with it.
+GOOD = (ROOT, '"root": "good"')
+REGRESSIONS: dict[str, tuple[tuple[str, str], ...]] = {
+    "fails its probe": ((ROOT, '"root": "broken"'),),
+    "does not start": (GOOD, ("if crashes():", "if True:")),
+    "answers with no JSON": (GOOD, ('        if self.path == "/v1/models":', '        if self.path == "/models":')),
+    "dies when asked": (GOOD, ('        if self.path == "/die":', '        if self.path == "/v1/models":')),
+    "hangs when asked": (
+        GOOD,
+        ("        text = METRICS", '        time.sleep(100 if "models" in self.path else 0)\n        text = METRICS'),
+    ),
+    "answers with an error": (
+        GOOD,
+        ("self.send_response(200)", 'self.send_response(500 if "models" in self.path else 200)'),
+    ),
+    "gives a figure that is none": (('"data": [', '"count": float("nan"), "data": ['), GOOD),
+}
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A regression under `upgrade`: the seconds of the upgrade, and those from the verdict until it was over."""
+
+    seconds: float
+    afterwards: float
+
+
+@dataclass(frozen=True)
+class Killed:
+    """An upgrade that was killed: in which stage, and the seconds until the model answered again."""
+
+    stage: str
+    seconds: float
+
+
+def paired(kitchen: Kitchen) -> ImageName:
+    return reading.read(kitchen.project.lock).models[MODEL].pairing.image
+
+
+def served(endpoint: Endpoint, kitchen: Kitchen) -> str:
+    """The image of the model's own container, once it answers; empty where it does not."""
+    service = services.find(endpoint, kitchen.name)
+    try:
+        urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=5).close()
+    except OSError:
+        return ""
+    return service.labels["builder.serve.image"] if service and service.is_up else ""
+
+
+def candidate(endpoint: Endpoint, kitchen: Kitchen) -> services.Service | None:
+    return services.find(endpoint, f"{kitchen.name}-candidate")
+
+
+def change(kitchen: Kitchen, *edits: tuple[str, str], mark: str = "") -> None:
+    """Makes the next build's vLLM another one, for which a probe is required."""
+    path = kitchen.project.mods / "standin/vllm"
+    text = (serving.HERE / "standin.py").read_text(encoding="utf-8")
+    for old, new in edits:
+        assert old in text, old
+        text = text.replace(old, new)
+    projects.write(path, f"{text}# {mark}\n")
+    projects.write(kitchen.project.root / "probes/own/probe.yaml", PROBE)
+    projects.write(kitchen.project.root / "probes/own/check.py", CHECK)
+    projects.write(kitchen.project.root / "builder.yaml", "requires: {probe: [own]}\n")
+
+
+def upgrade(kitchen: Kitchen, *, in_its_place: bool) -> subprocess.Popen[bytes]:
+    """Starts `upgrade` of the model; the candidate serves beside the model's own server, or in its place."""
+    argv = command(kitchen.project, "upgrade", MODEL)
+    if in_its_place:
+        argv = [sys.executable, "-c", IN_ITS_PLACE, *argv[argv.index("--project") :]]
+    return subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, **kitchen.environ, "PYTHONPATH": str(projects.REPOSITORY_ROOT)}, start_new_session=True,
+    )  # fmt: skip
+
+
+def regression(kitchen: Kitchen, endpoint: Endpoint, name: str, mark: str, *, in_its_place: bool) -> Rejected:
+    """An upgrade to a candidate that is worse: it is rejected, and the model is served as before."""
+    before = paired(kitchen)
+    change(kitchen, *REGRESSIONS[name], mark=mark)
+    began = time.monotonic()
+    verdict = 0.0
+    with upgrade(kitchen, in_its_place=in_its_place) as process:
+        while process.poll() is None:
+            state = journal.read(kitchen.project, MODEL)
+            verdict = verdict or (time.monotonic() if state and state.result else 0.0)
+            time.sleep(0.05)
+    ended = time.monotonic()
+    assert process.returncode == 1, f"{name}: ended with {process.returncode}"
+    assert paired(kitchen) == before, name
+    assert served(endpoint, kitchen) == str(before), name
+    assert candidate(endpoint, kitchen) is None, name
+    return Rejected(ended - began, ended - (verdict or ended))
+
+
+def kill(
+    kitchen: Kitchen, endpoint: Endpoint, moment: Callable[[float], bool], *, in_its_place: bool = True
+) -> Killed | None:
+    """Kills an upgrade with all of its processes when ``moment`` says so, given the seconds so far; the model then
+    answers again, from an image that counts. None where the upgrade was over before."""
+    began = time.monotonic()
+    with upgrade(kitchen, in_its_place=in_its_place) as process:
+        while process.poll() is None and not moment(time.monotonic() - began):
+            time.sleep(0.02)
+        if process.poll() is not None:
+            assert process.returncode == 0, process.returncode
+            return None
+        state = journal.read(kitchen.project, MODEL)
+        os.killpg(process.pid, signal.SIGKILL)
+    killed = time.monotonic()
+    # What answers is never anything else than an image that counts; in the end, something does.
+    while not (answering := served(endpoint, kitchen)) and time.monotonic() - killed < PUT_BACK_SECONDS:
+        time.sleep(0.1)
+    seconds = time.monotonic() - killed
+    await_guard(kitchen)
+    answering = served(endpoint, kitchen) or answering
+    counts = {str(paired(kitchen)), state.before if state else ""}
+    assert answering in counts, f"{answering or 'nothing'} answers, {counts} count"
+    assert candidate(endpoint, kitchen) is None
+    return Killed(state.stage if state else "", seconds)
+
+
+def await_guard(kitchen: Kitchen) -> None:
+    """Waits until the guard of an upgrade that was killed has ended."""
+    end = time.monotonic() + PUT_BACK_SECONDS
+    root = str(kitchen.project.root)
+    while time.monotonic() < end and any(_is_guard(entry, root) for entry in Path("/proc").glob("[0-9]*/cmdline")):
+        time.sleep(0.05)
+    assert not file_lock.is_held(journal.log_path(kitchen.project, MODEL).with_suffix(".guard"))
+
+
+def _is_guard(entry: Path, root: str) -> bool:
+    try:
+        words = entry.read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return False
+    return root in words and any(word.endswith("upgrade_parts.guard") for word in words)
+
+
+@contextmanager
+def _own_kitchen() -> Iterator[tuple[Kitchen, Endpoint]]:
+    """A project whose model is being served, for trials by hand; all of it is gone at the end."""
+    endpoint = endpoints.find(os.environ)
+    repository = shared.unique_name()
+    folder = Path(tempfile.mkdtemp(prefix="builder-trials-"))
+    built = serving.make(folder / "built", repository)
+    try:
+        subprocess.run(command(built, "build", "chat"), check=True, stdout=subprocess.DEVNULL)
+        kitchen = serving.kitchen(built, folder / "project", repository)
+        environ = {**os.environ, **kitchen.environ}
+        subprocess.run(command(kitchen.project, "run", "chat"), check=True, stdout=subprocess.DEVNULL, env=environ)
+        yield kitchen, endpoint
+    finally:
+        for service in services.labelled(endpoint, "builder.serve"):
+            if service.image.startswith(f"{repository}:"):
+                containers.remove(endpoint, service.id)
+        remove_all(endpoint, repository)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _regressions(kitchen: Kitchen, endpoint: Endpoint, count: int) -> Iterator[dict[str, object]]:
+    names = tuple(REGRESSIONS)
+    for number in range(count):
+        name, in_its_place = names[number % len(names)], bool(number % 2)
+        result = regression(kitchen, endpoint, name, f"{number}", in_its_place=in_its_place)
+        yield {"regression": name, "in its place": in_its_place, **vars(result)}
+
+
+def _kills(kitchen: Kitchen, endpoint: Endpoint, count: int) -> Iterator[dict[str, object]]:
+    numbers = random.Random(count)  # noqa: S311
+    longest, done, changes = 30.0, 0, 0
+    while done < count:
+        change(kitchen, GOOD, mark=f"{changes}")
+        changes += 1
+        while done < count:
+            after = numbers.uniform(0, longest)
+            result = kill(kitchen, endpoint, lambda seconds, after=after: seconds > after)  # type: ignore[misc]
+            if result is None:
+                break
+            done += 1
+            yield {"after": round(after, 2), **vars(result)}
+        else:
+            with upgrade(kitchen, in_its_place=True) as last:
+                pass
+            assert last.returncode == 0, last.returncode
+        assert served(endpoint, kitchen) == str(paired(kitchen))
+        yield {"upgraded to": str(paired(kitchen))}
+
+
+def _main(what: str, count: int) -> None:
+    trials = {"regressions": _regressions, "kills": _kills}[what]
+    with _own_kitchen() as (kitchen, endpoint):
+        for number, line in enumerate(trials(kitchen, endpoint, count), start=1):
+            sys.stdout.write(f"{number} {json.dumps(line)}\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], int(sys.argv[2]))
