@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from builder.commands.shared import present_sets
 from builder.errors import UsageError
 from builder.evidence import matrix, overview
 from builder.lock import reading
@@ -29,7 +30,7 @@ def run(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] 
     project = workspace.project
     lock = reading.of(project)
     chosen_images = _images(workspace, lock, images)
-    evidence = overview.glance(project, lock, chosen_images, workspace.environment)
+    evidence = overview.glance(project, lock, chosen_images, workspace.environment, present_sets.of(project))
     return matrix.of(chosen_images, _models(workspace, lock, evidence, models), evidence)
 
 
