@@ -81,8 +81,8 @@ def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> 
     """The last runs of both images side by side; files that are no evidence are left to `list`."""
     if not project.evidence.is_dir():
         return ()
-    from builder.commands.shared import present_sets
     from builder.evidence import overview, side_by_side
+    from builder.measuring import present_sets
 
     evidence = overview.of(project, lock, [before, after], {}, present_sets.of(project))
     return side_by_side.of(evidence[before].last, evidence[after].last)

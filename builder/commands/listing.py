@@ -46,8 +46,8 @@ def evidence(
     project, names = workspace.project, [row.name for row in overview.rows]
     if not project.evidence.is_dir():
         return {}
-    from builder.commands.shared import present_sets
     from builder.evidence import overview as evidence_overview
+    from builder.measuring import present_sets
 
     sets = present_sets.of(project)
     return evidence_overview.glance(project, _whole(project, target, lock), names, workspace.environment, sets)
@@ -60,8 +60,8 @@ def whole_evidence(
     project, names = workspace.project, [row.name for row in overview.rows]
     if not project.evidence.is_dir():
         return {}
-    from builder.commands.shared import present_sets
     from builder.evidence import overview as evidence_overview
+    from builder.measuring import present_sets
 
     sets = present_sets.of(project)
     return evidence_overview.of(project, _whole(project, target, lock), names, workspace.environment, sets)

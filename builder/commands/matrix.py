@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.commands.shared import present_sets
 from builder.errors import UsageError
 from builder.evidence import matrix, overview
 from builder.lock import reading
 from builder.lock.model import ImageName
+from builder.measuring import present_sets
 from builder.numbered import names
 from builder.suggestions import did_you_mean
 

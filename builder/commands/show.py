@@ -79,8 +79,8 @@ def run(workspace: Workspace, text: str) -> ShownImage:
 def _evidence(workspace: Workspace, lock: Lock, name: ImageName) -> ImageEvidence | None:
     if not workspace.project.evidence.is_dir():
         return None
-    from builder.commands.shared import present_sets
     from builder.evidence import overview
+    from builder.measuring import present_sets
 
     sets = present_sets.of(workspace.project)
     return overview.of(workspace.project, lock, [name], workspace.environment, sets).get(name)

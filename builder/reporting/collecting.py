@@ -8,6 +8,7 @@ from builder.events import Message
 from builder.evidence import matrix, overview
 from builder.lock import reading
 from builder.lock.model import ImageName
+from builder.measuring import present_sets
 from builder.reporting import attention, images_shown, models_shown
 from builder.reporting.page import PageCell, PageTable, ReportPage
 
@@ -25,7 +26,7 @@ def collect(project: Project, environ: Mapping[str, str], report: Report) -> Rep
     lock = reading.of(project)
     names = newest_first(lock)
     report(Message(f"reading the runs of {len(names)} images"))
-    evidence = overview.of(project, lock, names, environ)
+    evidence = overview.of(project, lock, names, environ, present_sets.of(project))
     images = images_shown.of(project, lock, names, evidence, report)
     models = models_shown.of(lock, evidence)
     every = matrix.of(names, matrix.models_of(lock, evidence.values()), evidence)

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from builder.commands import verify
-from builder.commands.shared import present_sets
 from builder.events import ignore
 from builder.evidence import overview, store, subjects
 from builder.evidence.record import Evidence, Figure, Finding, Subject
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+from builder.measuring import present_sets
 from builder.project import Project
 from builder.workspace import open_workspace
 from tests import projects
