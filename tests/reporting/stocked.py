@@ -9,6 +9,7 @@ from builder.evidence import store, subjects
 from builder.evidence.record import Evidence, Figure
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
+from builder.measuring import present_sets
 from builder.project import Project
 from tests import projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
@@ -51,7 +52,8 @@ def add(project: Project, name: ImageName, evidence: Evidence, model: str = MODE
     """Keeps a run of what there is now."""
     subject = subjects.present(project, reading.read(project.lock), name, model, evidence.kind)
     machine = evidence.subject.machine
-    own = replace(evidence, subject=replace(subject, machine=machine), foreign=evidence.foreign)
+    of_set = present_sets.of(project)(evidence.kind, evidence.name) or evidence.set
+    own = replace(evidence, subject=replace(subject, machine=machine), foreign=evidence.foreign, set=of_set)
     return store.add(project, name, own)
 
 
