@@ -62,6 +62,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
     },
     "Several machines": {
         "nodes": ("nodes", "nodes", "Show which node has which image, and what it serves."),
+        "evidence": ("evidence", "evidence", "Give the runs of your images to others, and take theirs."),
         "push": ("push", "push", "Push numbered images to the registry."),
         "pull": ("pull", "pull", "Pull a numbered image from the registry."),
         "copy": ("copy", "copy", "Copy a numbered image to other machines."),
