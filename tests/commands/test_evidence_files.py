@@ -60,7 +60,7 @@ def test_what_others_ran_proves_nothing(mine: Project, theirs: Project, tmp_path
     evidence_import.run(theirs, tmp_path / "runs.json")
     name = ImageName("small", 7)
     lock = reading.read(theirs.lock)
-    (pairing,) = overview.of(theirs, lock, [name], {})[name].pairings
+    (pairing,) = overview.of(theirs, lock, [name], {}, lambda *_: None)[name].pairings
     assert (pairing.standing, pairing.why, pairing.has_foreign) == ("unproven", "proven elsewhere", True)
     projects.write(theirs.root / "builder.yaml", "requires: {prove: pass}\n")
     assert [each.kind for each in requirements.missing(theirs, lock, name, MODEL)] == ["prove"]
