@@ -232,6 +232,7 @@ PYTHON
 # run_script FILE SECONDS network|no-network: by bash, in the private copy. Its output is kept, to be looked through.
 run_script() {
     mod_code=0
+    note_states
     mkfifo "$mod_work/output"
     tee "$mod_work/said" < "$mod_work/output" &
     mod_tee=$!
@@ -320,6 +321,29 @@ find_changed() {
         -o -path /etc/hosts -o -path /etc/ssl/certs/ca-certificates.crt -o -path /root/.cache/uv \) -prune -o "$@"
 }
 
+# state PATH: kind, mode, owner and content in one line
+state() {
+    stat -c '%f %u %g' "$1" | tr '\n' ' '
+    if [ -L "$1" ]; then
+        readlink "$1"
+    elif [ -d "$1" ]; then
+        find "$1" -maxdepth 1 | LC_ALL=C sort | cksum
+    elif [ -f "$1" ]; then
+        cksum < "$1"
+    fi
+}
+
+# note_states: what this step has changed before its script, so that the script's own changes are told from that. Of
+# packages only the first: what a script touches of the others counts as changed.
+note_states() {
+    find_changed -print | head -n 1000 > "$mod_work/changed"
+    while IFS= read -r mod_path; do
+        printf '%s\t%s\n' "$mod_path" "$(state "$mod_path")"
+    done < "$mod_work/changed" > "$mod_work/states"
+    touch "$mod_work/ran"
+    sleep 0.02
+}
+
 # differs PATH: whether it is another than in the image below, not only touched
 differs() {
     mod_old=$mod_below$1
@@ -330,7 +354,7 @@ differs() {
     ! cmp -s "$1" "$mod_old"
 }
 
-# look_at_changes may-be-empty|must-change MOUNT…: refuses a script that changed nothing, or nothing that will be seen
+# look_at_changes may-be-empty|must-change MOUNT…: refuses a script that itself changed nothing, or nothing that is seen
 # when the image serves with folders of the host at the MOUNTs
 look_at_changes() {
     mod_rule=$1
@@ -338,6 +362,7 @@ look_at_changes() {
     mod_hidden=''
     mod_other=no
     mod_looked=0
+    find_changed -cnewer "$mod_work/ran" -print > "$mod_work/changed-by-script"
     while IFS= read -r mod_path; do
         # So many files are not touched by mistake, and to compare them all would take minutes.
         mod_looked=$((mod_looked + 1))
@@ -349,12 +374,13 @@ look_at_changes() {
             case $mod_mount/ in "${mod_path%/}"/*) [ "$mod_path" = "$mod_mount" ] || mod_kind=around ;; esac
         done
         differs "$mod_path" || continue
+        if grep -q -x -F -e "$mod_path	$(state "$mod_path")" "$mod_work/states"; then continue; fi
         case $mod_kind in
             seen) return 0 ;;
             hidden) mod_hidden=${mod_hidden:-$mod_over} ;;
             around) mod_other=yes ;;
         esac
-    done < "$mod_work/changed"
+    done < "$mod_work/changed-by-script"
     if [ -n "$mod_hidden" ]; then
         fail "it writes only where folders of the host are mounted when the image serves: $mod_hidden" \
             "Nobody would see it. What belongs there is downloaded or made when vLLM runs, and stays on the host."

@@ -318,6 +318,7 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
     [
         ("touch here; cp /greeting /tmp/x; rm /tmp/x", "", NO_CHANGE),
         ("sed -i s/nothing-like-it/x/ /greeting", DESCRIBED, NO_CHANGE),
+        ("sed -i s/nothing-like-it/x/ /opt/given", f"{DESCRIBED}files: [{{from: given, to: /opt/}}]\n", NO_CHANGE),
         ("exit 3", "", ["mod bad: run.sh ended with 3"]),
         ("kill -KILL $$", "", ["mod bad: run.sh ended with 137"]),
         (
@@ -362,6 +363,7 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
     ids=[
         "leaves nothing",
         "changes no text",
+        "changes nothing of the file that was put there before it",
         "fails",
         "is killed",
         "hangs and will not end",
@@ -376,7 +378,7 @@ NO_CHANGE = ["mod bad: it ended well, but changed nothing in the image", "may_be
 def test_a_script_that_cannot_be_baked_fails_the_build(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, script: str, yaml: str, said: list[str]
 ) -> None:
-    projects.add_mod(small.root, "bad", f"{script}\n", {}, yaml)
+    projects.add_mod(small.root, "bad", f"{script}\n", {"given": "text\n"}, yaml)
     told = bake(builder, "bad", code=6)
     assert [text for text in said if text not in told] == [], told
     assert_nothing_is_left(small, endpoint, repository)
@@ -397,8 +399,11 @@ def test_a_small_change_is_a_change(small: Project, builder: Command, endpoint: 
     for name, script in scripts.items():
         projects.add_mod(small.root, name, f"{script}\n", {})
     projects.add_mod(small.root, "allowed", "true\n", {}, f"{DESCRIBED}may_be_empty: true\n")
-    bake(builder, *scripts, "allowed")
-    assert [name for name, _ in mod_layers(endpoint, f"{repository}:1")] == [*scripts, "allowed"]
+    given = f"{DESCRIBED}files: [{{from: given, to: /opt/}}]\n"
+    projects.add_mod(small.root, "changes-given", "sed -i s/old/new/ /opt/given\n", {"given": "old\n"}, given)
+    names = [*scripts, "allowed", "changes-given"]
+    bake(builder, *names)
+    assert [name for name, _ in mod_layers(endpoint, f"{repository}:1")] == names
 
 
 def test_a_script_needs_no_execute_bit_and_its_helpers_keep_theirs(small: Project, builder: Command) -> None:
