@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from builder.building import earlier_changes, loose_patches
 from builder.definitions.mods import mod_reading, script_facts
 from builder.errors import FileProblemsError, Problem, SourceError
 from builder.events import Message
@@ -99,19 +100,26 @@ def try_all(mods: Sequence[Mod], find: FindPackage) -> tuple[TriedPatch, ...]:
 
 
 def candidates(mods: Sequence[Mod], package: str) -> tuple[patch_dry_run.CandidatePatch, ...]:
-    """Returns the patches of ``mods`` to ``package``, in order."""
-    return tuple(
-        patch_dry_run.CandidatePatch(patch.file, _content(mod, patch.file), patch.strip)
-        for mod in mods
-        for patch in mod.patches
-        if patch.package == package
-    )
+    """Returns the patches of ``mods`` to ``package``, in order, each with the files that were copied since the one
+    before it."""
+    collected = []
+    copied: dict[str, bytes] = {}
+    for mod in mods:
+        copied |= earlier_changes.copied_files(mod)
+        for patch in mod.patches:
+            if patch.package == package:
+                before = tuple(copied.items())
+                collected.append(
+                    patch_dry_run.CandidatePatch(patch.file, _content(mod, patch.file), patch.strip, before)
+                )
+                copied = {}
+    return tuple(collected)
 
 
 def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -> None:
     """Raises FileProblemsError with every patch of ``mods`` that does not apply. Those that apply with part of their
     context, are in place already or cannot be tried here are reported: the step in the image decides."""
-    patches = try_all(mods, find)
+    patches = _with_scripts(mods, try_all(mods, find), find)
     for patch in patches:
         name = f"mod {patch.mod.name}: {patch.file}"
         reduced = [str(shift) for shift in patch.outcome.shifts if shift.context]
@@ -148,20 +156,37 @@ def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list
 
 
 def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
-    """Turns a failure into "not tried" where a script or a copied file may change the package before the patch is
-    applied: that shows only in the build."""
-    before = mods[: mods.index(tried.mod)]
-    others = [mod.name for mod in before if mod.run or _puts_elsewhere(mod)]
-    others += [tried.mod.name] if _puts_elsewhere(tried.mod) else []
-    if tried.outcome.state != "fails" or not others:
+    """Turns a failure into "not tried" where a script or a file that is not fetched yet may change what the patch is
+    applied to: that shows only in the build."""
+    if tried.outcome.state != "fails":
         return tried
-    problem = f"{tried.outcome.problem}; but {' and '.join(others)} may have changed that by then"
+    patch = tried.mod.patches[tried.index]
+    (candidate,) = candidates([replace(tried.mod, patches=(patch,))], patch.package)
+    before = [
+        mod for mod in mods[: mods.index(tried.mod)] if earlier_changes.may_change(mod, patch, candidate.touched_files)
+    ]
+    own = replace(tried.mod, run=None)  # its script comes after its patches
+    before += [own] if earlier_changes.may_change(own, patch, candidate.touched_files) else []
+    if not before:
+        return tried
+    names = " and ".join(mod.name for mod in before)
+    problem = f"{tried.outcome.problem}; but {names} may have changed that by then"
     return replace(tried, outcome=PatchOutcome("not tried", problem=problem))
 
 
-def _puts_elsewhere(mod: Mod) -> bool:
-    """True if the mod copies files to outside the workspace; in the workspace there are no packages."""
-    return any(copy.to.startswith("/") for copy in mod.copies)
+def _with_scripts(mods: Sequence[Mod], tried: Sequence[TriedPatch], find: FindPackage) -> tuple[TriedPatch, ...]:
+    """``tried``, where those that do not apply are tried once more after the patches that scripts apply themselves."""
+    if all(patch.outcome.state not in ("fails", "not tried") for patch in tried):
+        return tuple(tried)
+    declared = [loose_patches.as_declared(mod) for mod in mods]
+    again = {(each.mod.name, each.file): each.outcome for each in try_all(declared, find)}
+    return tuple(
+        replace(patch, outcome=outcome)
+        if patch.outcome.state in ("fails", "not tried")
+        and (outcome := again[patch.mod.name, patch.file]).state in ("applies", "in place")
+        else patch
+        for patch in tried
+    )
 
 
 def _content(mod: Mod, path: str) -> bytes:

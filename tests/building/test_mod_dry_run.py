@@ -76,9 +76,20 @@ def test_what_cannot_be_told_here_is_left_to_the_image(there: ModProject) -> Non
     )
 
 
-def test_what_a_script_before_it_may_have_changed_is_left_to_the_image(there: ModProject) -> None:
+@pytest.mark.parametrize(
+    "script",
+    [
+        "sed -i s/x/y/ /usr/lib/python3/dist-packages/vllm/layers/inc.py\n",
+        "python3 change.py\n",
+        'sed -i s/x/y/ "$(python3 -c "import vllm; print(vllm.__path__[0])")"/layers/*.py\n',
+        "pip install --force-reinstall vllm==0.20.0\n",
+    ],
+    ids=["by name", "by a program of its own", "by a pattern", "by installing it anew"],
+)
+def test_what_a_script_before_it_may_have_changed_is_left_to_the_image(there: ModProject, script: str) -> None:
     there.add_mod("fix")
-    projects.add_mod(there.project.root, "legacy", "true\n", {})
+    program = {"change.py": "import vllm.layers.inc as changed\n"} if "change.py" in script else {}
+    projects.add_mod(there.project.root, "legacy", script, program)
     with pytest.raises(FileProblemsError):
         require(there, "0.23.0", "fix", "legacy")
     require(there, "0.23.0", "legacy", "fix")
@@ -90,11 +101,49 @@ def test_what_a_script_before_it_may_have_changed_is_left_to_the_image(there: Mo
     assert len(there.said) == 1
 
 
+@pytest.mark.parametrize(
+    "script",
+    ["cp chat.jinja $WORKSPACE_DIR/\n", "pip install tilelang==0.1.8\n", "echo 'for vllm' > /etc/motd\n"],
+)
+def test_a_script_before_it_that_has_nothing_to_do_with_it_is_no_excuse(there: ModProject, script: str) -> None:
+    there.add_mod("fix")
+    projects.add_mod(
+        there.project.root, "template", script, {"chat.jinja": "{{ messages }}\n", "README.md": "inc.py\n"}
+    )
+    with pytest.raises(FileProblemsError, match=r"mods/fix/mod\.yaml:2:12: a\.patch does not apply to vllm 0\.23\.0"):
+        require(there, "0.23.0", "template", "fix")
+
+
+def test_a_patch_is_tried_on_what_the_patches_of_a_script_before_it_leave(there: ModProject) -> None:
+    there.add_mod("fix")
+    back = diff(RELEASES["0.23.0"] or "", RELEASES["0.20.0"] or "")
+    projects.add_mod(there.project.root, "legacy", "patch -p1 < back.patch\n", {"back.patch": back})
+    require(there, "0.23.0", "legacy", "fix")
+    assert there.said == []
+
+
+def test_a_patch_is_tried_on_the_files_that_a_mod_before_it_puts_over_the_package(there: ModProject) -> None:
+    there.add_mod("fix")
+    yaml = "description: Theirs\nfiles: [{{from: {}, to: {}}}]\n"
+    installed = "/opt/venv/lib/python3.12/site-packages/vllm/layers"
+    for name, version in (("good", "0.20.0"), ("bad", "0.23.0")):
+        text = yaml.format("inc.py", f"{installed}/inc.py")
+        projects.add_mod(there.project.root, name, "", {"inc.py": RELEASES[version] or ""}, text)
+    require(there, "0.23.0", "good", "fix")
+    assert there.said == []
+    with pytest.raises(FileProblemsError, match="hunk 2 of 2"):
+        require(there, "0.20.0", "bad", "fix")
+    text = yaml.format("tree", f"{installed}/")
+    projects.add_mod(there.project.root, "tree", "", {"tree/inc.py": RELEASES["0.20.0"] or ""}, text)
+    with pytest.raises(FileProblemsError, match="hunk 2 of 2"):  # it lands in layers/tree
+        require(there, "0.23.0", "tree", "fix")
+
+
 def test_a_file_that_is_put_over_the_package_comes_before_the_patch(there: ModProject) -> None:
     there.add_mod("fix", "files: [{from: inc.py, to: /usr/lib/python3/dist-packages/vllm/layers/}]")
     (there.project.mods / "fix/inc.py").write_text(RELEASES["0.20.0"] or "")
     require(there, "0.25.0", "fix")
-    assert f"{INC} does not exist; but fix may have changed that by then" in there.said[0]
+    assert there.said == []
     there.add_mod("fix", "files: [{from: inc.py, to: .}]")
     with pytest.raises(FileProblemsError):
         require(there, "0.25.0", "fix")

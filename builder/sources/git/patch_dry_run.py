@@ -27,11 +27,13 @@ ReadFiles = Callable[[Collection[str]], dict[str, bytes]]
 
 @dataclass(frozen=True)
 class CandidatePatch:
-    """A unified diff to try, how many folders to ``strip`` from its file names, and the name that messages use."""
+    """A unified diff to try, how many folders to ``strip`` from its file names, and the name that messages use.
+    ``put_before`` are files, by path, that something else puts in place before it is applied."""
 
     name: str
     diff: bytes
     strip: int = 1
+    put_before: tuple[tuple[str, bytes], ...] = ()
 
     @functools.cached_property
     def touched_files(self) -> frozenset[str]:
@@ -80,12 +82,22 @@ def dry_run(package_files: PackageFiles, patches: Sequence[CandidatePatch]) -> t
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
         for path, content in files.items():
-            file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+            _put(folder, path, content)
         for patch in package_files.prior if touched else ():
             _apply_prior(folder, patch, [f"--include={file}" for file in sorted(touched)])
-        return tuple(_outcome(folder, patch) for patch in patches)
+        outcomes = []
+        for patch in patches:
+            for path, content in patch.put_before:
+                if path in touched:
+                    _put(folder, path, content)
+            outcomes.append(_outcome(folder, patch))
+        return tuple(outcomes)
+
+
+def _put(folder: Path, path: str, content: bytes) -> None:
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
 
 
 def _apply_prior(folder: Path, patch: CandidatePatch, only: Sequence[str]) -> None:
