@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.mods import mod_reading
+from builder.definitions.mods import mod_problems, mod_reading
 from builder.definitions.mods.mod import FETCHED
 from builder.definitions.mods.mod_files import LARGEST_FILE, ModFile
 from builder.errors import FileProblemsError, SourceError
@@ -34,7 +34,8 @@ def fetch(workspace: Workspace, mods: Sequence[tuple[Mod, ...]]) -> tuple[tuple[
     """Returns ``mods``, those of each definition of a chain, with the files from addresses; what was fetched before
     takes no network.
 
-    Raises SourceError where an address has other content than mod.yaml says, or does not answer.
+    Raises SourceError where an address has other content than mod.yaml says, or does not answer, and FileProblemsError
+    where it is a chat template that cannot be compiled.
     """
     return tuple(tuple(_with_files(workspace, mod) for mod in own) for own in mods)
 
@@ -61,7 +62,12 @@ def _with_files(workspace: Workspace, mod: Mod) -> Mod:
         ModFile(staged, executable=False, content=_content(workspace, mod, index, copy))
         for staged, (index, copy) in remote.items()
     )
-    return replace(mod, fetched=tuple(files)) if remote else mod
+    if not remote:
+        return mod
+    fetched = tuple(files)
+    if wrong := tuple(mod_problems.template_problems(mod, fetched)):
+        raise FileProblemsError(wrong)
+    return replace(mod, fetched=fetched)
 
 
 def _content(workspace: Workspace, mod: Mod, index: int, copy: FileCopy) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder import timestamp
-from builder.building import gpu_checks, mod_checks
+from builder.building import gpu_checks, mod_checks, recipe_templates
 from builder.engine import containers, images, installed
 from builder.errors import BuildFailedError
 from builder.events import Message, Report
@@ -13,7 +13,10 @@ from builder.lock.model import NumberedImage
 from builder.plan.model import WORKSPACE, Plan
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from builder.building.baked_image import BakedImage
+    from builder.building.recipe_templates import ExpectedTemplate
     from builder.engine.buildkit.bake import BakeResult
     from builder.engine.client.endpoint import Endpoint
     from builder.workspace import Workspace
@@ -29,7 +32,8 @@ def verify(workspace: Workspace, baked: BakedImage) -> NumberedImage:
     """Returns the record of a baked image that has passed every check. Raises BuildFailedError for one that has not."""
     engine, planned, plan = workspace.engine, baked.planned, baked.planned.plan
     require_pinned_base(engine, plan, baked.result, baked.details)
-    run_checks(engine, baked.work.tag, plan, baked.work.labels, baked.host_platform, workspace.report)
+    templates = recipe_templates.expected(workspace.project, plan, planned.recipe)
+    run_checks(engine, baked.work.tag, plan, baked.work.labels, baked.host_platform, workspace.report, templates)
     gpu = gpu_checks.run(workspace, baked)
     return NumberedImage(
         built=timestamp.now(),
@@ -69,14 +73,21 @@ def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built
 
 
 def run_checks(
-    endpoint: Endpoint, image: str, plan: Plan, labels: dict[str, str], host_platform: str, report: Report
+    endpoint: Endpoint,
+    image: str,
+    plan: Plan,
+    labels: dict[str, str],
+    host_platform: str,
+    report: Report,
+    templates: Sequence[ExpectedTemplate] = (),
 ) -> None:
-    """Runs every check of ``plan``, those of its parents included, in one container of ``image``, without a network.
+    """Runs every check of ``plan``, those of its parents included, in one container of ``image``, without a network,
+    and looks for the ``templates``.
 
     An image for another platform than the engine's is checked where the engine can emulate it (by QEMU), and vLLM is
     not imported then; what is left out is reported. Raises BuildFailedError naming every check that fails.
     """
-    if not plan.checks and "vllm" not in plan.versions:
+    if not plan.checks and not templates and "vllm" not in plan.versions:
         return
     report(Message("checking the image"))
     platform = plan.definition.platform
@@ -84,13 +95,14 @@ def run_checks(
         if platform != host_platform and not containers.can_execute(container):
             report(Message(f"checks not run: this engine is {host_platform}, and does not emulate {platform}"))
             return
+        python = installed.find_python(container) or "python3"
         if "vllm" in plan.versions:
-            python = installed.find_python(container) or "python3"
             _require_version(container, python, plan.versions["vllm"].version)
             if platform == host_platform:
                 _import_vllm(container, python)
             else:
                 report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
+        recipe_templates.require_usable(container, python, templates)
         failures = mod_checks.failures(container, (c for c in plan.checks if not c.check.gpu), CHECK_SECONDS)
     if failures:
         owners = ", ".join(dict.fromkeys(f"mods/{check.owner}" for check in failures))

@@ -10,7 +10,7 @@ import pytest
 from builder.building import mod_downloads
 from builder.definitions.mods import mod_reading
 from builder.definitions.mods.mod import Mod
-from builder.errors import SourceError
+from builder.errors import FileProblemsError, SourceError
 from builder.project import Project
 from builder.sources import web_file
 from builder.storage import unfinished_file
@@ -132,3 +132,12 @@ def test_what_is_too_large_or_leads_elsewhere_is_refused(
     with pytest.raises(SourceError) as caught:
         fetch(project, f"http://me:secret@127.0.0.1:{port}/gone/x")
     assert "secret" not in caught.value.message
+
+
+def test_a_template_from_an_address_that_cannot_be_compiled_ends_the_build_before_it_begins(
+    tmp_path: Path, web: Web
+) -> None:
+    broken = b"{% if tools %}\n{{ tools }\n"
+    web.files["/model/chat.jinja"] = broken
+    with pytest.raises(FileProblemsError, match=r"mods/chat/chat\.jinja:2:1: no chat template that can be"):
+        fetch(Project(tmp_path), f"{web.url}/model/chat.jinja", hashlib.sha256(broken).hexdigest())

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.building import verification
+from builder.building.recipe_templates import ExpectedTemplate
 from builder.definitions.mods.mod import ModCheck
 from builder.engine import containers
 from builder.engine.client import versions
 from builder.engine.client.endpoint import Endpoint, environment
-from builder.errors import BuildFailedError
+from builder.errors import BuildFailedError, Location
 from builder.events import Message
 from builder.lock.model import Version
 from builder.plan.model import WORKSPACE, ImageCheck
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.engine
 PYTHON = """#!/bin/sh
 case $2 in
   *metadata*) echo 'a warning'; echo "$VERSION"; exit "$MISSING" ;;
+  *compile_template*) if [ -n "$FAULT" ]; then printf 'a warning\nfault\t%s\t3\tUnexpected\n' "$4"; fi ;;
   'import vllm') echo 'ImportError: libcuda.so.1'; exit "$BROKEN" ;;
 esac
 """
@@ -52,11 +54,13 @@ def make(endpoint: Endpoint, tmp_path: Path) -> Iterator[Make]:
     """Makes an image of this machine's programs that says it is for a platform."""
     repository = shared.unique_name()
 
-    def run(platform: str, *, runs: bool = True, version: str = "0.19.1", missing: int = 0, broken: int = 0) -> str:
+    def run(
+        platform: str, *, runs: bool = True, version: str = "0.19.1", missing: int = 0, broken: int = 0, fault: str = ""
+    ) -> str:
         (tmp_path / "python3").write_text(PYTHON)
         (tmp_path / "none").write_bytes(NO_PROCESSOR)
         lines = [] if runs else ["COPY --chmod=755 none /usr/bin/sleep", "COPY --chmod=755 none /usr/bin/true"]
-        lines += [f"ENV PATH=/usr/bin:/bin VERSION={version} MISSING={missing} BROKEN={broken}"]
+        lines += [f"ENV PATH=/usr/bin:/bin VERSION={version} MISSING={missing} BROKEN={broken} FAULT={fault}"]
         (tmp_path / "Dockerfile").write_text(DOCKERFILE + "\n".join(lines))
         argv = [*endpoint.buildx, "build", "--provenance=false", f"--platform={platform}", "-t", f"{repository}:1", "."]
         subprocess.run(argv, cwd=tmp_path, env=environment(endpoint), check=True, capture_output=True)
@@ -77,13 +81,18 @@ def foreign(host: str) -> str:
     return next(platform for platform in shipped.PLATFORMS if platform != host)
 
 
-def check(endpoint: Endpoint, image: str, platform: str, host: str, *wanted: ImageCheck) -> list[str]:
+def check(
+    endpoint: Endpoint, image: str, platform: str, host: str, *wanted: ImageCheck, templates: tuple[str, ...] = ()
+) -> list[str]:
     """The messages while the image of a plan with vLLM 0.19.1 is checked."""
     plan = replace(shipped.plan("cpu", "wheel", platform), checks=wanted, versions={"vllm": Version("0.19.1", None)})
     messages: list[str] = []
     label = image.partition(":")[0]
+    expected = [ExpectedTemplate(path, Location("recipes/r.yaml", 7, 30)) for path in templates]
     try:
-        verification.run_checks(endpoint, image, plan, {label: ""}, host, lambda event: messages.append(str(event)))
+        verification.run_checks(
+            endpoint, image, plan, {label: ""}, host, lambda event: messages.append(str(event)), expected
+        )
     finally:
         assert containers.listing(endpoint, label) == []
     return messages
@@ -118,6 +127,23 @@ def test_a_check_of_a_mod_that_does_not_hold(endpoint: Endpoint, make: Make, hos
         check(endpoint, make(host), host, host, contains("tool_call"), contains("reasoning"))
     assert caught.value.message == "check of mod template: chat.jinja lacks 'reasoning'"
     assert "mods/template" in caught.value.hint
+
+
+def test_a_template_that_a_recipe_names_must_be_in_the_image_and_compile(
+    endpoint: Endpoint, make: Make, host: str
+) -> None:
+    image = make(host)
+    check(endpoint, image, host, host, templates=("chat.jinja", f"{WORKSPACE}/chat.jinja"))
+    with pytest.raises(BuildFailedError) as caught:
+        check(endpoint, image, host, host, templates=("chat.jinja", "ours.jinja", "/opt/ours.jinja"))
+    assert caught.value.message.splitlines() == [
+        "recipes/r.yaml:7:30: the image has no chat template ours.jinja",
+        "recipes/r.yaml:7:30: the image has no chat template /opt/ours.jinja",
+    ]
+    with pytest.raises(BuildFailedError) as caught:
+        check(endpoint, make(host, fault="yes"), host, host, templates=("chat.jinja",))
+    told = "recipes/r.yaml:7:30: chat.jinja in the image is no chat template: line 3: Unexpected"
+    assert caught.value.message == told
 
 
 def test_another_platform_is_checked_where_the_machine_runs_it(

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from builder.definitions.mods.mod import file_name
+from builder.definitions.mods.mod import FETCHED, file_name
 from builder.definitions.package_name import canonical
-from builder.errors import Problem
+from builder.errors import Location, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from builder.definitions.mods.mod import Mod
+    from builder.definitions.mods.mod_files import ModFile
 
 # Folders of the host are mounted over these when an image serves, and hide whatever is baked there.
 HOST_MOUNTS = (
@@ -24,6 +25,7 @@ HOST_MOUNTS = (
 )
 # The name of a file that is fetched, which becomes part of a path here.
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
+_TEMPLATES = (".jinja", ".jinja2")
 # Mounts of the build: files written there do not end up in the image.
 _BUILD_MOUNTS = ("/dev", "/proc", "/run/builder", "/sys")
 
@@ -46,6 +48,22 @@ def problems(mod: Mod) -> Iterator[Problem]:
             yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
     yield from _wrong_addresses(mod)
     yield from _wrong_requires(mod)
+    yield from template_problems(mod, mod.files)
+
+
+def template_problems(mod: Mod, files: Iterable[ModFile]) -> Iterator[Problem]:
+    """The chat templates among ``files`` of ``mod`` that the server could not compile: it would say so only minutes
+    after its start."""
+    templates = [file for file in files if file.path.endswith(_TEMPLATES)]
+    if not templates:
+        return
+    from builder.definitions import chat_template
+
+    for file in templates:
+        if fault := chat_template.fault(file.content):
+            line, reason = fault
+            path = file_name(f"/{file.path}") if file.path.startswith(f"{FETCHED}/") else file.path
+            yield Problem(Location(f"mods/{mod.name}/{path}", line), f"no chat template that can be compiled: {reason}")
 
 
 def _wrong_addresses(mod: Mod) -> Iterator[Problem]:

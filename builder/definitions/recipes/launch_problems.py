@@ -44,11 +44,7 @@ class LaunchFindings:
 
 def find(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> LaunchFindings:
     """Everything that is known against a launch of ``recipe``, whose command is ``rendered``, from its image."""
-    options = {
-        option_values.name_of(used.option): used
-        for used in option_places.options(rendered.words)
-        if used.value is not None and not (rendered.is_script and re.search(r"[$`]", used.value))
-    }
+    options = _options(rendered)
     absent = [*_local_models(recipe, rendered.words, facts, options)]
     absent += _template(recipe, facts, options.get("chat-template"))
     # A mod that is missing has a note already.
@@ -61,6 +57,21 @@ def find(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> LaunchFin
         ),
         notes=tuple(_uncertain(problem, facts) for problem in uncertain),
     )
+
+
+def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | None:
+    """The option by which ``recipe`` names a chat template that has to be in its image; None where it names none, gives
+    it as text, or mounts it."""
+    return _template_of_image(recipe, _options(rendered).get("chat-template"))
+
+
+def _options(rendered: ServeCommand) -> dict[str, UsedOption]:
+    """The options of the command by name, but for values that only the shell of a script knows."""
+    return {
+        option_values.name_of(used.option): used
+        for used in option_places.options(rendered.words)
+        if used.value is not None and not (rendered.is_script and re.search(r"[$`]", used.value))
+    }
 
 
 def _uncertain(problem: Problem, facts: ImageFacts) -> Problem:
@@ -120,19 +131,27 @@ def _advice(path: str) -> str:
 
 def _template(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Iterator[tuple[Problem, bool]]:
     """A chat template that neither the image, a mod nor a volume brings, with True if that is certain."""
+    used = _template_of_image(recipe, used)
     value = used.value if used else None
-    # vLLM takes the text of a template, too, which has braces or line breaks in it.
-    if used is None or not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
+    if used is None or value is None:
         return
-    name = value.rpartition("/")[2]
     from_package = "/site-packages/" in value or "/dist-packages/" in value
-    beside = any(target.rpartition("/")[2] == name or target in _WORKSPACES for target in _targets(recipe))
-    if from_package or _is_mounted(recipe, value) or (beside and not value.startswith("/")) or facts.brings(name):
+    if from_package or facts.brings(value.rpartition("/")[2]):
         return
     location = option_places.of_value(recipe, used)
     # An image that others built, with vLLM in it, may have examples in a folder of its own.
     is_certain = facts.is_known and (facts.vllm is not None or "/" not in value)
     yield Problem(location, f"neither the image, a mod nor a volume brings the chat template {value}"), is_certain
+
+
+def _template_of_image(recipe: Recipe, used: UsedOption | None) -> UsedOption | None:
+    value = used.value if used else None
+    # vLLM takes the text of a template, too, which has braces or line breaks in it.
+    if not value or re.search(r"[{}\n]", value) or not re.search(r"[./]", value):
+        return None
+    name = value.rpartition("/")[2]
+    beside = any(target.rpartition("/")[2] == name or target in _WORKSPACES for target in _targets(recipe))
+    return None if _is_mounted(recipe, value) or (beside and not value.startswith("/")) else used
 
 
 def _block_size(

@@ -4,6 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.definitions.mods import mod_reading
+from builder.errors import FileProblemsError
+from tests import projects
 from tests.definitions.mods.mod_texts import load, problems
 
 if TYPE_CHECKING:
@@ -104,3 +107,14 @@ files:
         "digits and . _ + -",
         "mods/m/mod.yaml:5:24: a sha256 belongs to a file from an address; the mod's own files need none",
     ]
+
+
+@pytest.mark.parametrize("yaml", ["description: x\nfiles: [{from: ours.jinja, to: .}]\n", None])
+def test_a_chat_template_that_cannot_be_compiled_is_told_by_its_line(tmp_path: Path, yaml: str | None) -> None:
+    """vLLM reads it only when the model is in memory: four minutes into serving."""
+    project = projects.make(tmp_path)
+    script = "" if yaml else "cp ours.jinja $WORKSPACE_DIR\n"
+    projects.add_mod(project.root, "m", script, {"ours.jinja": "ok\n{% if x %}\n"}, yaml or "")
+    with pytest.raises(FileProblemsError) as caught:
+        mod_reading.load(project, "m")
+    assert "mods/m/ours.jinja:2:1: no chat template that can be compiled: Unexpected end of" in caught.value.message

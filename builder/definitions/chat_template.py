@@ -1,0 +1,50 @@
+"""The syntax of chat templates, as the server that renders them sees it.
+
+The environment is that of transformers, which compiles the templates of models and those of `--chat-template`
+(`_compile_jinja_template` in https://github.com/huggingface/transformers/blob/v4.57.1/src/transformers/utils/chat_template_utils.py):
+Jinja's immutable sandbox with loop controls and the tag `generation`. The functions that transformers adds
+(`raise_exception`, `strftime_now`) are names like any other until a template is rendered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+if TYPE_CHECKING:
+    from jinja2.parser import Parser
+
+
+class _Generation(Extension):
+    """The tag around what the model itself says, by which training finds it."""
+
+    tags = {"generation"}  # noqa: RUF012  # Jinja's own form
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        """Reads the block; that it is rendered as it stands is all that matters here."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def fault(content: bytes) -> tuple[int, str] | None:
+    """The line and the reason why ``content`` is no chat template; None where it is one."""
+    environment = ImmutableSandboxedEnvironment(
+        autoescape=False,  # as in transformers: a prompt is not HTML
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_Generation, "jinja2.ext.loopcontrols"],
+    )
+    try:
+        environment.compile(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return content.count(b"\n", 0, error.start) + 1, "not UTF-8 text"
+    except jinja2.TemplateSyntaxError as error:
+        return error.lineno, str(error.message)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        # Python compiles what Jinja makes of it, and takes only so many blocks within each other.
+        return 1, f"nested too deeply: {error}"
+    return None
