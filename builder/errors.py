@@ -92,6 +92,11 @@ class SourceError(BuilderError):
     exit_code = 6
 
 
+class ModelUnavailableError(SourceError):
+    """A model that is not to be had: the hub shows none of that name or revision, or not to this user; or it is to be
+    taken from the cache, which lacks it."""
+
+
 class LockError(BuilderError):
     """images.lock is damaged, lost, newer than this program, or lacks a pin that is needed."""
 
@@ -144,6 +149,11 @@ class ServeFailedError(BuilderError):
     def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.log = log
+
+
+class NoImageHelpsError(ServeFailedError):
+    """A server that ended for a reason in which its image has no part: a model that is not there, a length that is too
+    long for it, a port that is taken."""
 
 
 class TransferError(BuilderError):

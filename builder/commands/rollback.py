@@ -198,7 +198,8 @@ def _model_move(lock: Lock, model: str, to: int | None) -> PointerMove | None:
     if to is not None:
         goal: ImageName | None = _existing(lock, ImageName(now.repository, to))
     else:
-        goal = next((p.image for p in record.previous if p.status != "bad" and _usable(lock, p.image)), None)
+        before = pointers.pairing_before(lock, record)
+        goal = before.image if before else None
     return PointerMove(model, True, now, goal, back=to is None) if goal and goal != now else None
 
 

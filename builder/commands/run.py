@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.errors import BuilderError, ServeFailedError
+from builder.errors import BuilderError, NoImageHelpsError, ServeFailedError
 from builder.events import Message
 from builder.serving import (
     answered,
@@ -63,7 +63,7 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
 
 def serve(workspace: Workspace, request: ServeRequest, prepared: PreparedServer, *, detach: bool) -> ServeResult:
     """Serves as `run` does, from a server that was prepared for ``request``. A new image that does not serve gives way
-    to the one before, once (`upgrading.going_back`)."""
+    to the one before, once (`upgrading.going_back`), unless it is not the image that keeps it from serving."""
     project, environ = workspace.project, workspace.environment
     selection = prepared.selection
     warnings = (
@@ -87,7 +87,7 @@ def serve(workspace: Workspace, request: ServeRequest, prepared: PreparedServer,
         if before and isinstance(selection, SelectedImage):
             _require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
-        if before is None or not isinstance(selection, SelectedImage):
+        if before is None or not isinstance(selection, SelectedImage) or isinstance(error, NoImageHelpsError):
             raise
         return _put_back(workspace, request, selection, before, error)
     _record_answer(workspace, selection)

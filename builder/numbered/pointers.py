@@ -53,6 +53,15 @@ def pairing_with(model: Model | None, image: ImageName) -> Pairing:
     return earlier or replace(model.pairing, image=image, status="untested", note="")
 
 
+def pairing_before(lock: Lock, paired: Model) -> Pairing | None:
+    """The latest earlier pairing of a model with an image that may serve: neither marked bad nor pruned."""
+    for pairing in paired.previous:
+        image = lock.image(pairing.image)
+        if image and image.status != "bad" and pairing.status != "bad" and not image.pruned:
+            return pairing
+    return None
+
+
 def require_allowed(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove], *, force: bool) -> None:
     """Raises ConflictError for a move to an image that is marked bad, unless ``force``, and ImageStateError for one to
     an image that the engine does not have."""

@@ -24,9 +24,13 @@ _PHASES = (
 )
 _PATTERNS = tuple((re.compile(pattern), name) for pattern, name in _PHASES)
 _PERCENT = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
-# The last error of the API server's process; the engine's process has logged the cause before.
-_NO_CAUSE = "Engine core initialization failed"
-_ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception): \S.*")
+# Lines that speak of a phase and are none of it: dumps of the configuration, and what is left out.
+_SETTINGS = re.compile(r"with config:|non-default args|engine args|\w+_config=|'\w+': [^']*,? '\w+': ")
+_LEFT_OUT = re.compile(
+    r"\b(?:[Dd]isabl(?:e|ed|es|ing)|[Ss]kip(?:ped|ping|s)?|[Nn]ot supported|[Tt]urned off|[Ww]ithout)\b"
+)
+# A profiler that is off while graphs are captured says so by the same word.
+_CAN_BE_LEFT_OUT = frozenset({"compiling", "warming up"})
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def of_line(line: str) -> Phase | None:
     # A progress bar redraws its line after \r: only its last state counts.
     last = line.rpartition("\r")[2]
     name = next((name for pattern, name in _PATTERNS if pattern.search(last)), None)
-    if name is None:
+    if name is None or _SETTINGS.search(last) or (name in _CAN_BE_LEFT_OUT and _LEFT_OUT.search(last)):
         return None
     percent = _PERCENT.search(last)
     return Phase(name, int(percent[1] or percent[2]) if percent else None)
@@ -54,9 +58,3 @@ def of_line(line: str) -> Phase | None:
 def latest(lines: Iterable[str]) -> Phase | None:
     """Returns the last phase in these lines; None if they show none."""
     return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), None)
-
-
-def cause(lines: Iterable[str]) -> str:
-    """Returns the last Python error in these lines that names a cause; empty if there is none."""
-    errors = (match[0] for line in reversed(list(lines)) if (match := _ERROR.search(line)))
-    return next((error for error in errors if _NO_CAUSE not in error), "")

@@ -16,7 +16,7 @@ from builder.engine import images
 from builder.errors import ImageStateError
 from builder.lock import reading
 from builder.numbered import adopted
-from builder.serving import image_selection, lookup, node_models, server_options
+from builder.serving import image_selection, lookup, model_checks, node_models, server_options
 from builder.serving.image_selection import SelectedImage, UnnumberedImage
 from builder.serving.machine_memory import MemoryRule
 from builder.serving.running import DIGEST, NODES, PROJECT, REQUEST, ServingEngine
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from builder.definitions.configuration import Node
     from builder.definitions.recipes.arguments import Backend
     from builder.definitions.recipes.cluster import Cluster
+    from builder.definitions.recipes.command import ServeCommand
     from builder.definitions.recipes.container import ContainerSettings
     from builder.definitions.recipes.container_options import ContainerOptions
     from builder.definitions.recipes.recipe import Recipe
@@ -58,12 +59,13 @@ class ServeRequest:
 class ServerSettings:
     """The settings of a server's containers, of which the first answers requests, each on its node; ``nodes`` is empty
     for one on the user's own engine. ``note`` says which nodes are not needed. ``options`` are those of builder.yaml,
-    the recipe and the request, which the containers have."""
+    the recipe and the request, which the containers have; ``command`` is that of the first."""
 
     nodes: tuple[Node, ...]
     containers: tuple[ContainerSettings, ...]
     note: str
     options: ContainerOptions
+    command: ServeCommand
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     """Plans the containers, and checks everything that can be wrong in files and images.
 
     Raises UsageError and FileProblemsError for a command that cannot be rendered, ImageStateError if one of the engines
-    lacks the image that images.lock records, or the one that has no number.
+    lacks the image that images.lock records, or the one that has no number; NoImageHelpsError for a model that is not
+    to be had, or takes no context of that length.
     """
     lock = reading.of(workspace.project)
     selection = image_selection.select_any(workspace.project, lock, request.text)
@@ -121,6 +124,8 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
     containers = tuple(map(PlannedContainer, engines, all_settings, image_ids))
     endpoints = (engine.endpoint for engine in engines)
     server_options.require_usable(tuple(zip(all_settings, endpoints, strict=True)), planned.options)
+    if not planned.nodes and workspace.engine.host.startswith("unix://"):
+        model_checks.require(planned.command, all_settings[0], workspace.environment, selection.recipe.revision)
     rule = MemoryRule(configuration.load(workspace.project).reserve, request.force)
     return PreparedServer(selection, containers, rule, planned.note, planned.options.secrets)
 
@@ -152,7 +157,7 @@ def settings(
     names = ",".join(node.name for node in nodes)
     if names:
         containers = [replace(each, labels={**each.labels, NODES: names}) for each in containers]
-    return ServerSettings(nodes, tuple(containers), together.note if together else "", options)
+    return ServerSettings(nodes, tuple(containers), together.note if together else "", options, rendered)
 
 
 def _nodes(project: Project, selection: ServedImage, requested: Sequence[str]) -> tuple[Node, ...]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.recipes import cluster_guard
 from builder.engine import services
-from builder.errors import ConflictError, ServeFailedError
+from builder.errors import ConflictError, NoImageHelpsError, ServeFailedError
 from builder.events import Message, Report
 from builder.lock import reading
+from builder.numbered import pointers
 from builder.redaction import redacted
-from builder.serving import phases, starting
+from builder.serving import crash_cause, phases, starting
 from builder.serving.running import answers
 from builder.storage import plain_file
 
@@ -161,18 +162,24 @@ def _failure(project: Project, started: StartedServer, error: _EndedError) -> Se
         plain_file.write(path, redacted("\n".join([*lines, ""])).encode())
         times = f" {ended.crashes} times" if ended.crashes > 1 else ""
         problem = f"{service.name}{node and f' on node {node}'} ended{times} before it answered"
-        cause = phases.cause(lines)
+        cause = crash_cause.cause(lines)
         texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
         logs.append(project.relative(path))
-    hint = _rollback_hint(project, started)
+    known = next((each for _, lines in causes or ended_logs if (each := crash_cause.known(lines))), None)
+    model = started.selection.recipe.model or started.server.name
+    hint = known.hint.format(model=model) if known else _rollback_hint(project, started)
     if len(started.server.members) > 1:
         hint = f"`builder nodes check {started.selection.recipe.file}` tries the nodes and their links; {hint}"
-    return ServeFailedError("\n".join(texts), log=", ".join(logs), hint=hint)
+    kind = NoImageHelpsError if known else ServeFailedError
+    return kind("\n".join(texts), log=", ".join(logs), hint=hint)
 
 
 def _rollback_hint(project: Project, started: StartedServer) -> str:
     name = started.selection.recipe.model
-    model = reading.read(project.lock).models.get(name or "")
+    lock = reading.read(project.lock)
+    model = lock.models.get(name or "")
+    if model and (before := pointers.pairing_before(lock, model)):
+        return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
-        return f"`builder rollback {name}` goes back to {model.previous[0].image}; then `builder run` again"
+        return f"every image that {name} was paired with before is marked bad or pruned: look at the log"
     return f"no other image was ever paired with {name or 'it'} to go back to: look at the log"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from builder import timestamp
 from builder.evidence import gate, requirements
 from builder.lock import reading
-from builder.numbered import images_lock
+from builder.numbered import images_lock, pointers
 from builder.serving import answered, image_selection
 from builder.serving.image_selection import SelectedImage
 
 if TYPE_CHECKING:
-    from builder.lock.model import ImageName, Lock, Model, Pairing
+    from builder.lock.model import ImageName, Lock, Pairing
     from builder.serving.image_selection import ServedImage
     from builder.workspace import Workspace
 
@@ -51,7 +51,7 @@ def image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | N
     if paired is None or paired.pairing.image != served.image or not _is_new(paired.pairing):
         return None
     outcomes = answered.outcomes(project, model)
-    before = _before(lock, paired)
+    before = pointers.pairing_before(lock, paired)
     if before is None or served.record.fingerprint in outcomes:
         return None
     selected = image_selection.with_number(lock, served.recipe, before.image)
@@ -83,15 +83,6 @@ def of_model(lock: Lock, model: str) -> Pairing | None:
 def _is_new(pairing: Pairing) -> bool:
     """False for a pairing that was tried and found good, and for one that the user wants whatever it lacks."""
     return pairing.status == "untested" and not pairing.note.startswith(gate.FORCED)
-
-
-def _before(lock: Lock, paired: Model) -> Pairing | None:
-    """The latest earlier pairing with an image that may serve: neither marked bad nor pruned."""
-    for pairing in paired.previous:
-        image = lock.image(pairing.image)
-        if image and image.status != "bad" and pairing.status != "bad" and not image.pruned:
-            return pairing
-    return None
 
 
 def _line(why: str) -> str:

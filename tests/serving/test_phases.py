@@ -35,7 +35,27 @@ def test_a_line_tells_its_phase(line: str, phase: Phase) -> None:
     assert phases.of_line(line) == phase
 
 
-@pytest.mark.parametrize("line", ["", "INFO: 127.0.0.1 - GET /health 200 OK", f"{PREFIX}GPU KV cache size: 1,000"])
+# From vllm/config/vllm.py, vllm/v1/engine/core.py and vllm/entrypoints/utils.py (0.32.0).
+DUMP = (
+    f"{PREFIX}Initializing a V1 LLM engine (v0.32.0) with config: model='Qwen/Qwen3-0.6B', "
+    "compilation_config={'mode': 3, 'backend': 'inductor', 'cudagraph_mode': 'FULL'}, "
+    "kernel_config={'enable_flashinfer_autotune': True}, torch.compile"
+)
+ARGS = f"{PREFIX}non-default args: {{'model_tag': 'Qwen/Qwen3-0.6B', 'autotune': True}}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "INFO: 127.0.0.1 - GET /health 200 OK",
+        f"{PREFIX}GPU KV cache size: 1,000",
+        f"{PREFIX}Enforce eager set, disabling torch.compile and CUDAGraphs.",
+        f"{PREFIX}Skipping FlashInfer autotune because it is disabled.",
+        DUMP,
+        ARGS,
+    ],
+)
 def test_other_lines_tell_none(line: str) -> None:
     assert phases.of_line(line) is None
 
@@ -47,14 +67,3 @@ def test_the_last_phase_counts() -> None:
 
 def test_as_words() -> None:
     assert [str(Phase("loading weights", 40)), str(Phase("ready"))] == ["loading weights, 40 %", "ready"]
-
-
-def test_the_cause_is_the_last_error_that_says_something() -> None:
-    lines = [
-        "KeyError: 'x'",
-        "(EngineCore pid=7) ERROR 11-21 04:00:00 [core.py:946] ValueError: Free memory on device is less than desired",
-        "Traceback (most recent call last):",
-        "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
-    ]
-    assert phases.cause(lines) == "ValueError: Free memory on device is less than desired"
-    assert phases.cause(["killed"]) == ""

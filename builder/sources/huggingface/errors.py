@@ -7,7 +7,7 @@ import errno
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from builder.errors import SourceError
+from builder.errors import ModelUnavailableError, SourceError
 from builder.sources.git import credentials
 
 if TYPE_CHECKING:
@@ -37,7 +37,14 @@ def translated_errors(environ: Mapping[str, str], model: str, revision: str) -> 
         hidden = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
         cause = hidden if isinstance(hidden, (HTTPError, OSError)) else error
         message, hint = _explain(environ, cause, model, revision)
-        raise SourceError(_scrub(environ, message), hint=hint) from None
+        kind = ModelUnavailableError if _is_unavailable(cause) else SourceError
+        raise kind(_scrub(environ, message), hint=hint) from None
+
+
+def _is_unavailable(error: Exception) -> bool:
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    return isinstance(error, (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError))
 
 
 def _explain(

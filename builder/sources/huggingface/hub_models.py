@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.errors import SourceError
+from builder.errors import ModelUnavailableError, SourceError
 from builder.sources.huggingface import file_download
 from builder.sources.huggingface.errors import hub_address, translated_errors
 from builder.storage import huggingface_cache, unfinished_file
@@ -205,7 +205,7 @@ def _cached(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
     cached = huggingface_cache.find_model(environ, model)
     if commit is None or cached is None or cached.incomplete:
         state = "only a part of it is" if cached else "it is not"
-        raise SourceError(
+        raise ModelUnavailableError(
             f"{model} at `{revision}` is to be taken from the cache (HF_HUB_OFFLINE is set), and {state} there",
             hint="unset HF_HUB_OFFLINE and run this again",
         )

@@ -1,0 +1,127 @@
+"""What no start is needed for: a model that is not to be had, and a context that is longer than the model's own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.definitions.recipes import command, container
+from builder.definitions.recipes.volumes import Mount
+from builder.definitions.serving import ServeSettings
+from builder.errors import NoImageHelpsError
+from builder.serving import model_checks
+from tests import hub_server
+from tests.definitions.recipes.recipe_texts import make
+from tests.hub_server import Repo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.hub_server import Hub
+
+COMMIT = "1" * 40
+CONFIG = {"max_position_embeddings": 4096}
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with hub_server.serve() as server:
+        yield server
+
+
+def require(home: Path, arguments: str, *, address: str = "http://127.0.0.1:9", **more: Any) -> None:
+    environ = {"HOME": str(home), "HF_ENDPOINT": address, **more.pop("environ", {})}
+    home.mkdir(exist_ok=True)
+    recipe = make(home, f"vllm serve {arguments}")
+    rendered = command.render(recipe, {})
+    settings = container.settings(recipe, rendered, ServeSettings(), ("small", 1), environ)
+    model_checks.require(rendered, replace(settings, **more), environ, None)
+
+
+def cached(home: Path, config: dict[str, Any]) -> None:
+    folder = home / ".cache/huggingface/hub/models--Org--M"
+    for path, text in (("refs/main", COMMIT), (f"snapshots/{COMMIT}/config.json", json.dumps(config)), ("blobs/1", "")):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments"),
+    [
+        (CONFIG, "--max-model-len 4097"),
+        (CONFIG, "--max-model-len=8k"),
+        (CONFIG, "--max_model_len 5K"),
+        ({"text_config": CONFIG, "model_type": "x"}, "--max-model-len 5000"),
+        ({**CONFIG, "rope_scaling": None}, "--max-model-len 5000"),
+        ({**CONFIG, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "--max-model-len 5000"),
+    ],
+)
+def test_a_context_that_is_longer_than_the_models_is_refused(
+    tmp_path: Path, config: dict[str, Any], arguments: str
+) -> None:
+    cached(tmp_path, config)
+    with pytest.raises(NoImageHelpsError, match="Org/M takes a context of at most 4096 tokens") as caught:
+        require(tmp_path, f"Org/M {arguments}")
+    assert "`--max-model-len 4096` or less" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments"),
+    [
+        (CONFIG, ""),
+        (CONFIG, "--max-model-len 4096"),
+        (CONFIG, "--max-model-len auto"),
+        (CONFIG, "--max-model-len -1"),
+        (CONFIG, "--max-model-len 5000 --hf-overrides.max_position_embeddings 9000"),
+        ({**CONFIG, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "--max-model-len 5000"),
+        ({**CONFIG, "rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "--max-model-len 5000"),
+        ({**CONFIG, "model_max_length": 9000}, "--max-model-len 5000"),
+        ({"architectures": ["X"]}, "--max-model-len 5000"),
+    ],
+)
+def test_what_may_well_fit_is_left_to_the_server(tmp_path: Path, config: dict[str, Any], arguments: str) -> None:
+    cached(tmp_path, config)
+    require(tmp_path, f"Org/M {arguments}")
+    require(tmp_path, "Org/M --max-model-len 5000", env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"})
+
+
+def test_a_model_that_the_hub_does_not_have_is_refused(tmp_path: Path, hub: Hub) -> None:
+    hub.repos["Org/M"] = Repo({COMMIT: {"config.json": b"{}"}}, {"main": COMMIT})
+    require(tmp_path, "Org/M", address=hub.url)
+    with pytest.raises(NoImageHelpsError, match="nothing was started: .* shows no model `Org/Missing`"):
+        require(tmp_path, "Org/Missing", address=hub.url)
+
+
+def test_offline_the_cache_has_to_have_it(tmp_path: Path) -> None:
+    offline = {"HF_HUB_OFFLINE": "1"}
+    with pytest.raises(NoImageHelpsError, match="is to be taken from the cache"):
+        require(tmp_path, "Org/M", environ=offline)
+    with pytest.raises(NoImageHelpsError, match="is to be taken from the cache"):
+        require(tmp_path, "Org/M", env=offline)
+    cached(tmp_path, CONFIG)
+    require(tmp_path, "Org/M", environ=offline)
+
+
+def test_a_hub_that_does_not_answer_or_another_cache_says_nothing(tmp_path: Path) -> None:
+    require(tmp_path, "Org/M")
+    theirs = (Mount("/srv/models", "/root/.cache/huggingface", ours=False),)
+    require(tmp_path, "Org/M", mounts=theirs, environ={"HF_HUB_OFFLINE": "1"})
+    require(tmp_path, "Org/M", env={"HF_HUB_CACHE": "/elsewhere", "HF_HUB_OFFLINE": "1"})
+
+
+def test_a_folder_that_no_mount_holds_is_the_images_own_and_one_that_is_mounted_has_to_be_there(tmp_path: Path) -> None:
+    mounts = (Mount(str(tmp_path / "elsewhere"), "/srv", ours=False), Mount(str(tmp_path), "/srv/models", ours=False))
+    require(tmp_path, "/opt/model", mounts=mounts)
+    with pytest.raises(
+        NoImageHelpsError, match=f"there is no {tmp_path}/m, which the server would find as /srv/models/m"
+    ):
+        require(tmp_path, "/srv/models/m", mounts=mounts)
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/config.json").write_text(json.dumps(CONFIG))
+    require(tmp_path, "/srv/models/m", mounts=mounts)
+    with pytest.raises(NoImageHelpsError, match="at most 4096 tokens"):
+        require(tmp_path, "/srv/models/m --max-model-len 9999", mounts=mounts)
