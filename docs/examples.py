@@ -1,6 +1,7 @@
 """The examples in a page of these docs: the commands after ``$ `` in its ``console`` blocks, and their output.
 
-``normal`` replaces everything that differs between runs: times, sizes, hashes, and the progress of a build.
+``normal`` replaces everything that differs between runs: times, sizes, hashes, and the progress of a build, of which
+``steps`` has what is the same in all of them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ def examples(page: str) -> list[Example]:
 
 
 _PROGRESS = re.compile(r"^ *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  .*\n?", re.MULTILINE)
+_STEP = re.compile(
+    r"^ *(?:cached|[\d.]+ s|\d+ min(?: \d+ s)?)  (\[(?:(?P<stage>\S+) )?\d+/(?P<of>\d+)\] .*)$", re.MULTILINE
+)
+# Steps that take no time, which are shown in one run and not in another.
+_INSTANT = re.compile(r"\[[^\]]*\] (?:FROM|WORKDIR|COPY|ENV|LABEL|ADD) ")
 _VARYING = [
     (re.compile(r"\s+"), " "),  # first: the folding of a line depends on the rest
     (re.compile(r"\b\d+ (Python packages|locked)\b"), r"N \1"),
@@ -65,6 +71,23 @@ def normal(output: str) -> str:
     return output
 
 
+def steps(output: str) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+    """The steps of builds in ``output`` that every run shows; and the stages of all steps there, each with how many
+    steps it has."""
+    matches = list(_STEP.finditer(output))
+    return (
+        frozenset(match[1].strip() for match in matches if not _INSTANT.match(match[1])),
+        frozenset((match["stage"] or "", match["of"]) for match in matches),
+    )
+
+
+def differing_steps(page: str, output: str) -> frozenset[object]:
+    """The steps of ``page`` that are not those of ``output``, or the other way round; and the stages of ``page`` that
+    ``output`` does not have."""
+    (in_page, stages), (in_output, existing) = steps(page), steps(output)
+    return frozenset((in_page ^ in_output) | (stages - existing))
+
+
 def filled(page: str, outputs: list[str]) -> str:
     """Returns ``page`` with the output of each example replaced, in order."""
     for example, output in reversed(list(zip(examples(page), outputs, strict=True))):
@@ -82,5 +105,5 @@ def check(file: Path, run: Callable[[str], str], *, write: bool) -> None:
         file.write_text(filled(page, outputs), encoding="utf-8")
         return
     for example, output in zip(page_examples, outputs, strict=True):
-        if normal(output) != normal(example.output):
+        if normal(output) != normal(example.output) or differing_steps(example.output, output):
             raise AssertionError(f"$ {example.command}\n{output}\n--- {file.name} says\n{example.output}")

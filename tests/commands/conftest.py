@@ -24,10 +24,10 @@ TOP = "repository: {repository}\ndescription: on top\nplatform: host\nfrom: smal
 DOCKERFILE = """\
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
-FROM {{ base }} AS unmodded
+FROM {{ base }} AS base
 RUN echo top > /top
 {{ parts_metadata.write(workspace) }}
-{{ parts_mods.bake(mods, workspace, "unmodded") }}
+{{ parts_mods.bake(mods, workspace, "base") }}
 """
 
 

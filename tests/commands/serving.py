@@ -24,10 +24,10 @@ serve: {{gpus: none, ipc: private, shm_size: 64m}}
 DOCKERFILE = """\
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
-FROM {{ base }} AS unmodded
+FROM {{ base }} AS base
 RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3
 {{ parts_metadata.write(workspace) }}
-{{ parts_mods.bake(mods, workspace, "unmodded") }}
+{{ parts_mods.bake(mods, workspace, "base") }}
 """
 RECIPE = """\
 recipe_version: "1"

@@ -246,7 +246,7 @@ def test_several_targets_are_one_bake_that_builds_what_they_share_once(
     projects.write(
         small.root / "dockerfiles/small/Dockerfile.j2",
         projects.DOCKERFILE.replace(
-            "FROM {{ base }} AS unmodded\n", "FROM {{ base }} AS unmodded\nRUN head -c 8 /dev/urandom > /random\n"
+            "FROM {{ base }} AS base\n", "FROM {{ base }} AS base\nRUN head -c 8 /dev/urandom > /random\n"
         ),
     )
     for name in ("a", "b", "c"):

@@ -30,7 +30,7 @@ FROM build AS flashinfer-wheel
 {{ wheels.begin(definition, arch, "flashinfer", sources.flashinfer, args) }}
 BODY
 EOF
-FROM {{ base }} AS unmodded
+FROM {{ base }} AS base
 COPY --from=flashinfer-wheel /jobs /jobs
 """
 # More than a second with more than a megabyte.

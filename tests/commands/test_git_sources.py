@@ -26,7 +26,7 @@ sources:
 """
 DOCKERFILE = """\
 FROM scratch AS flashinfer-source
-FROM {{ base }} AS unmodded
+FROM {{ base }} AS base
 ARG SOURCE_DATE_EPOCH
 RUN --mount=type=bind,from=flashinfer-source,target=/run/builder/source \\
     --mount=type=bind,source=patches,target=/run/builder/patches <<'EOF'
@@ -236,7 +236,7 @@ def test_two_targets_share_a_pull_request_that_is_frozen_for_the_first(
     upstream.git("push", "--quiet", "origin", "HEAD:refs/pull/40898/head")
     use(small, upstream, [40898])
     text = (small.root / "dockerfiles/small/Dockerfile.j2").read_text(encoding="utf-8")
-    mods = '{% import "_parts/mods.j2" as parts_mods %}\n{{ parts_mods.bake(mods, workspace, "unmodded") }}\n'
+    mods = '{% import "_parts/mods.j2" as parts_mods %}\n{{ parts_mods.bake(mods, workspace, "base") }}\n'
     projects.write(small.root / "dockerfiles/small/Dockerfile.j2", text + "RUN mkdir -p /workspace/vllm\n" + mods)
     upstream.git("checkout", "--quiet", "main")
     builder("build", "small", "chat")

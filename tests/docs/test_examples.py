@@ -80,3 +80,41 @@ def test_a_terminal_shows_what_a_user_would_see(tmp_path: Path) -> None:
     line = "tput cols; printf 'gone\\rhere\\n' >&2; printf '%0100d\\n' 7; test -t 1 && echo terminal"
     output = terminal.text(terminal.run(line, tmp_path, os.environ))
     assert output.splitlines() == ["80", "here", "7".rjust(100, "0"), "terminal"]
+
+
+RAN = """\
+building x
+       0.1 s  [base 1/3] FROM docker.io/library/debian:bookworm-slim@sha256…
+      cached  [base 2/3] the Debian packages
+      12.4 s  [mod-1 1/1] mod one
+       0.1 s  exporting to image
+built x:1 in 1.0 s
+"""
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        RAN,
+        RAN.replace("cached", "1 min 04 s"),
+        RAN.replace("       0.1 s  [base 1/3] FROM docker.io/library/debian:bookworm-slim@sha256…\n", ""),
+        RAN.replace("       0.1 s  exporting to image\n", ""),
+    ],
+)
+def test_steps_are_the_same_whatever_time_they_took(shown: str) -> None:
+    assert examples.differing_steps(shown, RAN) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        RAN.replace("[base 1/3]", "[toolchain 1/3]"),
+        RAN.replace("[base 1/3]", "[base 1/4]"),
+        RAN.replace("mod one", "mod two"),
+        RAN.replace("      cached  [base 2/3] the Debian packages\n", ""),
+        RAN.replace("[base 2/3] the", "[base 2/3] all"),
+    ],
+    ids=["a stage that there is not", "another number of steps", "another step", "one less", "other words"],
+)
+def test_a_step_that_an_image_does_not_have_is_found(shown: str) -> None:
+    assert examples.differing_steps(shown, RAN) != frozenset()

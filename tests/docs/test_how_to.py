@@ -42,7 +42,7 @@ DOCKERFILE = """\
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
 FROM scratch AS vllm-source
-FROM {{ base }} AS unmodded
+FROM {{ base }} AS base
 ARG SOURCE_DATE_EPOCH
 RUN --mount=type=bind,from=vllm-source,target=/run/builder/source{% if sources.vllm.patches %} \\
     --mount=type=bind,source=patches,target=/run/builder/patches{% endif %} <<'EOF'
@@ -59,7 +59,7 @@ chmod +x /usr/local/bin/python3
 
 EOF
 {{ parts_metadata.write(workspace) }}
-{{ parts_mods.bake(mods, workspace, "unmodded") }}
+{{ parts_mods.bake(mods, workspace, "base") }}
 """
 TITLES = [
     "[Model] Qwen3.5: load quantized gates",

@@ -80,6 +80,7 @@ def test_a_picture_shows_what_the_page_says(picture: str) -> None:
     for theme in pictures.THEMES:
         shown = pictures.words((pictures.HERE / f"{picture}-{theme}.svg").read_text(encoding="utf-8"))
         assert _solid(shown) == _solid(expected)
+        assert examples.differing_steps(expected, shown) == frozenset()
 
 
 def _solid(text: str) -> str:

@@ -108,14 +108,14 @@ def test_versions_that_will_do(tmp_path: Path, requires: str) -> None:
     ("requires", "message"),
     [
         # A development version of 0.23.0 is not yet 0.23, and no longer before it either (PEP 440, exclusive ordering).
-        ("vllm: '>=0.23'", "a holds for vllm >=0.23, and vllm 0.23.0.dev12+gabcdef0 is pinned"),
-        ("vllm: '<0.23'", "a holds for vllm <0.23, and vllm 0.23.0.dev12+gabcdef0 is pinned"),
-        ("transformers: '<5'", "a holds for transformers <5, and transformers 5.1.0 is pinned"),
+        ("vllm: '>=0.23'", "a requires vllm >=0.23, but 0.23.0.dev12+gabcdef0 is pinned"),
+        ("vllm: '<0.23'", "a requires vllm <0.23, but 0.23.0.dev12+gabcdef0 is pinned"),
+        ("transformers: '<5'", "a requires transformers <5, but 5.1.0 is pinned"),
         (
             "transformer: '<5'",
-            "small has no transformer that is pinned, so nobody can tell whether it is <5; did you mean transformers?",
+            "a requires transformer <5, but small pins no transformer; did you mean transformers?",
         ),
-        ("six: '>=1'", "small has no six that is pinned, so nobody can tell whether it is >=1"),
+        ("six: '>=1'", "a requires six >=1, but small pins no six"),
     ],
 )
 def test_versions_that_will_not_do(tmp_path: Path, requires: str, message: str) -> None:

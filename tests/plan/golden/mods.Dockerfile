@@ -1,4 +1,4 @@
-FROM debian:bookworm-slim@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS unmodded
+FROM debian:bookworm-slim@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS base
 RUN echo hello > /greeting
 ARG SOURCE_DATE_EPOCH
 RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
@@ -52,13 +52,13 @@ install_packages six==1.17.0 'a[b]==1!2+c'
 finish
 EOF
 
-FROM unmodded AS mod-4
+FROM base AS mod-4
 ARG SOURCE_DATE_EPOCH
 
 RUN --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
     --mount=type=tmpfs,target=/run/builder/work \
     --mount=type=bind,source=mods/described,target=/run/builder/mod \
-    --mount=type=bind,from=unmodded,target=/run/builder/below,rw \
+    --mount=type=bind,from=base,target=/run/builder/below,rw \
     --network=none <<'EOF'
 # mod described
 set -eu

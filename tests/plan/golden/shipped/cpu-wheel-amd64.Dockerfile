@@ -1,7 +1,7 @@
-# Local wheels, where the person keeps some, replace this empty stage.
+# Local wheels, where the user keeps some, replace this empty stage.
 FROM scratch AS find-links
 
-FROM debian:bookworm-slim@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS unmodded
+FROM debian:bookworm-slim@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS base
 
 # A compiler and Python's headers, because vLLM compiles kernels when it starts; the rest is what mods count on.
 RUN <<'EOF'

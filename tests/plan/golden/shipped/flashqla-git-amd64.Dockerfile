@@ -1,8 +1,8 @@
-# Local wheels, where the person keeps some, replace this empty stage.
+# Local wheels, where the user keeps some, replace this empty stage.
 FROM scratch AS find-links
 
 # The image of the definition that this one builds on; the bake file says which.
-FROM dflash AS unmodded
+FROM dflash AS base
 
 RUN --mount=type=bind,source=python,target=/run/builder/python \
     --mount=type=bind,from=find-links,target=/run/builder/find-links \

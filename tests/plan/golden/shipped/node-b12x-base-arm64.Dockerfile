@@ -1,5 +1,5 @@
 # The image of others, as it was pinned.
-FROM eugr/spark-vllm-b12x:latest@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS unmodded
+FROM eugr/spark-vllm-b12x:latest@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS base
 
 # Mods change what is installed, and a server finds models and caches of the host below /root.
 USER root

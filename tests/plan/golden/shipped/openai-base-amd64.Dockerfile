@@ -1,5 +1,5 @@
 # The image of others, as it was pinned.
-FROM vllm/vllm-openai:latest@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS unmodded
+FROM vllm/vllm-openai:latest@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS base
 
 # Mods change what is installed, and a server finds models and caches of the host below /root.
 USER root

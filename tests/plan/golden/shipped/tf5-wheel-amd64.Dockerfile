@@ -1,4 +1,4 @@
-# Local wheels, where the person keeps some, replace this empty stage.
+# Local wheels, where the user keeps some, replace this empty stage.
 FROM scratch AS find-links
 
 # One base for building and for running: the kernels that are compiled when vLLM starts need nvcc and the headers.
@@ -52,7 +52,7 @@ if [ "$have" != "$want" ]; then
 fi
 EOF
 
-FROM toolchain AS unmodded
+FROM toolchain AS base
 
 # For the kernels that are compiled when vLLM starts. The ptxas that Triton brings is older than the one of the base image.
 ENV TORCH_CUDA_ARCH_LIST=12.1a FLASHINFER_CUDA_ARCH_LIST=12.1a \
