@@ -24,10 +24,10 @@ args: {{greeting: hello}}
 DOCKERFILE = """\
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
-FROM {{ base }} AS unmodded
+FROM {{ base }} AS base
 RUN echo {{ args.greeting | sh }} > /greeting
 {{ parts_metadata.write(workspace) }}
-{{ parts_mods.bake(mods, workspace, "unmodded") }}
+{{ parts_mods.bake(mods, workspace, "base") }}
 """
 
 RECIPE = """\

@@ -64,10 +64,9 @@ def _with_files(workspace: Workspace, mod: Mod) -> Mod:
     )
     if not remote:
         return mod
-    fetched = tuple(files)
-    if wrong := tuple(mod_problems.template_problems(mod, fetched)):
-        raise FileProblemsError(wrong)
-    return replace(mod, fetched=fetched)
+    complete = replace(mod, fetched=tuple(files))
+    mod_problems.require_templates([complete])
+    return complete
 
 
 def _content(workspace: Workspace, mod: Mod, index: int, copy: FileCopy) -> bytes:

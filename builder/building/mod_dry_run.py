@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from builder.building import earlier_changes, loose_patches
-from builder.definitions.mods import mod_reading, script_facts
+from builder.definitions.mods import mod_problems, mod_reading, script_facts
 from builder.errors import FileProblemsError, Problem, SourceError
 from builder.events import Message
 from builder.plan import mod_rules
@@ -87,6 +87,8 @@ def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
     """Loads the mods ``names``; if there are none all that can be read. Raises what ``mod_reading.load_all`` does, and
     FileProblemsError where their ``after`` names a mod that does not exist, or forms a cycle."""
     mods = mod_reading.load_all(project, names) if names else mod_reading.readable(project)
+    if names:
+        mod_problems.require_templates(mods)
     alone = tuple(replace(mod, requires={}, conflicts=()) for mod in mods)
     mod_rules.arrange([mod_rules.ImageMods("", alone, {})], mod_reading.names(project))
     return mods

@@ -74,7 +74,8 @@ class HeldPointer:
 class Built:
     """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
     relative to the previous number; ``compiled`` is the memory that compiling took; ``log`` is the file with the whole
-    output of BuildKit. ``models`` are paired with it, ``waiting`` is what stays until its evidence is there."""
+    output of BuildKit. ``models`` are paired with it, ``waiting`` is what stays until its evidence is there;
+    ``taken_from`` is the image of another repository that a model was paired with before, by model."""
 
     image: str
     models: tuple[str, ...]
@@ -89,3 +90,4 @@ class Built:
     log: str
     waiting: tuple[HeldPointer, ...] = ()
     proofs: tuple[ProvedImage, ...] = ()
+    taken_from: Mapping[str, str] = field(default_factory=dict)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.building import mod_downloads, mod_selection, mod_versions
 from builder.definitions import image_chain, target
+from builder.definitions.mods import mod_problems
 from builder.definitions.recipes import recipe_problems
 from builder.engine.client import versions
 from builder.errors import UsageError
@@ -72,6 +73,7 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
         mod_selection.load(project, chain, named.recipe, request.mods)
         for named, chain in zip(targets, all_chains, strict=True)
     ]
+    mod_problems.require_templates({mod.name: mod for mods in all_mods for own in mods for mod in own}.values())
     for named, mods in zip(targets, all_mods, strict=True):
         for message in mod_selection.left_out(project, named.recipe, mods) if named.recipe else ():
             workspace.report(Message(message))

@@ -144,7 +144,8 @@ def _print_already_built(result: AlreadyBuilt) -> None:
         elif outcome.state == "unpaired":
             print_result(f"{model} is not paired with it; `builder pair {model} {result.image} --force` does that")
         else:
-            go = f"builder rollback {model} --to {number}"
+            is_here = outcome.image.rpartition(":")[0] == repository
+            go = f"builder rollback {model} --to {number}" if is_here else f"builder pair {model} {result.image}"
             print_result(f"{model} stays paired with {outcome.image}; `{go}` moves it")
 
 
@@ -186,7 +187,8 @@ def _print_built(built: Built) -> None:
     cost = f"{humanize.size(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
     print_result(styled(f"built {built.image}", bold=True) + f" in {humanize.duration(built.seconds)}: {cost}")
     for model in built.models:
-        print_result(f"  paired with {model}")
+        before = built.taken_from.get(model)
+        print_result(f"  paired with {model}" + (f", in place of {before}" if before else ""))
     for waiting in built.waiting:
         _print_held(waiting, built.image)
     for memory in built.compiled:

@@ -45,7 +45,7 @@ GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
         "run": ("run", "run", "Serve a model with the image that it is paired with."),
         "stop": ("stop", "stop", "Stop the server of a model."),
         "restart": ("restart", "restart", "Restart a server, from the image that is paired now."),
-        "status": ("status", "status", "Show the state of everything that is being served."),
+        "status": ("status", "status", "Show what is being served, and its health."),
         "logs": ("logs", "logs", "Show what a server prints."),
         "checkpoints": ("checkpoints", "checkpoints", "Make the weights that a recipe serves, by recorded steps."),
         "download": ("download", "download", "Fetch a model and its draft model, for here and for nodes."),

@@ -70,17 +70,17 @@ def _nothing_tried(verdict: ModVerdict) -> str:
         ways = " or ".join(f"`--against {package}=VERSION`" for package in packages)
         return f"its patches are to {' and '.join(packages)}: {ways} tries them"
     if script is None:
-        return "it declares no patches, so none can stop applying"
+        return "no patches to check"
     if script.instead:
         return "it cannot be baked"
     if script.only_copies:
-        return f"{script.name} only copies files, so nothing can stop applying"
+        return f"no patches to check; {script.name} only copies files"
     if script.patches:
         files = ", ".join(script.patches)
         return f"{script.name} applies {files} itself, and nothing here tells to what: not tried"
     if script.applies_patches:
         return f"{script.name} applies patches that do not lie beside it: nothing tells whether they fit"
-    return f"{script.name} makes the change, and nobody can look into a script: nothing tells whether it fits"
+    return f"no patches to check; {script.name} is tried only in a build"
 
 
 def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:

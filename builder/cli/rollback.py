@@ -9,15 +9,20 @@ from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_result
 
+_STAYS = {False: "still serves from", True: "would still serve from"}
+
 
 @click.command()
 @click.argument("target", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
 @click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to number N instead of the previous one.")
 @click.option("--force", is_flag=True, help="Go to number N even though it is marked bad.")
 @click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
+@click.option("--restart", is_flag=True, help="Restart the servers of what moves, from the image that it goes to.")
 @json_option
 @pass_context
-def rollback(context: Context, target: str, to: int | None, force: bool, dry_run: bool, as_json: bool) -> None:
+def rollback(
+    context: Context, target: str, to: int | None, force: bool, dry_run: bool, restart: bool, as_json: bool
+) -> None:
     """Go back to the image before, or to a number. Never builds; run twice, it returns.
 
     Numbers that are marked bad or pruned are skipped. Ends with 1 if there is nothing to go back to.
@@ -29,6 +34,8 @@ def rollback(context: Context, target: str, to: int | None, force: bool, dry_run
     """
     from builder.commands import rollback as command
 
+    if restart and (dry_run or as_json):
+        raise click.UsageError(f"--restart goes with no {'--dry-run' if dry_run else '--json'}")
     roll_back = command.preview if dry_run else command.run
     result = roll_back(context.workspace(), target, to, force=force)
     if as_json:
@@ -39,9 +46,29 @@ def rollback(context: Context, target: str, to: int | None, force: bool, dry_run
                 "passed_over": [str(name) for name in result.passed],
                 "differences": list(result.differences),
                 "staying": list(result.staying),
+                "serving": [
+                    {"name": server.name, "model": server.model, "image": server.image} for server in result.serving
+                ],
             }
         )
         return
     pointer_moves.print_moves(result.moves, result.differences, result.staying, "would move " if dry_run else "")
     if result.passed:
         print_result(f"  passed over, as bad or pruned: {', '.join(map(str, result.passed))}")
+    for server in result.serving:
+        if restart:
+            _restart(context, server.name)
+        else:
+            print_result(
+                f"  {server.name} {_STAYS[dry_run]} {server.image}: `builder restart {server.name}` changes over"
+            )
+
+
+def _restart(context: Context, name: str) -> None:
+    from builder.cli import serve_progress
+    from builder.commands import restart as command
+    from builder.serving.preparation import ServeRequest
+
+    with serve_progress.reporter() as report:
+        result = command.run(context.workspace(report), ServeRequest(name, {}), detach=False)
+    serve_progress.print_served(result)

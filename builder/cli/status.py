@@ -30,7 +30,7 @@ _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
 @json_option
 @pass_context
 def status(context: Context, what: str | None, watch: bool, as_json: bool) -> None:
-    """Show the state of everything that is being served.
+    """Show what is being served, and its health.
 
     Health, restarts, requests, tokens a second and speculative acceptance, as vLLM counts them.
     """
@@ -86,6 +86,8 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
     yield "image", server.image
     if server.started_by:
         yield "by", f"{server.started_by}, which starts and stops it"
+    if superseded := state.superseded:
+        yield "paired with", f"{superseded.paired} now: `builder restart {server.name}` serves from it"
     if state.put_back:
         yield "put back", f"from {state.put_back.image}: {state.put_back.note}"
     if server.address:
@@ -111,6 +113,7 @@ def _service(state: ServerState) -> dict[str, Any]:
         "name": state.running.name,
         "model": state.running.model or None,
         "image": state.running.image,
+        "paired_with_now": str(state.superseded.paired) if state.superseded else None,
         "address": state.running.address or None,
         "started_by": state.running.started_by or None,
         "state": state.state,

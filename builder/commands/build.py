@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from builder.building.planning import PlannedImage
     from builder.building.request import BuildRequest, HeldPointer
     from builder.commands.push import PushedImage
-    from builder.lock.model import ImageName, NumberedImage
+    from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.proving.keeping import ProvedImage
     from builder.workspace import Workspace
 
@@ -115,10 +115,14 @@ def _built(
     from builder.building import commit
 
     steps = [step for step in baked.result.steps if not step.internal]
+    models = tuple(model for model in baked.planned.models if model not in {each.what for each in waiting})
+    lock = baked.planned.lock
+    before = {model: lock.models[model].pairing.image for model in models if model in lock.models}
     return Built(
         image=str(number),
-        models=tuple(model for model in baked.planned.models if model not in {each.what for each in waiting}),
-        changes=baked.planned.comparison.reasons,
+        models=models,
+        taken_from={model: str(name) for model, name in before.items() if name.repository != number.repository},
+        changes=(*baked.planned.comparison.reasons, *_reason_of_number(workspace, lock, number)),
         seconds=seconds,
         size=record.size,
         layers=len(baked.details.layers),
@@ -130,6 +134,16 @@ def _built(
         waiting=waiting,
         proofs=proofs,
     )
+
+
+def _reason_of_number(workspace: Workspace, lock: Lock, number: ImageName) -> tuple[str, ...]:
+    """The reason why the first image of a repository in images.lock is not its number 1."""
+    repository = lock.images.get(number.repository)
+    if number.number == 1 or (repository and repository.numbers):
+        return ()
+    from builder.numbered import next_number
+
+    return (f"it is number {number.number}: {next_number.reason(workspace, number)}",)
 
 
 def _registry(workspace: Workspace) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.building import loose_patches, mod_dry_run, mod_usage
 from builder.building.mod_dry_run import ModVerdict
-from builder.definitions.mods import mod_reading
+from builder.definitions.mods import mod_problems, mod_reading
 from builder.definitions.package_name import canonical
 from builder.errors import FileProblemsError, SourceError, UsageError
 from builder.events import Message
@@ -79,8 +79,10 @@ def run(
 
 
 def require_valid(project: Project) -> None:
-    """Raises FileProblemsError with the problems of all mods that could not be tried, since they are invalid."""
-    if problems := mod_reading.problems(project):
+    """Raises FileProblemsError with the problems of all mods that could not be tried, since they are invalid, and of
+    the chat templates of the others."""
+    templates = (problem for mod in mod_reading.readable(project) for problem in mod_problems.template_problems(mod))
+    if problems := (*mod_reading.problems(project), *templates):
         raise FileProblemsError(problems, hint="the other mods were checked")
 
 
@@ -105,6 +107,6 @@ def _column(
         tried = mod_dry_run.try_all([with_patches], {ref.package: package}.get)
         own = tuple(attempt for attempt in tried if attempt.package == ref.package)
         unfit = mod_rules.excluded(mod, {canonical(ref.package): package.version})
-        excluded = ", ".join(f"it holds for {name} {mod.requires[name]}" for name in unfit)
+        excluded = ", ".join(f"it requires {name} {mod.requires[name]}" for name in unfit)
         verdicts.append(ModVerdict(mod, package.label, own, excluded, is_hint=with_patches != mod))
     return verdicts

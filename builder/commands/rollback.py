@@ -12,21 +12,25 @@ from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.numbered import images_lock, names, pointers
 from builder.numbered.pointers import PointerMove
+from builder.serving import superseded
 
 if TYPE_CHECKING:
     from builder.project import Project
+    from builder.serving.superseded import SupersededServer
     from builder.workspace import Workspace
 
 
 @dataclass(frozen=True)
 class RolledBack:
     """The moves, the models that stay paired with an image that is no longer current, the numbers that were passed
-    over because they are pruned or marked bad, and the inputs that differ between the images."""
+    over because they are pruned or marked bad, the inputs that differ between the images, and the servers that go on
+    serving a model that moved from the image before."""
 
     moves: tuple[PointerMove, ...]
     staying: tuple[str, ...]
     passed: tuple[ImageName, ...]
     differences: tuple[str, ...]
+    serving: tuple[SupersededServer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,9 @@ def _was_at(lock: Lock, move: PointerMove) -> bool:
 def _result(workspace: Workspace, before: Lock, moves: tuple[PointerMove, ...], to: int | None) -> RolledBack:
     passed = _passed(before, moves) if to is None else ()
     staying = pointers.staying(pointers.apply(before, moves), moves)
-    return RolledBack(moves, staying, passed, pointers.differences(workspace.project, before, moves))
+    models = {move.what for move in moves if move.is_model}
+    serving = superseded.find(workspace, pointers.apply(before, moves), models)
+    return RolledBack(moves, staying, passed, pointers.differences(workspace.project, before, moves), serving)
 
 
 def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:

@@ -12,7 +12,7 @@ from builder.engine import containers, services
 from builder.errors import EngineError, LockError
 from builder.lock import reading
 from builder.lock.model import Lock
-from builder.serving import lookup, metrics, phases, running
+from builder.serving import lookup, metrics, phases, running, superseded
 
 if TYPE_CHECKING:
     from builder.lock.model import Pairing
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from builder.serving.metrics import ServerMetrics
     from builder.serving.phases import Phase
     from builder.serving.running import RunningServer
+    from builder.serving.superseded import SupersededServer
     from builder.workspace import Workspace
 
 # The time between two readings of the metrics, which give a rate.
@@ -65,7 +66,8 @@ class ServerState:
     """A server and its ``state``: healthy, starting, unhealthy, restarting, running (where its health is not known),
     stopped, ``incomplete`` where a node is missing, or ``ended`` where the container of a node has ended, and with it
     the whole. ``phase`` is the step of its start; ``up`` is in seconds; ``numbers`` and ``rates`` are None where the
-    server does not report them. ``put_back`` is the pairing that its model was put back from by itself."""
+    server does not report them. ``put_back`` is the pairing that its model was put back from by itself, ``superseded``
+    says that its model is paired with another image by now."""
 
     running: RunningServer
     state: str
@@ -76,6 +78,7 @@ class ServerState:
     rates: TokenRates | None
     ended: tuple[EndedContainer, ...] = ()
     put_back: Pairing | None = None
+    superseded: SupersededServer | None = None
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
         rates=rates,
         ended=_ended(server),
         put_back=_put_back(project, lock, server),
+        superseded=superseded.of_labels(project, lock, server.labels),
     )
 
 

@@ -35,6 +35,18 @@ def give(
         name = ImageName(repository, name.number + 1)
 
 
+def reason(workspace: Workspace, name: ImageName) -> str:
+    """The reason why ``name`` has not the number before it, of which images.lock knows nothing."""
+    before = ImageName(name.repository, name.number - 1)
+    project = workspace.project
+    for folder in (project.builds, project.evidence):
+        if (path := folder / before.repository / str(before.number)).is_dir():
+            return f"{project.relative(path)} is there, so {before.number} was given before"
+    if images.inspect(workspace.engine, str(before)):
+        return f"the engine has {before}, which images.lock does not"
+    return f"{before} was given before on this engine, by another project or an earlier images.lock"
+
+
 def free(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
     """The next number, above every one in the lock, in the engine, in ``builds/`` and in ``evidence/``: none is used
     twice, not even after images.lock was lost or replaced."""

@@ -115,10 +115,10 @@ def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
             location = mod.location("requires", name)
             if canonical(name) not in pinned:
                 also = did_you_mean(canonical(name), pinned)
-                message = f"{own.definition} has no {name} that is pinned, so nobody can tell whether it is {text}"
+                message = f"{mod.name} requires {name} {text}, but {own.definition} pins no {name}"
                 yield Problem(location, f"{message}; {also}" if also else message)
             elif name in outside:
-                yield Problem(location, f"{mod.name} holds for {name} {text}, and {name} {outside[name]} is pinned")
+                yield Problem(location, f"{mod.name} requires {name} {text}, but {outside[name]} is pinned")
 
 
 def excluded(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:

@@ -56,7 +56,7 @@ _KNOWN = (
         "the hub gives the model only to those who may have it: accept its terms there, and set HF_TOKEN",
     ),
     KnownCause(
-        re.compile(r"[Aa]ddress already in use"),
+        re.compile("address already in use", re.IGNORECASE),
         "`--port N` takes another port; `builder status` shows what serves on this one",
     ),
 )
@@ -71,7 +71,7 @@ def cause(lines: Sequence[str]) -> str:
     return ""
 
 
-def known(lines: Sequence[str]) -> KnownCause | None:
+def known_cause(lines: Sequence[str]) -> KnownCause | None:
     """Returns what is known of the cause where the image has no part in it; None for any other."""
     text = cause(lines)
     return next((each for each in _KNOWN if each.pattern.search(text)), None) if text else None

@@ -27,7 +27,7 @@ _PERCENT = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
 # Lines that speak of a phase and are none of it: dumps of the configuration, and what is left out.
 _SETTINGS = re.compile(r"with config:|non-default args|engine args|\w+_config=|'\w+': [^']*,? '\w+': ")
 _LEFT_OUT = re.compile(
-    r"\b(?:[Dd]isabl(?:e|ed|es|ing)|[Ss]kip(?:ped|ping|s)?|[Nn]ot supported|[Tt]urned off|[Ww]ithout)\b"
+    r"\b(?:disable[sd]?|disabling|skip(?:ped|ping|s)?|not supported|turned off|without)\b", re.IGNORECASE
 )
 # A profiler that is off while graphs are captured says so by the same word.
 _CAN_BE_LEFT_OUT = frozenset({"compiling", "warming up"})

@@ -165,12 +165,12 @@ def _failure(project: Project, started: StartedServer, error: _EndedError) -> Se
         cause = crash_cause.cause(lines)
         texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
         logs.append(project.relative(path))
-    known = next((each for _, lines in causes or ended_logs if (each := crash_cause.known(lines))), None)
+    known_cause = next((each for _, lines in causes or ended_logs if (each := crash_cause.known_cause(lines))), None)
     model = started.selection.recipe.model or started.server.name
-    hint = known.hint.format(model=model) if known else _rollback_hint(project, started)
+    hint = known_cause.hint.format(model=model) if known_cause else _rollback_hint(project, started)
     if len(started.server.members) > 1:
         hint = f"`builder nodes check {started.selection.recipe.file}` tries the nodes and their links; {hint}"
-    kind = NoImageHelpsError if known else ServeFailedError
+    kind = NoImageHelpsError if known_cause else ServeFailedError
     return kind("\n".join(texts), log=", ".join(logs), hint=hint)
 
 

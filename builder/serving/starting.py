@@ -116,9 +116,11 @@ def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool
 def _conflict(prepared: PreparedServer, existing: Sequence[Service | None]) -> ConflictError:
     name, image = prepared.head.settings.name, prepared.selection.name
     now = next(service for service in existing if service and service.is_up).labels.get(f"{LABEL}.image")
-    how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
+    same = now == image
+    how = "with other options" if same else f"from {now}, and would now be served from {image}"
+    does = "applies them" if same else "changes over"
     return ConflictError(
-        f"{name} is being served already, {how}", hint=f"`builder restart {name}` with the same options changes over"
+        f"{name} is being served already, {how}", hint=f"`builder restart {name}` with these options {does}"
     )
 
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.engine
 PYTHON = """#!/bin/sh
 case $2 in
   *metadata*) echo 'a warning'; echo "$VERSION"; exit "$MISSING" ;;
-  *compile_template*) if [ -n "$FAULT" ]; then printf 'a warning\nfault\t%s\t3\tUnexpected\n' "$4"; fi ;;
+  *compile_template*) if [ -n "$FAULT" ]; then printf 'a warning\nfault\t%s\t3\tUnexpected\n' "$3"; fi ;;
   'import vllm') echo 'ImportError: libcuda.so.1'; exit "$BROKEN" ;;
 esac
 """

@@ -47,7 +47,7 @@ def test_all_that_follows_against_is_tried(there: ModProject) -> None:
         "0.21.0": "applies (offset): 2 hunks up to 2 lines away",
         "0.23.0": f"FAILS: {INC}, hunk 2 of 2 (@@ -37,7 +37,7 @@)",
         "0.24.0": "in place already",
-        "0.25.0": f"excluded: it holds for vllm <0.25; FAILS: {INC} does not exist",
+        "0.25.0": f"excluded: it requires vllm <0.25; FAILS: {INC} does not exist",
     }
     versions = (f"  vllm {version}  {output}" for version, output in rows.items())
     expected = ["fix", "  requires     vllm <0.25", *versions]
@@ -133,7 +133,7 @@ def test_the_list_tells_what_each_is(there: ModProject) -> None:
 
 
 def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
-    known = "run.sh makes the change, and nobody can look into a script: nothing tells whether it fits"
+    known = "no patches to check; run.sh is tried only in a build"
     proof = "  a `check:` in its mod.yaml would prove it in each image that is built"
     projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {})
     output = run(there, "check", "bare", "--against", "0.20.0", "0.21.0").stdout
@@ -141,7 +141,7 @@ def test_one_without_patches_is_no_row_a_version(there: ModProject) -> None:
     yaml = 'description: x\nrun: run.sh\nrequires: {vllm: ">=0.21"}\n'
     projects.add_mod(there.project.root, "bare", "sed -i s/a/b/ /x\n", {}, yaml)
     rows = run(there, "check", "bare", "--against", "0.20.0", "0.21.0", code=1).stdout.splitlines()
-    assert rows[2:] == ["  vllm 0.20.0  excluded: it holds for vllm >=0.21", f"  vllm 0.21.0  {known}", proof]
+    assert rows[2:] == ["  vllm 0.20.0  excluded: it requires vllm >=0.21", f"  vllm 0.21.0  {known}", proof]
 
 
 def test_patches_that_a_script_applies_are_tried_as_a_hint(there: ModProject) -> None:
@@ -192,6 +192,15 @@ def test_an_invalid_one_is_told_after_the_others(there: ModProject) -> None:
     assert "mods/bad/mod.yaml:1:1: unknown key `descripton`" in done.stderr
 
 
+@pytest.mark.parametrize("named", [[], ["chat"]])
+def test_a_chat_template_that_cannot_be_compiled_fails_the_check(there: ModProject, named: list[str]) -> None:
+    yaml = "description: A template\nfiles: [{from: ours.jinja, to: .}]\n"
+    projects.add_mod(there.project.root, "chat", "", {"ours.jinja": "{% for m in messages %}\n"}, yaml)
+    done = run(there, "check", *named, code=2)
+    assert "mods/chat/ours.jinja:1:1: no chat template that can be compiled: Unexpected end of" in done.stderr
+    assert run(there, "list").returncode == 0
+
+
 def test_patches_to_another_package_are_tried_with_its_name(there: ModProject) -> None:
     there.add_mod("other", package="transformers")
     assert run(there, "check", "other", "--against", "0.20.0").stdout.splitlines() == [
@@ -207,7 +216,7 @@ def test_a_new_one_is_made_and_checked(there: ModProject) -> None:
     ]
     assert run(there, "check", "my-mod").stdout.splitlines() == [
         "my-mod",
-        "  it declares no patches, so none can stop applying",
+        "  no patches to check",
         "  its `check:` proves it in each image that is built",
     ]
     assert "is there already" in run(there, "new", "my-mod", code=2).stderr

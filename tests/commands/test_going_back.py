@@ -48,6 +48,16 @@ def paired(kitchen: Kitchen) -> ImageName:
     return reading.read(kitchen.project.lock).models[MODEL].pairing.image
 
 
+def test_what_no_image_mends_moves_nothing(kitchen: Kitchen, builder: Builder) -> None:
+    builder("run", "chat")
+    missing = BROKEN.replace("this one is broken", "'Org/M' is not a valid model identifier")
+    served = build(kitchen, builder, missing)
+    done = builder("restart", "chat", code=1)
+    assert paired(kitchen) == served
+    assert f"`builder download {MODEL}` fetches it" in " ".join(done.stderr.split())
+    assert "builder rollback" not in done.stderr
+
+
 def test_what_does_not_start_after_a_change_gives_way_to_what_did_once(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:

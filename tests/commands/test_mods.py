@@ -21,7 +21,7 @@ DOCKERFILE = """\
 {% import "_parts/apt.j2" as parts_apt %}
 {% import "_parts/metadata.j2" as parts_metadata %}
 {% import "_parts/mods.j2" as parts_mods %}
-FROM {{ base }} AS unmodded
+FROM {{ base }} AS base
 {{ parts_apt.install("test", arch, ["git", "patch", "python3", "python3-pip"], "what mods count on") }}
 ENV PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \\
@@ -64,7 +64,7 @@ python3 -m pip install --quiet --no-cache-dir --no-index --find-links /index/toy
 rm /tmp/make.py
 EOF
 {{ parts_metadata.write(workspace) }}
-{{ parts_mods.bake(mods, workspace, "unmodded") }}
+{{ parts_mods.bake(mods, workspace, "base") }}
 """
 INDEX = {"PIP_EXTRA_INDEX_URL": "file:///index"}
 
@@ -456,7 +456,7 @@ def test_what_mods_say_of_each_other_is_heard_before_anything_is_built(small: Pr
     told = bake(builder, "a", "b", code=2)
     for said in (
         "mods/a/mod.yaml:3:9: a cycle: a after b after a",
-        "mods/a/mod.yaml:4:12: small has no vllm that is pinned, so nobody can tell whether it is >=0.19",
+        "mods/a/mod.yaml:4:12: a requires vllm >=0.19, but small pins no vllm",
         "mods/b/mod.yaml:4:13: b and a cannot be in one image; leave one out",
     ):
         assert said in told

@@ -62,7 +62,7 @@ def test_a_version_that_is_not_required_is_told_apart(there: ModProject) -> None
         (verdict.state, verdict.excluded, verdict.tried[0].outcome.state)
         for verdict in run(there, "0.20.0", "0.21.0", "0.23.0")
     ]
-    excluded = "it holds for vllm >=0.21,<0.23"
+    excluded = "it requires vllm >=0.21,<0.23"
     assert states == [("excluded", excluded, "applies"), ("applies", "", "applies"), ("excluded", excluded, "fails")]
 
 

@@ -132,7 +132,11 @@ def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_f
     port = free_port()
     builder("run", "chat", "--port", str(port), "--", "--extra", "a b")
     before = inspect(endpoint, kitchen.name)["Config"]["Cmd"]
-    builder("rollback", MODEL)
+    told = builder("rollback", MODEL).stdout
+    stays = f"{kitchen.name} still serves from {kitchen.repository}:2: `builder restart {kitchen.name}` changes over"
+    assert told.splitlines()[-1] == f"  {stays}"
+    assert f"paired with  {kitchen.repository}:1 now: `builder restart" in builder("status", "chat").stdout
+    assert status(builder, "chat")["paired_with_now"] == f"{kitchen.repository}:1"
     asked = builder("run", "chat", "--port", str(port), "--", "--extra", "a b", code=1)
     expected = (
         f"is being served already, from {kitchen.repository}:2, and would now be served from {kitchen.repository}:1"
@@ -149,6 +153,10 @@ def test_after_a_rollback_restart_serves_from_the_older_number_as_it_was_asked_f
     builder("restart", MODEL, "--port", str(other))
     now = inspect(endpoint, kitchen.name)["Config"]["Cmd"]
     assert now == [str(other) if word == str(port) else word for word in before]
+
+    done = builder("rollback", MODEL, "--restart")
+    assert f"{kitchen.name} serves from {kitchen.repository}:2, ready after " in done.stdout
+    assert status(builder, "chat")["paired_with_now"] is None
 
 
 def test_other_options_are_not_taken_for_the_same(kitchen: Kitchen, builder: Builder) -> None:

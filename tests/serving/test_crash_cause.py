@@ -105,11 +105,11 @@ def test_the_cause_is_the_last_error_that_says_something(lines: list[str], told:
     ],
 )
 def test_where_no_other_image_helps_it_is_said_what_does(lines: list[str], hint: str) -> None:
-    known = crash_cause.known(lines)
-    assert known is not None
-    assert hint in known.hint
+    cause = crash_cause.known_cause(lines)
+    assert cause is not None
+    assert hint in cause.hint
 
 
 @pytest.mark.parametrize("line", ["ImportError: cannot import name 'x'", "ValueError: No available memory", "killed"])
 def test_any_other_cause_may_be_the_image(line: str) -> None:
-    assert crash_cause.known([line]) is None
+    assert crash_cause.known_cause([line]) is None

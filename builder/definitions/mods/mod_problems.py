@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.mods.mod import FETCHED, file_name
 from builder.definitions.package_name import canonical
-from builder.errors import Location, Problem
+from builder.errors import FileProblemsError, Location, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,12 +48,18 @@ def problems(mod: Mod) -> Iterator[Problem]:
             yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
     yield from _wrong_addresses(mod)
     yield from _wrong_requires(mod)
-    yield from template_problems(mod, mod.files)
 
 
-def template_problems(mod: Mod, files: Iterable[ModFile]) -> Iterator[Problem]:
-    """The chat templates among ``files`` of ``mod`` that the server could not compile: it would say so only minutes
-    after its start."""
+def require_templates(mods: Iterable[Mod]) -> None:
+    """Raises FileProblemsError with the problems of the chat templates of ``mods``."""
+    if wrong := tuple(problem for mod in mods for problem in template_problems(mod)):
+        raise FileProblemsError(wrong)
+
+
+def template_problems(mod: Mod) -> Iterator[Problem]:
+    """The chat templates of ``mod``, fetched ones included, that the server could not compile: it would say so only
+    minutes after its start. Apart from the other problems, since compiling takes an import that a list can spare."""
+    files: tuple[ModFile, ...] = (*mod.files, *mod.fetched)
     templates = [file for file in files if file.path.endswith(_TEMPLATES)]
     if not templates:
         return

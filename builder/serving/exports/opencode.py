@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions.recipes import arguments
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 # https://github.com/anomalyco/opencode/issues/22587
 DEFAULT_CONTEXT = 32_768
 LONGEST_OUTPUT = 32_768
+# What it asks for at most is taken off the context, which it compacts when the rest is used: an output as long as the
+# context leaves nothing (https://github.com/anomalyco/opencode/blob/dev/packages/opencode/src/session/compaction.ts).
+_SHARE_OF_OUTPUT = 4
+_PROVIDER = "vllm"
 
 
 def render(recipe: Recipe, command: ServeCommand, address: str) -> str:
@@ -26,7 +31,10 @@ def render(recipe: Recipe, command: ServeCommand, address: str) -> str:
         "options": {"baseURL": f"http://{host}:{command.port}/v1"},
         "models": {name: _model(recipe, command) for name in command.served},
     }
-    document = {"$schema": "https://opencode.ai/config.json", "provider": {"vllm": provider}}
+    document: dict[str, Any] = {"$schema": "https://opencode.ai/config.json"}
+    if command.served:
+        document["model"] = f"{_PROVIDER}/{command.served[0]}"
+    document["provider"] = {_PROVIDER: provider}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -37,5 +45,14 @@ def _model(recipe: Recipe, command: ServeCommand) -> dict[str, Any]:
         "name": recipe.name,
         "tool_call": "--enable-auto-tool-choice" in command.words,
         "reasoning": arguments.option(command.words, "--reasoning-parser") is not None,
-        "limit": {"context": context, "output": min(context, LONGEST_OUTPUT)},
+        "modalities": {"input": ["text", *_images(command)], "output": ["text"]},
+        "limit": {"context": context, "output": min(context // _SHARE_OF_OUTPUT, LONGEST_OUTPUT)},
     }
+
+
+def _images(command: ServeCommand) -> tuple[str, ...]:
+    """Images, where the command speaks of them and does not set them to none; text alone is what every model takes."""
+    limit = arguments.option(command.words, "--limit-mm-per-prompt")
+    if limit is None or re.search(r"image\W*[=:]\W*0\b", limit) or "--language-model-only" in command.words:
+        return ()
+    return ("image",) if "image" in limit else ()

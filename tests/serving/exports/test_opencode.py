@@ -17,7 +17,8 @@ def provider(folder: Path, text: str, address: str = "127.0.0.1") -> dict[str, A
     recipe = recipe_texts.make(folder, text)
     document = json.loads(opencode.render(recipe, command.render(recipe, {}), address))
     assert document["$schema"] == "https://opencode.ai/config.json"
-    (block,) = document["provider"].values()
+    ((provider_name, block),) = document["provider"].items()
+    assert document["model"] in {f"{provider_name}/{model}" for model in block["models"]}
     assert block["npm"] == "@ai-sdk/openai-compatible"
     return dict(block)
 
@@ -29,13 +30,44 @@ def test_the_provider_knows_what_the_command_says(tmp_path: Path) -> None:
         " --reasoning-parser qwen3",
     )
     assert block["options"] == {"baseURL": "http://127.0.0.1:8001/v1"}
-    model = {"name": "x", "tool_call": True, "reasoning": True, "limit": {"context": 196608, "output": 32768}}
+    model = {
+        "name": "x",
+        "tool_call": True,
+        "reasoning": True,
+        "modalities": {"input": ["text"], "output": ["text"]},
+        "limit": {"context": 196608, "output": 32768},
+    }
     assert block["models"] == {"m": model, "n": model}
 
 
 def test_what_the_command_does_not_say_is_assumed_low(tmp_path: Path) -> None:
     (model,) = provider(tmp_path, "vllm serve Org/M --max-model-len auto")["models"].values()
-    assert model == {"name": "x", "tool_call": False, "reasoning": False, "limit": {"context": 32768, "output": 32768}}
+    assert (model["tool_call"], model["reasoning"]) == (False, False)
+    assert model["limit"] == {"context": 32768, "output": 8192}
+
+
+@pytest.mark.parametrize("length", [2048, 8192, 40960, 131072, 1_000_000])
+def test_a_conversation_has_room_before_it_is_compacted(tmp_path: Path, length: int) -> None:
+    """OpenCode compacts what exceeds the context without the longest output and as much again, 20,000 at most."""
+    (model,) = provider(tmp_path, f"vllm serve Org/M --max-model-len {length}")["models"].values()
+    context, output = model["limit"]["context"], model["limit"]["output"]
+    assert output > 0
+    assert context - output - min(20_000, output) >= context // 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "takes"),
+    [
+        ("", ["text"]),
+        ("--limit-mm-per-prompt '{{\"image\": 4}}'", ["text", "image"]),
+        ("--limit-mm-per-prompt image=2", ["text", "image"]),
+        ('--limit-mm-per-prompt \'{{"image": 0, "video": 0}}\'', ["text"]),
+        ("--limit-mm-per-prompt '{{\"video\": 1}}'", ["text"]),
+    ],
+)
+def test_images_are_told_where_the_command_speaks_of_them(tmp_path: Path, arguments: str, takes: list[str]) -> None:
+    (model,) = provider(tmp_path, f"vllm serve Org/M {arguments}")["models"].values()
+    assert model["modalities"] == {"input": takes, "output": ["text"]}
 
 
 @pytest.mark.parametrize(
