@@ -105,6 +105,10 @@ def build(
         with build_progress.reporter() as report:
             # Those that succeeded are printed even if a later one fails.
             results.extend(command.run(context.workspace(report), request))
+    except KeyboardInterrupt:
+        if results:
+            raise KeyboardInterrupt("what is told above stays; run it again for the rest") from None
+        raise
     finally:
         for result in results:
             _print_outcome(result)

@@ -35,6 +35,20 @@ def names(*kinds: str) -> Completer:
     return complete
 
 
+def numbers(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the numbers of the repository, definition, recipe or model that the command line has as its target."""
+    from builder.commands import completion
+    from builder.errors import BuilderError
+
+    try:
+        # An option that still lacks its value keeps click from assigning the arguments before it.
+        target = ctx.params.get("target") or next(iter(ctx.args), "")
+        candidates = completion.numbers(_context(ctx).project, str(target))
+    except BuilderError:
+        return []
+    return matching(candidates, incomplete)
+
+
 def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
     """Filters the candidates by what was typed so far, and drops repetitions, and names that are more than one plain
     word to the shell: bash puts them into the line as they are, and a project of others may have them."""

@@ -27,8 +27,9 @@ def source(root: click.Command, shell: str) -> str:
     from click.shell_completion import get_completion_class
 
     from builder.cli.bash_completion import VARIABLE, Bash
+    from builder.cli.fish_completion import Fish
 
-    kind = Bash if shell == "bash" else get_completion_class(shell)
+    kind = {"bash": Bash, "fish": Fish}.get(shell) or get_completion_class(shell)
     if kind is None:
         raise ValueError(f"click knows no shell {shell}")
     return kind(root, {}, "builder", VARIABLE).source() + "\n"

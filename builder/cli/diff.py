@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_line, print_message
 
@@ -27,8 +28,8 @@ MANY = 1_000_000
 
 
 @click.command()
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="[B]", required=False)
+@click.argument("before", metavar="A", shell_complete=names("numbered", "definitions"))
+@click.argument("after", metavar="[B]", required=False, shell_complete=names("numbered", "definitions"))
 @click.option("--lock", is_flag=True, help="A and B are git revisions of images.lock; without B, the file as it is.")
 @click.option("--grep", default="", metavar="TEXT", help="Only upstream commits with TEXT in their message.")
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only upstream commits that touch PATH.")

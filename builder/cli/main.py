@@ -61,10 +61,12 @@ def run(arguments: list[str]) -> int:
     except BuilderError as error:
         output.print_error(error)
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         # An exception in a thread or a temporary folder while the process ends is no bug then.
         sys.excepthook = _report_nothing
-        output.print_note("interrupted")
+        from builder.cli import interruption
+
+        output.print_note(interruption.sentence(arguments, error))
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         output.print_line(error.format_message(), err=True)

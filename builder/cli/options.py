@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import click
 
+from builder.cli.completers import names
 from builder.suggestions import did_you_mean
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -35,6 +36,7 @@ update_option = click.option(
     "--update",
     multiple=True,
     metavar="SOURCE[=REF]",
+    shell_complete=names("sources"),
     help="Resolve base, vllm, python … again; a git source at REF, or at its newest `release` that is some days old.",
 )
 

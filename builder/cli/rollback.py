@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from builder.cli import pointer_moves
-from builder.cli.completers import names
+from builder.cli.completers import names, numbers
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_result
 
@@ -14,7 +14,13 @@ _STAYS = {False: "still serves from", True: "would still serve from"}
 
 @click.command()
 @click.argument("target", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
-@click.option("--to", type=click.IntRange(min=1), metavar="N", help="Go to number N instead of the previous one.")
+@click.option(
+    "--to",
+    type=click.IntRange(min=1),
+    metavar="N",
+    shell_complete=numbers,
+    help="Go to number N instead of the previous one.",
+)
 @click.option("--force", is_flag=True, help="Go to number N even though it is marked bad.")
 @click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 @click.option("--restart", is_flag=True, help="Restart the servers of what moves, from the image that it goes to.")

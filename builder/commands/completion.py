@@ -44,6 +44,32 @@ def numbered(project: Project) -> tuple[str, ...]:
     return tuple(f"{name}:{number}" for name in sorted(images) for number in sorted(images[name].numbers, reverse=True))
 
 
+def numbers(project: Project, target: str) -> tuple[str, ...]:
+    """The numbers of the images that ``target`` may be rolled back to, the newest first."""
+    from builder.definitions.target import find
+    from builder.numbered import names
+
+    lock = reading.read(project.lock)
+    if target in lock.models:
+        repository: str | None = lock.models[target].pairing.image.repository
+    else:
+        repository = names.repository(project, lock, target)
+        recipe = None if repository else find(project, target, lock.models).recipe
+        repository = recipe.repository if recipe else repository
+    images = lock.images.get(repository or "")
+    return tuple(str(number) for number in sorted(images.numbers, reverse=True)) if images else ()
+
+
+def sources(project: Project) -> tuple[str, ...]:
+    """The sources that definitions take anew with `--update`: their own, `base` and `python`."""
+    from builder.building import mod_usage
+
+    definitions = mod_usage.definitions(project).values()
+    own = sorted({name for definition in definitions for name in definition.sources})
+    with_python = any(definition.python for definition in definitions)
+    return ("base", *own, *(["python"] if with_python else []))
+
+
 def nodes(project: Project) -> tuple[str, ...]:
     """The nodes of builder.yaml."""
     return tuple(node.name for node in configuration.load(project).nodes)

@@ -89,6 +89,14 @@ def tab(folder: Path, line: str, point: int | None = None) -> list[str]:
         ("builder show sm", ["small:10", "small:9", "small"]),
         ("builder export-image sm", ["small:10", "small:9", "small"]),
         ("builder completion f", ["fish"]),
+        ("builder diff sm", ["small:10", "small:9", "small"]),
+        ("builder diff small:9 sm", ["small:10", "small:9", "small"]),
+        ("builder rollback small --to ", ["10", "9"]),
+        ("builder rollback chat --to 1", ["10"]),
+        ("builder rollback Org/Model-1B --to ", ["10", "9"]),
+        ("builder lock --update ", ["base"]),
+        ("builder help rec", ["recipes"]),
+        ("builder help recipes ch", ["check"]),
         ("builder nonsense ro", ["rollback"]),
     ],
 )
@@ -121,6 +129,16 @@ def test_the_other_shells(folder: Path, shell: str, line: str) -> None:
     assert done.stdout.startswith(line)
     script = subprocess.run(["builder", "completion", shell], env=environment(folder), capture_output=True, text=True)
     assert "_BUILDER_COMPLETE" in script.stdout
+
+
+def test_fish_splits_a_line_at_its_first_comma_alone(folder: Path) -> None:
+    """A description such as "tool calls, and checks of your own" was cut there."""
+    script = subprocess.run(["builder", "completion", "fish"], env=environment(folder), capture_output=True, text=True)
+    assert 'string split --max 1 "," -- $completion' in script.stdout
+    environ = environment(folder, _BUILDER_COMPLETE="fish_complete", COMP_WORDS="builder prob", COMP_CWORD="prob")
+    done = subprocess.run(["builder"], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
+    kind, _, rest = done.stdout.rstrip("\n").partition(",")
+    assert (kind, rest) == ("plain", "probe\tCheck a served model: tool calls, and checks of your own.")
 
 
 @pytest.mark.parametrize(
