@@ -1,0 +1,52 @@
+"""The difference between two numbers as the search sees it: axes, and what can be taken over one by one on each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One side on which two numbers differ: the base image, vLLM, the Python packages, a mod, the template, the flags of
+    the recipe. ``units`` are what can be taken from either number by itself, in a fixed order; a name is used once."""
+
+    name: str
+    units: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place of a unit between its two ends: a commit, a version. A ``cheap`` one needs nothing compiled; ``hole`` says
+    why there is nothing to try, and is empty where there is."""
+
+    id: str
+    cheap: bool = True
+    hole: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The points strictly between two of a unit, in their order; both are empty for the unit's ends."""
+
+    unit: str
+    after: str
+    before: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is searched: the numbers in their order, from the end that counts as good to the one that is bad.
+
+    ``axes`` tells the difference of two neighbours among them, the cheapest to change first. ``impossible`` says why a
+    candidate cannot exist, and is empty where it may: a FlashInfer that the vLLM does not take. With ``find_fix`` the
+    first number fails, the last one passes, and what mended it is looked for. ``single`` where the judge never gives two
+    answers for one image.
+    """
+
+    numbers: tuple[int, ...]
+    axes: Callable[[int, int], tuple[Axis, ...]]
+    impossible: Callable[[int, int, frozenset[str]], str] = field(default=lambda *_: "")
+    find_fix: bool = False
+    single: bool = False

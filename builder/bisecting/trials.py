@@ -1,0 +1,138 @@
+"""The trials of candidates, and the verdicts that they allow: a probe may pass by luck, and fail by accident.
+
+Where no candidate ever gave two answers, one trial is a verdict. Where one did, the ends are tried `MOST_OF_ENDS` times,
+and the share of trials that fail there tells how many more it takes elsewhere: Wald's sequential test, until one side is
+a hundred times as likely as the other (https://en.wikipedia.org/wiki/Sequential_probability_ratio_test).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from builder.bisecting.candidate import Candidate
+
+Word = Literal["good", "bad", "skip", "unclear"]
+
+FEWEST_OF_ENDS = 3
+MOST_OF_ENDS = 12
+_MOST = 40
+_MOST_AT_ONCE = 6
+_SURE, _VERY_SURE = math.log(100), math.log(10_000)
+# Ends whose shares of failures are closer than this cannot be told apart in a night.
+_LEAST_DIFFERENCE = 0.25
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The outcome of trying a candidate: how often it ``passed`` and ``failed``. ``skipped`` says why it could not be
+    tried at all, and is empty where it was."""
+
+    candidate: Candidate
+    passed: int = 0
+    failed: int = 0
+    skipped: str = ""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """All trials of one candidate together."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: str = ""
+
+    @property
+    def tries(self) -> int:
+        return self.passed + self.failed
+
+    @property
+    def is_mixed(self) -> bool:
+        return self.passed > 0 and self.failed > 0
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The shares of trials that fail: of the end that passes, and of the one that fails. ``is_clean`` where no
+    candidate gave two answers."""
+
+    is_clean: bool
+    passing: float
+    failing: float
+
+    def verdict(self, tally: Tally) -> Word | None:
+        """The verdict that these trials allow, None where it takes more of them."""
+        if tally.skipped:
+            return "skip"
+        if not tally.tries:
+            return None
+        if self.is_clean:
+            return "bad" if tally.failed else "good"
+        odds = self._odds(tally)
+        if abs(odds) >= _SURE:
+            return "bad" if odds > 0 else "good"
+        return "unclear" if tally.tries >= _MOST else None
+
+    def lacking(self, tally: Tally) -> int:
+        """The number of trials after which there may be a verdict, if they agree with those so far."""
+        return self._missing(tally, _SURE)
+
+    def lacking_for_pivot(self, tally: Tally) -> int:
+        """The same for what all else rests on: the last good one and the first bad one. A wrong verdict leads the
+        search to itself, so it is enough to look twice here."""
+        return max(0, FEWEST_OF_ENDS - tally.tries) if self.is_clean else self._missing(tally, _VERY_SURE)
+
+    def _missing(self, tally: Tally, wanted: float) -> int:
+        if tally.tries >= _MOST or tally.skipped:
+            return 0
+        if self.is_clean:
+            return int(not tally.tries)
+        odds = self._odds(tally)
+        if abs(odds) >= wanted:
+            return 0
+        step = abs(self._odds(Tally(failed=1) if odds > 0 else Tally(passed=1)))
+        return min(math.ceil((wanted - abs(odds)) / step), _MOST_AT_ONCE, _MOST - tally.tries)
+
+    def _odds(self, tally: Tally) -> float:
+        """The logarithm of how much likelier these trials are where the fault is."""
+        odds = tally.failed * math.log(self.failing / self.passing)
+        return odds + tally.passed * math.log((1 - self.failing) / (1 - self.passing))
+
+
+def tallies(trials: Iterable[Trial]) -> dict[Candidate, Tally]:
+    """All trials, added up for each candidate; what was skipped once is not tried again."""
+    sums: dict[Candidate, Tally] = {}
+    for trial in trials:
+        tally = sums.get(trial.candidate, Tally())
+        sums[trial.candidate] = Tally(
+            tally.passed + trial.passed, tally.failed + trial.failed, tally.skipped or trial.skipped
+        )
+    return sums
+
+
+def noise(counted: Mapping[Candidate, Tally], passing: Candidate, failing: Candidate) -> Noise:
+    """The noise that the trials show, by those of the two ends; the end that should fail is ``failing``."""
+    is_clean = not any(tally.is_mixed for tally in counted.values())
+    return Noise(is_clean, _share(counted.get(passing, Tally())), _share(counted.get(failing, Tally())))
+
+
+def lacking_of_end(tally: Tally, *, is_clean: bool, single: bool) -> int:
+    """The number of trials that an end still needs; one is enough where ``single``, for judges that never differ."""
+    if tally.skipped:
+        return 0
+    wanted = 1 if single else FEWEST_OF_ENDS if is_clean else MOST_OF_ENDS
+    return max(0, wanted - tally.tries)
+
+
+def are_alike(found: Noise) -> bool:
+    """True where the ends fail nearly as often as each other: no number of trials tells the candidates apart."""
+    return found.failing - found.passing < _LEAST_DIFFERENCE
+
+
+def _share(tally: Tally) -> float:
+    """The share of failures, drawn a little to the middle: a few trials never show that something cannot happen."""
+    return (tally.failed + 0.5) / (tally.tries + 1)
