@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # All that this program keeps in the state folder: files, folders, and the beginnings of the names of temporary ones.
 _STATE_FOLDERS = {
+    "bisecting",
     "downloads",
     "evidence",
     "journal",
@@ -40,7 +41,7 @@ _STATE_NAMES = frozenset(
     }
 )
 # Those of them in which names can be known beforehand.
-_WRITTEN_FOLDERS = ("evidence", "journal", "logs", "serve-logs", "unchanged", "upgrading")
+_WRITTEN_FOLDERS = ("bisecting", "evidence", "journal", "logs", "serve-logs", "unchanged", "upgrading")
 _STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
 
 
@@ -122,6 +123,11 @@ class Project:
     def upgrading(self) -> Path:
         """The journals of upgrades that are under way, or were interrupted."""
         return self.state / "upgrading"
+
+    @property
+    def bisecting(self) -> Path:
+        """The journal of the bisection that is under way, or was interrupted, and what it leaves at its end."""
+        return self.state / "bisecting"
 
     @property
     def answered(self) -> Path:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Axis:
-    """One side on which two numbers differ: the base image, vLLM, the Python packages, a mod, the template, the flags of
-    the recipe. ``units`` are what can be taken from either number by itself, in a fixed order; a name is used once."""
+    """One side on which two numbers differ: the base image, vLLM, the Python packages, a mod, the template, the flags
+    of the recipe. ``units`` are what can be taken from either number by itself, in a fixed order; a name is used
+    once."""
 
     name: str
     units: tuple[str, ...]
@@ -17,8 +18,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """A place of a unit between its two ends: a commit, a version. A ``cheap`` one needs nothing compiled; ``hole`` says
-    why there is nothing to try, and is empty where there is."""
+    """A place of a unit between its two ends: a commit, a version. A ``cheap`` one needs nothing compiled; ``hole``
+    says why there is nothing to try, and is empty where there is."""
 
     id: str
     cheap: bool = True
@@ -41,9 +42,8 @@ class Subject:
 
     ``axes`` tells the difference of two neighbours among them, the cheapest to change first. ``impossible`` says why a
     candidate cannot exist, and is empty where it may: a FlashInfer that the vLLM does not take. With ``find_fix`` the
-    first number fails, the last one passes, and what mended it is looked for. ``single`` where the judge never gives two
-    answers for one image.
-    """
+    first number fails, the last one passes, and what mended it is looked for. ``single`` where the judge never gives
+    two answers for one image."""
 
     numbers: tuple[int, ...]
     axes: Callable[[int, int], tuple[Axis, ...]]

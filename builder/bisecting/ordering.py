@@ -27,9 +27,7 @@ class Edge:
         return self.bad == self.good + 1
 
 
-def edge(
-    count: int, verdict: Callable[[int], Word], cheap: Sequence[int] = (), most_misses: int = MOST_MISSES
-) -> Edge:
+def edge(count: int, verdict: Callable[[int], Word], cheap: Sequence[int] = (), most_misses: int = MOST_MISSES) -> Edge:
     """The step from good to bad among the places 0 to ``count`` - 1, of which the first is good and the last bad. Those
     that are ``cheap`` are tried before all others. It is left as wide as it is after ``most_misses`` in a row."""
     found = Edge(0, count - 1)

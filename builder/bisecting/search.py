@@ -1,8 +1,8 @@
 """The search as a pure function: what is known so far → the next question, or what it comes to.
 
-It goes from the start each time: every verdict that is known is read off the trials, and the first that is missing is the
-question. So there is no state but the answers: a journal of them is enough to go on after anything, and what would be
-asked next is found by supposing an answer.
+It goes from the start each time: every verdict that is known is read off the trials, and the first that is missing is
+the question. So there is no state but the answers: a journal of them is enough to go on after anything, and what would
+be asked next is found by supposing an answer.
 
     ends → numbers → axes → units of each axis → points of each unit → the ends of what was found once more
 """

@@ -1,9 +1,8 @@
 """The trials of candidates, and the verdicts that they allow: a probe may pass by luck, and fail by accident.
 
-Where no candidate ever gave two answers, one trial is a verdict. Where one did, the ends are tried `MOST_OF_ENDS` times,
-and the share of trials that fail there tells how many more it takes elsewhere: Wald's sequential test, until one side is
-a hundred times as likely as the other (https://en.wikipedia.org/wiki/Sequential_probability_ratio_test).
-"""
+Where no candidate ever gave two answers, one trial is a verdict. Where one did, the ends are tried `MOST_OF_ENDS`
+times, and the share of trials that fail there tells how many more it takes elsewhere: Wald's sequential test, until one
+side is a hundred times as likely as the other (https://en.wikipedia.org/wiki/Sequential_probability_ratio_test)."""
 
 from __future__ import annotations
 

@@ -45,10 +45,10 @@ def files(pins: Pins, grouped: tuple[PackageGroup, ...]) -> dict[str, StagedFile
     file_of = {name: group.file for group in grouped for name in group.packages} | {"uv": "uv.txt"}
     lines: dict[str, list[str]] = {"uv.txt": [], "packages.txt": [], **{group.file: [] for group in grouped}}
     for package in pins.python.packages if pins.python else ():
-        lines[file_of.get(package.name, "packages.txt")].append(_line(package))
+        lines[file_of.get(package.name, "packages.txt")].append(line(package))
     if pins.build:
         # Packages with a file of their own are installed from it in the build stage, too.
-        lines["build.txt"] = [_line(package) for package in pins.build.packages if package.name not in file_of]
+        lines["build.txt"] = [line(package) for package in pins.build.packages if package.name not in file_of]
     return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
 
 
@@ -72,6 +72,7 @@ def identity(package: LockedPackage) -> str:
     return f"{package.version} {hashlib.sha256(' '.join(package.hashes).encode()).hexdigest()[:12]}"
 
 
-def _line(package: LockedPackage) -> str:
+def line(package: LockedPackage) -> str:
+    """The entry of a package in a requirement file."""
     hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in package.hashes)
     return f"{package.name}=={package.version}{hashes}\n"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
 from builder.engine import services
 from builder.serving import lookup, machine_memory, preparation, room
+from builder.serving.image_selection import UnnumberedImage
 from builder.serving.running import PROJECT, REQUEST
 
 if TYPE_CHECKING:
@@ -28,11 +29,15 @@ SUFFIX = "-candidate"
 _MARK = " (candidate)"
 
 
-def prepare(workspace: Workspace, request: ServeRequest, image: ImageName) -> PreparedServer:
+def prepare(workspace: Workspace, request: ServeRequest, image: ImageName | UnnumberedImage) -> PreparedServer:
     """Plans the server of ``image`` beside that of ``request``. Raises what `preparation.prepare` does."""
     overrides = {**request.overrides, "port": str(_free_port())}
     container = replace(request.container, publish=())  # the ports of the machine are the model's own server's
-    prepared = preparation.prepare(workspace, replace(request, overrides=overrides, image=image, container=container))
+    beside = replace(request, overrides=overrides, container=container)
+    if isinstance(image, UnnumberedImage):
+        prepared = preparation.prepare(workspace, beside, image)
+    else:
+        prepared = preparation.prepare(workspace, replace(beside, image=image))
     return replace(prepared, containers=tuple(_renamed(planned, request) for planned in prepared.containers))
 
 

@@ -94,17 +94,15 @@ class PreparedServer:
         return self.containers[0]
 
 
-def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
-    """Plans the containers, and checks everything that can be wrong in files and images.
+def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage | None = None) -> PreparedServer:
+    """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` serves in
+    place of the image that the request leads to.
 
     Raises UsageError and FileProblemsError for a command that cannot be rendered, ImageStateError if one of the engines
     lacks the image that images.lock records, or the one that has no number; NoImageHelpsError for a model that is not
     to be had, or takes no context of that length.
     """
-    lock = reading.of(workspace.project)
-    selection = image_selection.select_any(workspace.project, lock, request.text)
-    if request.image:
-        selection = image_selection.with_number(lock, selection.recipe, request.image)
+    selection = selection or _selected(workspace.project, request)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container_options.require_values(planned.options, workspace.environment)
     options = {
@@ -128,6 +126,12 @@ def prepare(workspace: Workspace, request: ServeRequest) -> PreparedServer:
         model_checks.require(planned.command, all_settings[0], workspace.environment, selection.recipe.revision)
     rule = MemoryRule(configuration.load(workspace.project).reserve, request.force)
     return PreparedServer(selection, containers, rule, planned.note, planned.options.secrets)
+
+
+def _selected(project: Project, request: ServeRequest) -> ServedImage:
+    lock = reading.of(project)
+    selection = image_selection.select_any(project, lock, request.text)
+    return image_selection.with_number(lock, selection.recipe, request.image) if request.image else selection
 
 
 def settings(

@@ -15,8 +15,9 @@ from builder.bisecting.trials import Trial
 
 @dataclass
 class History:
-    """Two neighbouring numbers among several; the last ones, from ``broken`` on, have the ``fault``: units, and the point
-    from which on one has it. ``failing`` and ``passing`` are the shares of trials that fail with it and without."""
+    """Two neighbouring numbers among several; the last ones, from ``broken`` on, have the ``fault``: units, and the
+    point from which on one has it. ``failing`` and ``passing`` are the shares of trials that fail with it and
+    without."""
 
     axes: tuple[Axis, ...]
     fault: Mapping[str, str]
@@ -31,7 +32,7 @@ class History:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)
+        self.random = random.Random(self.seed)  # noqa: S311
 
     def subject(self) -> Subject:
         numbers = tuple(range(1, self.numbers + 1))

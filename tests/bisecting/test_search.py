@@ -60,8 +60,15 @@ def test_what_fails_only_together_is_found_together(units: set[str]) -> None:
 @given(st.integers(1, 1021), st.integers(0, 10_000), st.floats(0.5, 0.9), st.floats(0.0, 0.05))
 def test_a_noisy_probe_does_not_lead_astray(place: int, seed: int, failing: float, passing: float) -> None:
     history = History(
-        AXES, {"vllm": COMMITS[place]}, {"vllm": COMMITS}, failing=failing, passing=passing, seed=seed, numbers=4, broken=3
-    )  # fmt: skip
+        AXES,
+        {"vllm": COMMITS[place]},
+        {"vllm": COMMITS},
+        failing=failing,
+        passing=passing,
+        seed=seed,
+        numbers=4,
+        broken=3,
+    )
     found, _ = conclude(history)
     if found.ending == "found" and list(names(found)) == ["vllm"]:
         # A verdict is wrong in one of a hundred, so the commit is, in a few of a hundred; then it is one near by.
@@ -82,7 +89,9 @@ def test_of_noisy_histories_nearly_all_are_right() -> None:
 
 
 def test_a_probe_that_fails_as_often_before_as_after_ends_it() -> None:
-    endings = {conclude(History(AXES, {"vllm": ""}, failing=0.5, passing=0.45, seed=seed))[0].ending for seed in range(8)}
+    endings = {
+        conclude(History(AXES, {"vllm": ""}, failing=0.5, passing=0.45, seed=seed))[0].ending for seed in range(8)
+    }
     assert "alike" in endings
 
 

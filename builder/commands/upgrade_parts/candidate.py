@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from builder.commands import bench, prove, run, stop
+from builder.commands.shared import beside as shared
 from builder.definitions import configuration
 from builder.definitions.recipes.container import STOPPING_SECONDS
 from builder.errors import MeasuringError
@@ -13,13 +14,12 @@ from builder.events import Message
 from builder.evidence import beside_current, requirements, standing, store
 from builder.lock import reading
 from builder.measuring import measured_server, probing
-from builder.serving import beside, lookup, room
+from builder.serving import beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from builder.definitions.bench_profile import BenchProfile
-    from builder.definitions.recipes.recipe import Recipe
     from builder.definitions.required_evidence import RequiredFigure
     from builder.evidence.requirements import MissingEvidence
     from builder.lock.model import ImageName
@@ -90,23 +90,12 @@ def served(workspace: Workspace, name: ImageName, request: ServeRequest) -> Iter
     its place, under a name and port of its own in either case. The model's own server is not started again here; the
     engine does it if the machine starts anew."""
     prepared = beside.prepare(workspace, request, name)
-    own = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
-    if own is not None and not beside.fits(prepared):
-        room.require(prepared, tuple(member.service for member in own.members), workspace.report)
-        workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
-        beside.step_aside(own)
+    shared.make_room(workspace, request.text, prepared)
     result = run.serve(workspace, request, prepared, detach=False)
     try:
         yield measured_server.of(result.server)
     finally:
         stop.end(result.server, STOPPING_SECONDS)
-
-
-def stop_left_over(workspace: Workspace, recipe: Recipe) -> None:
-    """Ends the servers of candidates that a killed upgrade of this recipe left."""
-    for server in beside.running(workspace, recipe.file):
-        workspace.report(Message(f"stopping {server.name}, which an interrupted upgrade left"))
-        stop.end(server, STOPPING_SECONDS)
 
 
 def missing(workspace: Workspace, name: ImageName, model: str) -> tuple[MissingEvidence, ...]:

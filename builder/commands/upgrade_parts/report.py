@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.commands.shared import beside
 from builder.commands.upgrade_parts import target
 from builder.evidence import store
 from builder.lock import reading
@@ -31,7 +32,7 @@ class UpgradeReport:
 
 def made(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
     """The report of ``upgrade``, with the image that its server is on now."""
-    server = target.server_of(workspace, target.recipe_of_target(workspace, upgrade))
+    server = beside.server_of(workspace, target.recipe_of_target(workspace, upgrade))
     return UpgradeReport(
         upgrade,
         _changes(workspace, upgrade),

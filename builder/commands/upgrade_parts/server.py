@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.commands import restart, run, stop
-from builder.commands.upgrade_parts import candidate, target
-from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
-from builder.events import Message
-from builder.serving.preparation import ServeRequest
+from builder.commands import restart, run
+from builder.commands.shared import beside as shared
+from builder.commands.upgrade_parts import target
 from builder.upgrading.steps import ServerSettled
 
 if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
+    from builder.serving.preparation import ServeRequest
     from builder.upgrading.steps import Event, Upgrade
     from builder.workspace import Workspace
 
@@ -26,7 +25,7 @@ def settle(workspace: Workspace, upgrade: Upgrade) -> Event:
     recipe = target.recipe_of_target(workspace, upgrade)
     if not upgrade.served or recipe is None:
         return ServerSettled()
-    server = target.server_of(workspace, recipe)
+    server = shared.server_of(workspace, recipe)
     if server and server.image == upgrade.candidate and server.head.service.is_up:
         return ServerSettled()
     request = request_of(upgrade, recipe)
@@ -40,22 +39,15 @@ def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:
     """Ends what a candidate left, and starts the model's own server again, as it was, where it ran at the start."""
     _stop_candidates(workspace, upgrade)
     recipe = target.recipe_of_target(workspace, upgrade)
-    if not upgrade.served or recipe is None:
-        return
-    server = target.server_of(workspace, recipe)
-    if server and server.head.service.is_up:
-        return
-    if server:
-        stop.end(server, STOPPING_SECONDS)
-    workspace.report(Message(f"starting {upgrade.served[LABEL]} again, from {upgrade.before}"))
-    run.run(workspace, request_of(upgrade, recipe), detach=False)
+    if recipe is not None:
+        shared.serve_again(workspace, recipe, upgrade.served, upgrade.before)
 
 
 def request_of(upgrade: Upgrade, recipe: Recipe) -> ServeRequest:
     """The request that the model's server was started with, or a plain one."""
-    return restart.as_before(upgrade.served, ServeRequest(recipe.file, {}))
+    return shared.request_as_before(upgrade.served, recipe)
 
 
 def _stop_candidates(workspace: Workspace, upgrade: Upgrade) -> None:
     if recipe := target.recipe_of_target(workspace, upgrade):
-        candidate.stop_left_over(workspace, recipe)
+        shared.stop_left_over(workspace, recipe, "which an interrupted upgrade left")

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder import timestamp
+from builder.commands.shared import beside
 from builder.definitions import image, image_chain, target
-from builder.definitions.recipes.container import LABEL
 from builder.engine.client import versions
 from builder.errors import UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.pinning import definition_pins
-from builder.serving import image_selection, lookup
-from builder.serving.running import REQUEST
+from builder.serving import image_selection
 from builder.suggestions import did_you_mean
 from builder.upgrading.steps import Upgrade
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from builder.definitions.recipes.recipe import Recipe
     from builder.lock.model import Lock
-    from builder.serving.running import RunningServer
     from builder.workspace import Workspace
 
 
@@ -39,14 +37,14 @@ def begun(workspace: Workspace, text: str, update: Mapping[str, str | None]) -> 
         raise UsageError(
             f"{definition} has no source `{unknown[0]}`", hint=suggestion or f"its sources: {', '.join(every)}"
         )
-    server = server_of(workspace, recipe)
+    server = beside.server_of(workspace, recipe)
     return Upgrade(
         target=recipe.file if recipe else definition,
         models=models,
         update=dict(update) or every,
         before=str(before) if before else "",
         started=timestamp.now(),
-        served={key: server.labels.get(key, "") for key in (REQUEST, f"{LABEL}.recipe", LABEL)} if server else {},
+        served=beside.kept_labels(server),
     )
 
 
@@ -79,11 +77,6 @@ def recipe_of(workspace: Workspace, upgrade: Upgrade, model: str) -> Recipe | No
         return recipe
     lock = reading.of(workspace.project)
     return image_selection.select(workspace.project, lock, model).recipe if model in lock.models else None
-
-
-def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | None:
-    """The server of the recipe, on this engine or on nodes."""
-    return lookup.pick(workspace.project, lookup.find_all(workspace), recipe.file) if recipe else None
 
 
 def _recipe_of_definition(workspace: Workspace, lock: Lock, definition: str | None) -> Recipe | None:

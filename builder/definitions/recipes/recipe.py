@@ -112,7 +112,11 @@ def read(project: Project, path: Path) -> ParsedRecipe:
     """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
     file = project.relative(path)
     is_ours = path.absolute().is_relative_to(project.root)  # any other file the user has named, links and all
-    text = read_text(path, file, project.root if is_ours else None)
+    return parse(read_text(path, file, project.root if is_ours else None), file)
+
+
+def parse(text: str, file: str) -> ParsedRecipe:
+    """Reads the text of a recipe, which errors call ``file``, together with all its problems."""
     conflict = syntax_faults.conflict(text)
     if conflict:
         return ParsedRecipe(None, (Problem(Location(file, conflict.line), conflict.message),))

@@ -39,6 +39,15 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
     return None if status else content
 
 
+def last_change(folder: Path, name: str, before: str) -> str:
+    """Returns the commit that changed the file or folder ``name`` of ``folder`` last before a moment (RFC 3339); empty
+    where there is none, or no git."""
+    if not _is_installed():
+        return ""
+    status, output = _git(folder, "log", "-1", "--format=%H", f"--before={before}", "HEAD", "--", name)
+    return "" if status else output.decode().strip()
+
+
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
     """Writes the files of the folder ``name`` of the project, byte for byte as they were in ``revision``, into the
     folder ``into``; False where there is no git, no such revision, or no such folder in it.

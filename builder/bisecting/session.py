@@ -1,0 +1,78 @@
+"""A bisection as data: what was asked for, and all that has come of it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from builder.bisecting.search import Answers
+
+if TYPE_CHECKING:
+    from builder.bisecting.candidate import Candidate
+    from builder.bisecting.difference import Row
+    from builder.bisecting.trials import Trial
+
+JudgeKind = Literal["script", "probe", "prove", "user"]
+JUDGES: tuple[JudgeKind, ...] = ("script", "probe", "prove", "user")
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, or the ``user``.
+    ``name`` is the script's path or the probe's name; a script without a server (``serves``) gets the image alone."""
+
+    kind: JudgeKind
+    name: str = ""
+    serves: bool = True
+
+    @property
+    def is_constant(self) -> bool:
+        """True where one image always gets one verdict, so that it is tried once."""
+        return self.kind in {"prove", "user"}
+
+
+@dataclass(frozen=True)
+class DoneTrial:
+    """A trial with what is worth telling of it: when it was, how long it took, and the words of the judge."""
+
+    trial: Trial
+    at: str
+    seconds: float = 0.0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """A bisection as far as it is. ``target`` is the model, recipe or definition as typed; ``numbers`` are those of
+    ``repository`` from the end that counts as good to the other. ``recipe`` is the path of the recipe, empty where the
+    image alone is looked at, and ``recipe_before`` its text at the time of the first number, empty where it is the
+    same. ``served`` are the labels of the model's own server, empty where none ran, and ``serving`` the image that it
+    had. ``waiting`` is the candidate that the user is looking at. With ``unstartable`` a server that does not start is
+    what is being looked for: the bad end does not either."""
+
+    target: str
+    repository: str
+    platform: str
+    numbers: tuple[int, ...]
+    judge: Judge
+    started: str
+    find_fix: bool = False
+    recipe: str = ""
+    recipe_before: str = ""
+    served: Mapping[str, str] = field(default_factory=dict)
+    serving: str = ""
+    done: tuple[DoneTrial, ...] = ()
+    rows: tuple[Row, ...] = ()
+    waiting: Candidate | None = None
+    unstartable: bool = False
+
+    @property
+    def answers(self) -> Answers:
+        return Answers(tuple(each.trial for each in self.done), self.rows)
+
+    def with_trial(self, trial: DoneTrial) -> Bisection:
+        return replace(self, done=(*self.done, trial), waiting=None)
+
+    def with_row(self, row: Row) -> Bisection:
+        return replace(self, rows=(*self.rows, row))

@@ -1,0 +1,89 @@
+"""The values in rendered texts that come from a source: its version, its commit, its date; the base image."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.plan import bake
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from builder.numbered.build_directory import BuildPart
+
+_COMMIT = re.compile("[0-9a-f]{40}")
+BASE = "base image"
+_MARK = re.compile("\0value (?P<number>\\d+)\0")
+_DATE = re.compile(r"^export SOURCE_DATE_EPOCH='?(?P<date>\d+)'?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class SourceValue:
+    """A value that two builds have from one unit, as either has it; ``key`` names it among those that points have."""
+
+    unit: str
+    key: str
+    old: str
+    new: str
+
+
+def of_parts(old: Mapping[str, BuildPart], new: Mapping[str, BuildPart]) -> tuple[SourceValue, ...]:
+    """The values that differ between two builds with the same parts."""
+    values = []
+    for name in old:
+        before, after = old[name].takes, new[name].takes
+        if "base" in before and "base" in after:
+            values.append(SourceValue(BASE, BASE, _base(before["base"]), _base(after["base"])))
+        for source in sorted(before.keys() & after.keys()):
+            values += _of_source(source, before[source], after[source])
+    return tuple(value for value in values if value.old != value.new)
+
+
+def of_dates(old: Sequence[str], new: Sequence[str], sources: Sequence[str]) -> Iterator[SourceValue]:
+    """The dates of the sources' trees that differ in the instructions that build them."""
+    for source in sources:
+        before, after = _date(old, source), _date(new, source)
+        if before and after and before != after:
+            yield SourceValue(source, f"{source} date", before, after)
+
+
+def _of_source(source: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[SourceValue]:
+    if "version" not in before or "version" not in after or source.endswith("packages"):
+        return
+    if "commit" in before and "commit" in after:
+        yield SourceValue(source, f"{source} commit", before["commit"], after["commit"])
+    yield SourceValue(source, f"{source} version", before["version"], after["version"])
+
+
+def _date(instructions: Sequence[str], source: str) -> str:
+    mount = f"from={bake.source_context(source)},"
+    found = (_DATE.search(text) for text in instructions if mount in text)
+    return next((date["date"] for date in found if date), "")
+
+
+def _base(takes: Mapping[str, str]) -> str:
+    content, requested = takes.get("content", ""), takes.get("image", "")
+    return requested if content.startswith("local:") else f"{requested}@{content}"
+
+
+def marked(text: str, values: Sequence[SourceValue], *, is_new: bool) -> str:
+    """The text with a mark in place of each value, so that two texts differ in what else differs."""
+    for number, value in enumerate(values):
+        written = value.new if is_new else value.old
+        bounds = ("", "") if _COMMIT.fullmatch(written) else (r"(?<![\w.])", r"(?![\w.])")
+        text = re.sub(f"{bounds[0]}{re.escape(written)}{bounds[1]}", f"\0value {number}\0", text)
+    return text
+
+
+def split(text: str, values: Sequence[SourceValue]) -> Iterator[tuple[str, SourceValue | None]]:
+    """The parts of a marked text: plain ones, and the value that each mark stands for."""
+    position = 0
+    for mark in _MARK.finditer(text):
+        if mark.start() > position:
+            yield text[position : mark.start()], None
+        yield "", values[int(mark["number"])]
+        position = mark.end()
+    if position < len(text):
+        yield text[position:], None

@@ -1,0 +1,226 @@
+"""``builder bisect``, with ``status``, ``log``, ``replay``, ``stop``, ``good``, ``bad`` and ``skip``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from builder.cli.completers import names
+from builder.cli.context import Context, json_option, pass_context
+from builder.cli.output import print_document, print_json, print_result
+from builder.cli.verbosity import verbosity_options
+
+if TYPE_CHECKING:
+    from builder.bisecting.session import Judge
+    from builder.commands.bisect_parts.report import BisectReport
+
+_START = "start"
+
+
+class _WithModel(click.Group):
+    """A group whose first argument, where it is no command of its own, begins a bisection of the model of that name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            args = [_START, *args]
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leaves options in front of the model to that command; of the group's own there is only ``--help``."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [_START, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_WithModel, subcommand_metavar="MODEL|TARGET [OPTIONS] | COMMAND")
+def bisect() -> None:
+    """Find the change that broke a model.
+
+    `builder bisect MODEL` looks between the last number that was good and the one that serves now: first at the numbers
+    that are there, then on which axis it is (base, vLLM, FlashInfer, pull requests, Python packages, mods, template,
+    recipe), then for the one commit, version or line on it. The verdict comes from --run SCRIPT, --probe NAME or
+    --prove; without, from you: each candidate's server is started, and `good`, `bad` or `skip` goes on to the next.
+
+    It goes on where it was after ^C, a kill or a restart of the machine, when the same command is given again.
+    """
+
+
+@bisect.command(_START)
+@click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "recipes", "definitions"))
+@click.option("--good", type=click.IntRange(1), metavar="N", help="The number that is good, in place of the last one.")
+@click.option("--bad", type=click.IntRange(1), metavar="N", help="The number that is bad, in place of the present one.")
+@click.option(
+    "--run",
+    "script",
+    type=click.Path(dir_okay=False),
+    metavar="SCRIPT",
+    help="Judge by a program: 0 good, 125 skip, 1 to 127 bad.",
+)
+@click.option("--probe", metavar="NAME", shell_complete=names("probes"), help="Judge by a probe, as often as it takes.")
+@click.option("--prove", is_flag=True, help="Judge by the proof of templates and parsers, without a GPU.")
+@click.option("--no-serve", is_flag=True, help="Start no server for SCRIPT, which gets the image alone.")
+@click.option("--find-fix", is_flag=True, help="Look for what mended it: --bad is the older number, --good the newer.")
+@json_option
+@verbosity_options
+@pass_context
+def start(
+    context: Context,
+    what: str,
+    good: int | None,
+    bad: int | None,
+    script: str | None,
+    probe: str | None,
+    prove: bool,
+    no_serve: bool,
+    find_fix: bool,
+    as_json: bool,
+) -> int:
+    """Begin a bisection, or go on with one.
+
+    Both ends are tried first. A script gets BUILDER_IMAGE, and BUILDER_ADDRESS and BUILDER_MODEL of the server that is
+    started for it (not with --no-serve). A server that does not start is gone around, unless that of the bad end does
+    not start either. Candidates are images called builder-bisect-…, which are removed at the end; the next two are
+    built while one is tried. The model's own server goes on, or is started again at the end where memory does not
+    suffice.
+
+    \b
+    Ends with
+      0  if the change was found, or a candidate is waiting for your verdict
+      1  if it could not be told
+    """
+    from builder.cli import build_progress
+    from builder.commands import bisect as command
+    from builder.commands.bisect_parts.beginning import BisectRequest
+
+    judge = _judge(script, probe, prove=prove, serves=not no_serve)
+    with build_progress.reporter() as report:
+        request = BisectRequest(what, judge, good, bad, find_fix)
+        result = command.run(context.workspace(report), request)
+    return _print(result, as_json=as_json)
+
+
+def _judge(script: str | None, probe: str | None, *, prove: bool, serves: bool) -> Judge:
+    from builder.bisecting.session import Judge
+
+    if sum((script is not None, probe is not None, prove)) > 1:
+        raise click.UsageError("give one of --run, --probe and --prove")
+    if not serves and script is None:
+        raise click.UsageError("--no-serve goes with --run")
+    if script is not None:
+        return Judge("script", str(Path(script).absolute()), serves)
+    return Judge("probe", probe) if probe is not None else Judge("prove" if prove else "user")
+
+
+@bisect.command()
+@json_option
+@pass_context
+def status(context: Context, as_json: bool) -> None:
+    """Show how far the bisection is, and what it has tried."""
+    from builder import humanize
+    from builder.commands import bisect_status as command
+
+    state = command.run(context.workspace())
+    waiting = state.bisection.waiting is not None
+    if as_json:
+        document = {"target": state.bisection.target, "started": state.bisection.started, "tried": list(state.tried)}
+        more = {"next": state.next or None, "steps_left": state.steps_left, "seconds_left": state.seconds_left}
+        print_json({**document, **more, "waiting": waiting})
+        return
+    ends = f"{state.bisection.repository} {state.bisection.numbers[0]} to {state.bisection.numbers[-1]}"
+    print_result(f"bisection of {state.bisection.target}, {ends}, begun {state.bisection.started}")
+    for line in state.tried:
+        print_result(f"  {line}", hanging=4)
+    took = f", {humanize.duration(state.seconds_left)}" if state.seconds_left else ""
+    left = f"about {humanize.counted(state.steps_left, 'step')} to go{took}"
+    print_result(f"  next: {state.next or 'what lies between'}; {left}")
+    if waiting:
+        print_result("  waiting for your verdict: `builder bisect good`, `bad` or `skip`")
+
+
+@bisect.command()
+@pass_context
+def log(context: Context) -> None:
+    """Print the journal, which `replay` takes."""
+    from builder.commands import bisect_log as command
+
+    print_document(command.run(context.project))
+
+
+@bisect.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@json_option
+@verbosity_options
+@pass_context
+def replay(context: Context, file: Path, as_json: bool) -> int:
+    """Go on from a journal that `log` printed: what was tried there is not tried again."""
+    from builder.cli import build_progress
+    from builder.commands import bisect_replay as command
+
+    with build_progress.reporter() as report:
+        result = command.run(context.workspace(report), file)
+    return _print(result, as_json=as_json)
+
+
+@bisect.command()
+@pass_context
+def stop(context: Context) -> None:
+    """End the bisection: serve as before, and remove its candidates."""
+    from builder import humanize
+    from builder.commands import bisect_stop as command
+
+    count = command.run(context.workspace())
+    print_result(f"stopped; removed {humanize.counted(count, 'candidate')}")
+
+
+@bisect.command()
+@click.option("--note", default="", metavar="TEXT", help="A word on why.")
+@json_option
+@verbosity_options
+@pass_context
+def good(context: Context, note: str, as_json: bool) -> int:
+    """Say that the candidate is good, and go on."""
+    return _mark(context, "good", note, as_json=as_json)
+
+
+@bisect.command()
+@click.option("--note", default="", metavar="TEXT", help="A word on why.")
+@json_option
+@verbosity_options
+@pass_context
+def bad(context: Context, note: str, as_json: bool) -> int:
+    """Say that the candidate is bad, and go on."""
+    return _mark(context, "bad", note, as_json=as_json)
+
+
+@bisect.command()
+@click.option("--note", default="", metavar="TEXT", help="A word on why.")
+@json_option
+@verbosity_options
+@pass_context
+def skip(context: Context, note: str, as_json: bool) -> int:
+    """Say that the candidate cannot be told, and go on."""
+    return _mark(context, "skip", note, as_json=as_json)
+
+
+def _mark(context: Context, word: Literal["good", "bad", "skip"], note: str, *, as_json: bool) -> int:
+    from builder.cli import build_progress
+    from builder.commands import bisect_mark as command
+
+    with build_progress.reporter() as report:
+        result = command.run(context.workspace(report), word, note)
+    return _print(result, as_json=as_json)
+
+
+def _print(result: BisectReport, *, as_json: bool) -> int:
+    from builder.cli import bisect_text
+
+    if as_json:
+        print_json(bisect_text.document(result))
+    else:
+        for line, hanging in bisect_text.lines(result):
+            print_result(line, hanging=hanging)
+    return int(bool(result.problem))

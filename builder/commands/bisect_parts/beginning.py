@@ -1,0 +1,163 @@
+"""The beginning of a bisection: the two ends, the numbers between them that are there, and the judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder import timestamp
+from builder.bisecting.session import Bisection, Judge
+from builder.commands.shared import beside
+from builder.definitions import image, target
+from builder.definitions.recipes import finding
+from builder.engine import images
+from builder.errors import ImageStateError, NothingToDoError, UsageError
+from builder.lock import reading
+from builder.lock.model import ImageName
+from builder.measuring import probing
+from builder.serving import image_selection
+from builder.sources.git import project_history
+
+if TYPE_CHECKING:
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.lock.model import Lock, Pairing, Repository
+    from builder.project import Project
+    from builder.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class BisectRequest:
+    """A bisection as typed: ``text`` is a model, a recipe or a definition; the ends are numbers, None where the lock
+    tells them."""
+
+    text: str
+    judge: Judge
+    good: int | None = None
+    bad: int | None = None
+    find_fix: bool = False
+
+
+def of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
+    """The bisection that is asked for. Raises UsageError where it names nothing, ImageStateError where an end is not in
+    the engine, NothingToDoError where there is no number to begin from."""
+    project, lock = workspace.project, reading.of(workspace.project)
+    recipe, repository_name = _subject(project, lock, request.text)
+    repository = lock.images.get(repository_name)
+    if repository is None or not repository.numbers:
+        raise NothingToDoError(f"no image of {repository_name} has a number")
+    pairings = _pairings(lock, recipe.model if recipe else None, repository_name)
+    ends = _ends(repository_name, repository, pairings, request)
+    _require_judge(project, request.judge, recipe)
+    numbers = _numbers(workspace, repository_name, repository, ends)
+    before = _recipe_before(project, recipe, repository, ends)
+    server = beside.server_of(workspace, recipe)
+    return Bisection(
+        target=request.text,
+        repository=repository_name,
+        platform=repository.numbers[ends[0]].platform,
+        numbers=numbers,
+        judge=request.judge,
+        started=timestamp.now(),
+        find_fix=request.find_fix,
+        recipe=recipe.file if recipe else "",
+        recipe_before=before,
+        served=beside.kept_labels(server),
+        serving=server.image if server else "",
+    )
+
+
+def _subject(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, str]:
+    """The recipe that serves ``text``, None for a definition, and its repository."""
+    if text in lock.models:
+        paired = lock.models[text].pairing
+        path = finding.recorded(project, paired.recipe)
+        recipe = image_selection.select(project, lock, text).recipe if path else None
+        return recipe, paired.image.repository
+    named = target.find(project, text, lock.models)
+    if named.recipe is None:
+        return None, image.repository_of(project, named.definition or "")
+    model = lock.models.get(named.recipe.model or "")
+    return named.recipe, model.pairing.image.repository if model else named.recipe.repository
+
+
+def _pairings(lock: Lock, model: str | None, repository: str) -> tuple[Pairing, ...]:
+    paired = lock.models.get(model or "")
+    every = (paired.pairing, *paired.previous) if paired else ()
+    return tuple(pairing for pairing in every if pairing.image.repository == repository)
+
+
+def _ends(name: str, repository: Repository, pairings: tuple[Pairing, ...], request: BisectRequest) -> tuple[int, int]:
+    """The number to begin from and the one to end at. With ``find_fix`` the first is the one that is bad."""
+    present = pairings[0].image.number if pairings else repository.current
+    last = request.good if request.find_fix else request.bad
+    first = request.bad if request.find_fix else request.good
+    last = last or (present if not request.find_fix else max(repository.numbers))
+    for number in filter(None, (first, last)):
+        if number not in repository.numbers:
+            raise UsageError(f"{name} has no number {number}", hint="`builder list` shows the numbered images")
+    if last is None:
+        raise NothingToDoError(f"no number of {name} is current", hint="--bad N says which one fails")
+    first = first or (present if request.find_fix else _last_good(repository, pairings, last))
+    if first is None or first == last:
+        flag = "--bad" if request.find_fix else "--good"
+        raise UsageError(
+            f"no number before {name}:{last} is known to be good" if not request.find_fix else "the ends are the same",
+            hint=f"{flag} N says which one; `builder mark {name}:N good` keeps that",
+        )
+    return first, last
+
+
+def _last_good(repository: Repository, pairings: tuple[Pairing, ...], last: int) -> int | None:
+    """The number that was good last: marked so, with the model or by itself; else what was paired or current before."""
+    earlier = [number for number in repository.numbers if number != last]
+    paired = {pairing.image.number: pairing for pairing in pairings}
+    marked = [
+        number
+        for number in earlier
+        if (paired[number].status if number in paired else repository.numbers[number].status) == "good"
+    ]
+    if below := [number for number in marked if number < last]:
+        return max(below)
+    order = (*(pairing.image.number for pairing in pairings), *repository.previous)
+    usable = [number for number in order if number in earlier and repository.numbers[number].status != "bad"]
+    return next(iter(usable), max(marked, default=None))
+
+
+def _numbers(workspace: Workspace, name: str, repository: Repository, ends: tuple[int, int]) -> tuple[int, ...]:
+    """The ends, and between them every number whose image this engine has as it was recorded."""
+    low, high = sorted(ends)
+    between = [number for number in sorted(repository.numbers) if low < number < high]
+    usable = [number for number in between if _is_here(workspace, name, repository, number)]
+    for number in ends:
+        if not _is_here(workspace, name, repository, number):
+            raise ImageStateError(
+                f"{name}:{number} is not in this engine as images.lock records it",
+                hint=f"`builder rebuild {name}:{number}` makes it again, `builder pull {name}:{number}` fetches it",
+            )
+    return tuple(sorted((*ends, *usable), reverse=ends[0] > ends[1]))
+
+
+def _is_here(workspace: Workspace, name: str, repository: Repository, number: int) -> bool:
+    details = images.inspect(workspace.engine, str(ImageName(name, number)))
+    return details is not None and images.fingerprint(details) == repository.numbers[number].fingerprint
+
+
+def _require_judge(project: Project, judge: Judge, recipe: Recipe | None) -> None:
+    if judge.kind == "probe":
+        probing.require(project, judge.name)
+    if recipe is None and (judge.kind in {"probe", "prove"} or (judge.kind == "script" and judge.serves)):
+        hint = "name a recipe or a model, or give `--run SCRIPT --no-serve`, which gets the image alone"
+        raise UsageError("a definition has no server to be looked at", hint=hint)
+
+
+def _recipe_before(project: Project, recipe: Recipe | None, repository: Repository, ends: tuple[int, int]) -> str:
+    """The recipe as the project's git had it when the image that fails was built; empty where it is the same now."""
+    if recipe is None:
+        return ""
+    commit = project_history.last_change(project.root, recipe.file, repository.numbers[max(ends)].built)
+    content = project_history.read_file(project.root, commit, recipe.file) if commit else None
+    try:
+        text = content.decode() if content else ""
+    except UnicodeDecodeError:
+        return ""
+    return "" if text == recipe.text else text

@@ -1,0 +1,185 @@
+"""The verdict on a candidate's image: by a script, a probe, or the proof of its templates and parsers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.bisecting.trials import Trial
+from builder.commands.bisect_parts import serving
+from builder.engine import images
+from builder.errors import ConflictError, MeasuringError, ServeFailedError, UsageError
+from builder.evidence.record import Subject
+from builder.lock import reading
+from builder.measuring import bounded_process, measured_server, probing
+from builder.proving import prove, reference
+from builder.proving.judging import Reference
+from builder.proving.prove import ProvedPairing
+from builder.storage import state_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.bisecting.candidate import Candidate
+    from builder.bisecting.search import TryCandidate
+    from builder.bisecting.session import Bisection, Judge
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.serving.running import RunningServer
+    from builder.workspace import Workspace
+
+# `git bisect run`: https://git-scm.com/docs/git-bisect
+_SKIP, _LAST = 125, 127
+_SCRIPT_SECONDS = 6 * 3600.0
+_LABELS = {"builder.bisect": "1"}
+
+
+@dataclass(frozen=True)
+class JudgedTrial:
+    """A trial with the seconds that it took, and what its judge had to say."""
+
+    trial: Trial
+    seconds: float
+    note: str = ""
+
+
+def require_script(judge: Judge) -> None:
+    """Raises UsageError for a script that cannot be run."""
+    if judge.kind == "script" and not os.access(judge.name, os.X_OK):
+        raise UsageError(
+            f"{judge.name} is no program that can be run",
+            hint=f"`chmod +x {judge.name}`, and its first line says by what",
+        )
+
+
+def trials(
+    workspace: Workspace, bisection: Bisection, question: TryCandidate, tag: str, recipe_text: str
+) -> Iterator[JudgedTrial]:
+    """Yields each trial of a candidate, as many as are asked for, each when it is over. A server that does not start,
+    or cannot be looked at, is a reason to go around it; for one that does not even in the end that fails, see
+    `Bisection.unstartable`."""
+    judge, tried = bisection.judge, question.candidate
+    began = time.monotonic()
+    try:
+        recipe = serving.recipe_of(workspace, bisection, recipe_text) if bisection.recipe else None
+        if judge.kind == "prove" and recipe:
+            yield _proved(workspace, bisection, tried, recipe, tag, began)
+            return
+        needs_server = recipe is not None and judge.serves
+        with serving.served(workspace, bisection, recipe, tag) if needs_server and recipe else nullcontext() as server:
+            done = 0
+            while done < question.times:
+                judged = _judged(workspace, judge, tried, tag, server, began)
+                yield judged
+                done += judged.trial.passed + judged.trial.failed
+                if judged.trial.skipped:
+                    return
+                began = time.monotonic()
+    except ServeFailedError as error:
+        reason = f"does not start: {error.message.splitlines()[0]}"
+        if bisection.unstartable or _is_failing_end(bisection, tried):
+            yield JudgedTrial(Trial(tried, failed=question.times), time.monotonic() - began, reason)
+        else:
+            yield JudgedTrial(Trial(tried, skipped=reason), time.monotonic() - began)
+    except MeasuringError as error:
+        yield JudgedTrial(Trial(tried, skipped=error.message.splitlines()[0]), time.monotonic() - began)
+
+
+def _is_failing_end(bisection: Bisection, tried: Candidate) -> bool:
+    return tried.number == bisection.numbers[0 if bisection.find_fix else -1]
+
+
+def is_unstartable(bisection: Bisection, judged: JudgedTrial) -> bool:
+    """True where the end that fails does not even start: then that is what is looked for."""
+    return _is_failing_end(bisection, judged.trial.candidate) and judged.note.startswith("does not start")
+
+
+def _judged(
+    workspace: Workspace, judge: Judge, tried: Candidate, tag: str, server: RunningServer | None, began: float
+) -> JudgedTrial:
+    if judge.kind == "probe" and server:
+        measured = measured_server.of(server)
+        outcome = probing.probe(workspace.project, measured.model, judge.name, workspace.environment, workspace.report)
+        note = next((finding.text.splitlines()[0] for finding in outcome.findings if finding.text), "")
+        if outcome.verdict == "unclear":
+            return JudgedTrial(Trial(tried, skipped=f"the probe came to no verdict: {note}"), _since(began), note)
+        runs, failed = outcome.counts.get("runs", 0), outcome.counts.get("failed", 0)
+        if not runs:
+            runs, failed = 1, int(outcome.verdict == "fail")
+        return JudgedTrial(Trial(tried, runs - failed, failed), _since(began), note)
+    variables = {"BUILDER_IMAGE": tag, "BUILDER_CANDIDATE": _words(tried)}
+    if server:
+        model = measured_server.of(server).model
+        variables |= {"BUILDER_ADDRESS": model.address, "BUILDER_MODEL": model.name}
+    return _by_script(workspace, Path(judge.name), tried, variables)
+
+
+def _by_script(workspace: Workspace, script: Path, tried: Candidate, variables: Mapping[str, str]) -> JudgedTrial:
+    """Runs the user's script. Raises ConflictError where it says to stop, as `git bisect run` does for 128 and more."""
+    environ = {**workspace.environment, **variables}
+    ended = bounded_process.run([str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS)
+    note = ended.last_lines.splitlines()[-1] if ended.last_lines else ""
+    if ended.cause == "time":
+        return JudgedTrial(Trial(tried, skipped=f"{script.name} had not ended after 6 hours"), ended.seconds)
+    if ended.exit_code == _SKIP:
+        return JudgedTrial(Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}"), ended.seconds)
+    if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
+        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
+        raise ConflictError(
+            f"{script.name} ended {how}, which says to stop: {note}".rstrip(": "),
+            hint="give the same command again to go on where it was; 0 is good, 125 skips, 1 to 127 is bad",
+        )
+    passed = ended.cause == "itself" and ended.exit_code == 0
+    return JudgedTrial(Trial(tried, int(passed), int(not passed)), ended.seconds, note)
+
+
+def _proved(
+    workspace: Workspace, bisection: Bisection, tried: Candidate, recipe: Recipe, tag: str, began: float
+) -> JudgedTrial:
+    """Proves the image against the behaviour of the end that passes: what changed since then is what is looked for."""
+    project, lock = workspace.project, reading.of(workspace.project)
+    passing = bisection.numbers[-1 if bisection.find_fix else 0]
+    model = recipe.model or recipe.name
+    own = _kept_reference(workspace) if tried.number != passing else None
+    details = images.inspect(workspace.engine, tag)
+    subject = Subject(tag, images.fingerprint(details) if details else "")
+    find = own or reference.find(project, lock, bisection.repository, passing, model)
+    pairing = ProvedPairing(model, recipe.revision, recipe)
+    (proof,) = prove.prove(workspace, tag, subject, (pairing,), lambda _: find, _LABELS)
+    evidence = proof.evidence
+    if tried.number == passing and evidence.verdict != "fail":
+        _keep_reference(workspace, tag, evidence.goldens, proof.raw)
+    finding = next(iter(evidence.findings), None)
+    note = f"{finding.check} at {finding.at}: {finding.text.splitlines()[0]}" if finding and finding.text else ""
+    if evidence.verdict == "unclear" and not evidence.goldens:
+        return JudgedTrial(Trial(tried, skipped=f"the proof came to no verdict: {note}"), _since(began), note)
+    failed = evidence.verdict == "fail" or (evidence.verdict == "changed" and tried.number != passing)
+    return JudgedTrial(Trial(tried, int(not failed), int(failed)), _since(began), note if failed else "")
+
+
+def _keep_reference(workspace: Workspace, tag: str, goldens: Mapping[str, str], raw: bytes) -> None:
+    content = {"image": tag, "goldens": dict(goldens), "texts": json.loads(raw).get("texts", {})}
+    state_file.write(workspace.project.bisecting / "reference.json", json.dumps(content).encode())
+
+
+def _kept_reference(workspace: Workspace) -> Reference | None:
+    try:
+        content = json.loads((workspace.project.bisecting / "reference.json").read_text(encoding="utf-8"))
+        return Reference(content["image"], content["goldens"], content["texts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _words(tried: Candidate) -> str:
+    points = dict(tried.points)
+    parts = [f"{unit} at {points[unit]}" if unit in points else unit for unit in tried.taken]
+    return str(tried.number) if tried.number is not None else f"{tried.old} with {', '.join(parts)} of {tried.new}"
+
+
+def _since(began: float) -> float:
+    return time.monotonic() - began

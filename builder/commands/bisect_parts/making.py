@@ -1,0 +1,104 @@
+"""The images of candidates: without a number, named after what they are made of, so that each is made once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.bisecting import mixture
+from builder.building import bake_run, work_folder
+from builder.building.bake_run import BakeJob
+from builder.commands.bisect_parts import points
+from builder.engine import images
+from builder.errors import BuildFailedError, FileProblemsError, SourceError
+from builder.lock.model import ImageName
+from builder.numbered import identity
+from builder.plan import bake, model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.bisecting.candidate import Candidate
+    from builder.commands.bisect_parts.spans import NumberSpan
+    from builder.plan.model import StagedFile
+    from builder.project import Project
+    from builder.workspace import Workspace
+
+PREFIX = "builder-bisect-"
+
+
+@dataclass(frozen=True)
+class CandidateImage:
+    """The image of a candidate, by its tag; ``problem`` says why there is none."""
+
+    tag: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class CandidateBuild:
+    """The build directory of a candidate: its files and targets."""
+
+    files: Mapping[str, StagedFile]
+    targets: Mapping[str, object]
+
+    def digest(self) -> str:
+        content = [model.files_hash(self.files), self.targets]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def build_of(workspace: Workspace, span: NumberSpan, candidate: Candidate) -> CandidateBuild | None:
+    """The build directory of a candidate; None for one whose image is there, a number's. Raises SourceError for a point
+    that cannot be had."""
+    taken = span.units_of_image(candidate)
+    if span.builds is None or not taken:
+        return None
+    every = frozenset(unit for axis in span.builds.axes for unit in axis.units)
+    if taken == every and not candidate.points:
+        return None
+    values = points.values(workspace, span, dict(candidate.points))
+    targets = mixture.targets(span.builds, taken, values)
+    return CandidateBuild(mixture.files(span.builds, taken, values), targets)
+
+
+def tag_of(workspace: Workspace, span: NumberSpan, candidate: Candidate) -> str:
+    """The tag that the image of a candidate has, or will have. Raises SourceError as `build_of`."""
+    if candidate.number is not None:
+        return str(ImageName(span.old.repository, candidate.number))
+    build = build_of(workspace, span, candidate)
+    if build is None:
+        return str(span.new if span.units_of_image(candidate) else span.old)
+    return f"{repository(workspace.project)}:{build.digest()[:16]}"
+
+
+def make(workspace: Workspace, span: NumberSpan, candidate: Candidate) -> CandidateImage:
+    """Makes the image of a candidate unless it is there. One that cannot be built is no error: it is gone around."""
+    try:
+        tag = tag_of(workspace, span, candidate)
+        build = None if candidate.number is not None else build_of(workspace, span, candidate)
+        if build is None or images.inspect(workspace.engine, tag):
+            return CandidateImage(tag)
+        with work_folder.create(workspace, "bisect", with_bake_file(build)) as work:
+            bake_run.bake(workspace, [BakeJob(work.directory, "bisect", build.targets, work)])
+            images.tag(workspace.engine, work.tag, tag)
+    except (BuildFailedError, SourceError, FileProblemsError) as error:
+        return CandidateImage("", f"does not build: {error.message.splitlines()[0]}")
+    return CandidateImage(tag)
+
+
+def with_bake_file(build: CandidateBuild) -> dict[str, StagedFile]:
+    """The whole build directory, which Docker builds without this program."""
+    return {**build.files, bake.FILE: bake.bake_file(build.targets)}
+
+
+def remove_all(workspace: Workspace) -> int:
+    """Removes the images of all candidates of the project; returns how many there were."""
+    tags = images.tags(workspace.engine, [repository(workspace.project)])
+    return sum(images.remove(workspace.engine, tag) for tag in sorted(tags))
+
+
+def repository(project: Project) -> str:
+    """The name under which the candidates of a project stand in the engine."""
+    return f"{PREFIX}{identity.of(project).id[:8].lower()}"

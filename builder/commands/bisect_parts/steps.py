@@ -1,0 +1,167 @@
+"""The steps of a bisection: each question is answered and noted, until there is none, or the user has to look."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder import timestamp
+from builder.bisecting import journal, search
+from builder.bisecting.search import Conclusion, ListPoints, TryCandidate
+from builder.bisecting.session import DoneTrial
+from builder.bisecting.trials import Trial
+from builder.commands.bisect_parts import judging, known_conflicts, making, points, serving, spans, words
+from builder.errors import BuilderError
+from builder.events import Message, ignore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from builder.bisecting.candidate import Candidate
+    from builder.bisecting.difference import Subject
+    from builder.bisecting.session import Bisection
+    from builder.commands.bisect_parts.making import CandidateImage
+    from builder.commands.bisect_parts.spans import NumberSpan
+    from builder.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class BisectContext:
+    """What the steps share: the spans of the numbers, and the subject of the search."""
+
+    spans: Callable[[int, int], NumberSpan]
+    subject: Subject
+
+    def span_of(self, candidate: Candidate) -> NumberSpan:
+        numbers = self.subject.numbers
+        if candidate.number is None:
+            return self.spans(candidate.old, candidate.new)
+        place = max(numbers.index(candidate.number), 1)
+        return self.spans(numbers[place - 1], numbers[place])
+
+
+@dataclass(frozen=True)
+class LookNow:
+    """The end of the steps for now: the user has to look at a candidate, and at its server where it has one."""
+
+    candidate: Candidate
+    image: str
+    address: str
+
+
+def context(workspace: Workspace, bisection: Bisection) -> BisectContext:
+    """The context of a bisection."""
+    text = serving.recipe_of(workspace, bisection).text if bisection.recipe else ""
+    read = spans.reader(workspace.project, bisection, text)
+    impossible = known_conflicts.reader(workspace, read)
+    return BisectContext(read, spans.subject(bisection, read, impossible))
+
+
+def go_on(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclusion | LookNow]:
+    """Answers every question, the journal written after each."""
+    shared = context(workspace, bisection)
+    with _preparing(workspace, shared) as prepare:
+        while True:
+            step = search.next_step(shared.subject, bisection.answers)
+            if isinstance(step, Conclusion):
+                return bisection, step
+            if isinstance(step, ListPoints):
+                span = shared.spans(step.old, step.new)
+                bisection = _noted(workspace, bisection.with_row(points.row(workspace, span, step)))
+                continue
+            workspace.report(Message(words.of_question(bisection, shared.subject, step)))
+            made = prepare.image(step.candidate)
+            if made.problem:
+                trial = DoneTrial(Trial(step.candidate, skipped=made.problem), timestamp.now())
+                workspace.report(Message(words.of_trial(trial)))
+                bisection = _noted(workspace, bisection.with_trial(trial))
+                continue
+            if bisection.judge.kind != "user":
+                prepare.ahead(search.likely_next(shared.subject, bisection.answers, step))
+            else:
+                bisection, shown = _shown(workspace, shared, bisection, step, made.tag)
+                if shown:
+                    return bisection, shown
+                continue
+            bisection = _judged(workspace, shared, bisection, step, made.tag)
+
+
+def _judged(
+    workspace: Workspace, shared: BisectContext, bisection: Bisection, step: TryCandidate, tag: str
+) -> Bisection:
+    recipe_text = _recipe_text(shared, bisection, step.candidate)
+    for judged in judging.trials(workspace, bisection, step, tag, recipe_text):
+        trial = DoneTrial(judged.trial, timestamp.now(), round(judged.seconds, 1), judged.note[:300])
+        workspace.report(Message(words.of_trial(trial)))
+        unstartable = bisection.unstartable or judging.is_unstartable(bisection, judged)
+        bisection = _noted(workspace, replace(bisection, unstartable=unstartable).with_trial(trial))
+    return bisection
+
+
+def _shown(
+    workspace: Workspace, shared: BisectContext, bisection: Bisection, step: TryCandidate, tag: str
+) -> tuple[Bisection, LookNow | None]:
+    """Starts the server of a candidate, for the user to look at; None where it does not start."""
+    address = ""
+    bisection = _noted(workspace, replace(bisection, waiting=step.candidate))
+    if bisection.recipe:
+        try:
+            recipe = serving.recipe_of(workspace, bisection, _recipe_text(shared, bisection, step.candidate))
+            address = serving.start(workspace, bisection, recipe, tag).address or ""
+        except BuilderError as error:
+            reason = f"does not start: {error.message.splitlines()[0]}"
+            trial = DoneTrial(Trial(step.candidate, skipped=reason), timestamp.now())
+            workspace.report(Message(words.of_trial(trial)))
+            return _noted(workspace, bisection.with_trial(trial)), None
+    return bisection, LookNow(step.candidate, tag, address)
+
+
+def _recipe_text(shared: BisectContext, bisection: Bisection, candidate: Candidate) -> str:
+    """The recipe by which a candidate is served; empty for the present one. The first number has its own, all others
+    the present one."""
+    if not bisection.recipe_before:
+        return ""
+    if candidate.number is not None:
+        return bisection.recipe_before if candidate.number == bisection.numbers[0] else ""
+    return shared.span_of(candidate).recipe_text(candidate)
+
+
+def _noted(workspace: Workspace, bisection: Bisection) -> Bisection:
+    journal.write(workspace.project, bisection)
+    return bisection
+
+
+class _Preparation:
+    """The images of candidates, made in the background one after the other while another one is looked at."""
+
+    def __init__(self, workspace: Workspace, shared: BisectContext, pool: ThreadPoolExecutor) -> None:
+        self.workspace, self.shared, self.pool = workspace, shared, pool
+        self.begun: dict[Candidate, Future[CandidateImage]] = {}
+
+    def image(self, candidate: Candidate) -> CandidateImage:
+        """The image of a candidate: what is being made in the background already, or made now."""
+        if future := self.begun.pop(candidate, None):
+            return future.result()
+        for other in self.begun.values():
+            other.cancel()
+        self.begun.clear()
+        return making.make(self.workspace, self.shared.span_of(candidate), candidate)
+
+    def ahead(self, candidates: tuple[Candidate, ...]) -> None:
+        """Begins to make the images of what may be next."""
+        quiet = replace(self.workspace, report=ignore)
+        for candidate in candidates:
+            if candidate not in self.begun:
+                span = self.shared.span_of(candidate)
+                self.begun[candidate] = self.pool.submit(making.make, quiet, span, candidate)
+
+
+@contextmanager
+def _preparing(workspace: Workspace, shared: BisectContext) -> Iterator[_Preparation]:
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="bisect") as pool:
+        try:
+            yield _Preparation(workspace, shared, pool)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

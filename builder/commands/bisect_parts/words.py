@@ -1,0 +1,81 @@
+"""A bisection in words: what is tried, what came of it, and how much is left."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from builder import humanize
+from builder.bisecting import search, trials
+
+if TYPE_CHECKING:
+    from builder.bisecting.candidate import Candidate
+    from builder.bisecting.difference import Subject
+    from builder.bisecting.search import TryCandidate
+    from builder.bisecting.session import Bisection, DoneTrial
+
+_SHOWN = 3
+
+
+def of_candidate(candidate: Candidate, repository: str = "") -> str:
+    """A candidate in words: a number, or what it takes of another."""
+    if candidate.number is not None:
+        return f"{repository}:{candidate.number}" if repository else f"number {candidate.number}"
+    points = dict(candidate.points)
+    taken = [f"{unit} at {_short(points[unit])}" if unit in points else unit for unit in candidate.taken]
+    more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
+    return f"number {candidate.old} with {', '.join(taken[:_SHOWN])}{more} of {candidate.new}"
+
+
+def of_question(bisection: Bisection, subject: Subject, question: TryCandidate) -> str:
+    """The step that begins now."""
+    tried = {trial.trial.candidate for trial in bisection.done}
+    times = f", {question.times} times" if question.times > 1 else ""
+    again = " again" if question.candidate in tried else ""
+    left = steps_left(bisection, subject)
+    about = f", about {left} to go" if left else ""
+    return (
+        f"step {len(tried) + 1}{about}: trying {of_candidate(question.candidate, bisection.repository)}{again}{times}"
+    )
+
+
+def of_trial(done: DoneTrial) -> str:
+    """What came of a trial."""
+    trial = done.trial
+    word = "skipped" if trial.skipped else "bad" if trial.failed and not trial.passed else "good"
+    if trial.passed and trial.failed:
+        word = f"good {trial.passed} of {trial.passed + trial.failed} times"
+    note = trial.skipped or done.note
+    took = f" after {humanize.duration(done.seconds)}" if done.seconds >= 1 else ""
+    return f"  {word}{took}{f': {note}' if note else ''}"
+
+
+def steps_left(bisection: Bisection, subject: Subject) -> int:
+    """The number of candidates that are still to be tried, if every verdict is the less favourable one, as far as it
+    can be known: what lies between two commits is only known once their axis is."""
+    answers, steps = bisection.answers, 0
+    while steps < 60:
+        step = search.next_step(subject, answers)
+        if not isinstance(step, search.TryCandidate):
+            break
+        number = step.candidate.number
+        fails = number == bisection.numbers[-1] or (number is None)
+        if bisection.find_fix:
+            fails = not fails
+        trial = trials.Trial(step.candidate, 0 if fails else step.times, step.times if fails else 0)
+        answers = search.Answers((*answers.trials, trial), answers.rows)
+        steps += 1
+    return steps
+
+
+def axes_of(bisection: Bisection, subject: Subject) -> tuple[str, ...]:
+    """The axes between the two ends, each with how much differs on it, as far as neighbouring numbers show."""
+    units: dict[str, set[str]] = {}
+    for old, new in pairwise(bisection.numbers):
+        for axis in subject.axes(old, new):
+            units.setdefault(axis.name, set()).update(axis.units)
+    return tuple(f"{name} ({len(own)})" if len(own) > 1 else name for name, own in units.items())
+
+
+def _short(point: str) -> str:
+    return point[:12] if len(point) == 40 else point

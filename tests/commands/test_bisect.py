@@ -1,0 +1,149 @@
+"""A bisection from end to end: a commit among 1,024 on a git server, beside other changes, killed on its way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.bisecting import journal
+from builder.engine import images
+from builder.engine.client.endpoint import Endpoint
+from builder.project import Project
+from tests import projects
+from tests.commands.git_upstream import Upstream
+from tests.commands.test_git_sources import use
+from tests.conftest import Command, command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.engine
+
+COMMITS, PLANTED = 1024, 700
+SCRIPT = """\
+#!/bin/sh
+value=$(docker run --rm "$BUILDER_IMAGE" cat /source/serve.py) || exit 125
+echo "serve.py says $value"
+test "$value" -lt {planted}
+"""
+
+
+def many_commits(upstream: Upstream) -> list[str]:
+    """1,024 commits, each of which writes its number into a file; the one planted has a title of its own."""
+    lines = []
+    for number in range(COMMITS):
+        title = "[Frontend] Stream `arguments`" if number == PLANTED else f"commit {number}"
+        when = f"Somebody <somebody@example.org> {1_780_000_000 + 60 * number} +0000"
+        lines.append(
+            f"commit refs/heads/main\nmark :{number + 1}\nauthor {when}\ncommitter {when}\n"
+            f"data {len(title)}\n{title}\n" + (f"from :{number}\n" if number else "")
+            + f"M 100644 inline serve.py\ndata {len(str(number))}\n{number}\n"
+        )  # fmt: skip
+    served = upstream.git("remote", "get-url", "origin")
+    subprocess.run(["git", "-C", served, "fast-import", "--quiet"], input="".join(lines), text=True, check=True)
+    listed = subprocess.run(
+        ["git", "-C", served, "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True
+    )
+    return listed.stdout.split()
+
+
+def script(folder: Path) -> str:
+    path = folder / "judge.sh"
+    projects.write(path, SCRIPT.format(planted=PLANTED))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def two_numbers(small: Project, builder: Command, upstream: Upstream) -> list[str]:
+    """Number 1 from the first commit, and number 2 from the last one, with another mod and another template."""
+    commits = many_commits(upstream)
+    use(small, upstream, [])
+    builder("build", "small", "--update", f"flashinfer={commits[0]}")
+    template = small.root / "dockerfiles/small/Dockerfile.j2"
+    projects.write(template, template.read_text(encoding="utf-8") + "ENV ANOTHER=1\nENV FURTHER=2\n")
+    builder("build", "small", "--update", "flashinfer")
+    return commits
+
+
+def left_over(endpoint: Endpoint) -> list[str]:
+    return [tag for tag in images.tags(endpoint) if tag.startswith("builder-bisect-")]
+
+
+def test_a_commit_among_1024_is_found_whatever_ends_the_program(
+    small: Project, builder: Command, upstream: Upstream, repository: str, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    commits = two_numbers(small, builder, upstream)
+    arguments = ["bisect", "small", "--good", "1", "--run", script(tmp_path), "--no-serve"]
+    answers = 0
+    for _ in range(2):  # killed after a few answers
+        with subprocess.Popen(
+            command(small, *arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        ) as process:
+            end = time.monotonic() + 120
+            while process.poll() is None and time.monotonic() < end:
+                begun = journal.read(small)
+                if begun and len(begun.done) > answers + 1:
+                    answers = len(begun.done)
+                    break
+                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGKILL)
+    assert answers >= 4
+    assert "to go" in builder("bisect", "status").stdout
+    assert "a bisection of small was interrupted" in builder("bisect", "small", code=1).stderr
+    log = tmp_path / "log.json"
+    log.write_text(builder("bisect", "log").stdout, encoding="utf-8")
+    assert "a bisection is under way" in builder("bisect", "replay", str(log), code=1).stderr
+    builder("bisect", "stop")
+
+    # What the log has is not tried again.
+    done = builder("bisect", "replay", str(log), "--json")
+    assert done.stderr.count("step ") <= 3 + 10
+    found = json.loads(done.stdout)
+    (culprit,) = found["culprits"]
+    assert (found["result"], culprit["axis"], culprit["unit"]) == ("found", "flashinfer", "flashinfer")
+    assert (culprit["good"], culprit["bad"]) == (commits[PLANTED - 1], commits[PLANTED])
+    assert (culprit["title"], culprit["author"], culprit["files"]) == (
+        "[Frontend] Stream `arguments`", "Somebody", ["serve.py"]
+    )  # fmt: skip
+    assert f"--update flashinfer={commits[PLANTED - 1]}" in culprit["now"]
+    assert found["steps"] <= 3 + 10
+    folder = small.root / found["folder"]
+    assert {path.name for path in folder.iterdir()} == {"good", "bad", "issue.md"}
+    assert commits[PLANTED] in (folder / "bad/bake.json").read_text(encoding="utf-8")
+    text = (folder / "issue.md").read_text(encoding="utf-8")
+    assert commits[PLANTED] in text
+    assert "`` [Frontend] Stream `arguments` ``" in text or "``[Frontend] Stream `arguments```" in text
+    assert left_over(endpoint) == []
+    assert journal.read(small) is None
+
+
+def test_ends_that_say_otherwise_and_the_users_own_verdict(
+    small: Project, builder: Command, repository: str, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    builder("build", "small", "--mod", "template")
+    projects.write(small.mods / "template/chat.jinja", "version two\n")
+    builder("build", "small", "--mod", "template")
+    judge = tmp_path / "always"
+    projects.write(judge, "#!/bin/sh\nexit 0\n")
+    judge.chmod(0o755)
+    told = builder("bisect", "small", "--run", str(judge), "--no-serve", code=1).stdout
+    assert "cannot tell: the end that should fail passes" in told
+    assert f"{repository}:2: passed 3, failed 0" in told
+
+    assert f"look at {repository}:1" in builder("bisect", "small").stdout
+    assert f"look at {repository}:2" in builder("bisect", "good").stdout
+    found = builder("bisect", "bad", "--note", "another template").stdout
+    assert "small was broken by mod template: chat.jinja, line 1" in found
+    assert "+version two" in found
+    assert "no candidate is waiting" in builder("bisect", "skip", code=1).stderr
+
+    builder("bisect", "small")
+    assert "stopped" in builder("bisect", "stop").stdout
+    assert left_over(endpoint) == []
