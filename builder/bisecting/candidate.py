@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, order=True)
-class Candidate:
-    """What is made of the number ``old`` with everything in ``taken`` as ``new`` has it. ``points`` puts some of what
+class BisectCandidate:
+    """The number ``old`` with everything in ``taken`` as ``new`` has it. ``points`` puts some of what
     is taken at another place between the two: a commit, a version. A number itself is ``old`` and ``new`` at once."""
 
     old: int
@@ -25,11 +25,11 @@ class Candidate:
         return self.old if self.old == self.new else None
 
 
-def of_number(number: int) -> Candidate:
+def of_number(number: int) -> BisectCandidate:
     """The candidate that a numbered image is."""
-    return Candidate(number, number)
+    return BisectCandidate(number, number)
 
 
-def mixed(old: int, new: int, taken: frozenset[str], points: Mapping[str, str]) -> Candidate:
+def mixed(old: int, new: int, taken: frozenset[str], points: Mapping[str, str]) -> BisectCandidate:
     """The candidate of these parts, always in the same order, so that it is known again."""
-    return Candidate(old, new, tuple(sorted(taken)), tuple(sorted(points.items())))
+    return BisectCandidate(old, new, tuple(sorted(taken)), tuple(sorted(points.items())))

@@ -37,8 +37,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is searched: the numbers in their order, from the end that counts as good to the one that is bad.
+class BisectSubject:
+    """The subject of a search: the numbers in their order, from the end that counts as good to the one that is bad.
 
     ``axes`` tells the difference of two neighbours among them, the cheapest to change first. ``impossible`` says why a
     candidate cannot exist, and is empty where it may: a FlashInfer that the vLLM does not take. With ``find_fix`` the

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from builder.bisecting.candidate import Candidate
+from builder.bisecting.candidate import BisectCandidate
 from builder.bisecting.difference import Point, Row
 from builder.bisecting.session import JUDGES, Bisection, DoneTrial, Judge
 from builder.bisecting.trials import Trial
@@ -97,9 +97,9 @@ def _done(data: dict[str, Any]) -> DoneTrial:
     return DoneTrial(**{**data, "trial": Trial(**{**trial, "candidate": _candidate(trial["candidate"])})})
 
 
-def _candidate(data: dict[str, Any]) -> Candidate:
+def _candidate(data: dict[str, Any]) -> BisectCandidate:
     points = tuple((str(unit), str(point)) for unit, point in data["points"])
-    return Candidate(int(data["old"]), int(data["new"]), tuple(map(str, data["taken"])), points)
+    return BisectCandidate(int(data["old"]), int(data["new"]), tuple(map(str, data["taken"])), points)
 
 
 def _path(project: Project) -> Path:

@@ -1,4 +1,4 @@
-"""What two builds are made of, in segments that can be taken from either: the difference as axes, and any mixture of
+"""The files of two builds in segments that can be taken from either: the difference as axes, and any mixture of
 it.
 
 It works on the recorded build directories, and not on templates and pins: those say what would be built today. A value

@@ -30,7 +30,7 @@ class Edge:
 def edge(count: int, verdict: Callable[[int], Word], cheap: Sequence[int] = (), most_misses: int = MOST_MISSES) -> Edge:
     """The step from good to bad among the places 0 to ``count`` - 1, of which the first is good and the last bad. Those
     that are ``cheap`` are tried before all others. It is left as wide as it is after ``most_misses`` in a row."""
-    found = Edge(0, count - 1)
+    step = Edge(0, count - 1)
     tried: dict[int, Word] = {}
 
     def remembered(place: int) -> Word:
@@ -38,9 +38,9 @@ def edge(count: int, verdict: Callable[[int], Word], cheap: Sequence[int] = (), 
         return tried[place]
 
     if cheap:
-        found = _narrowed(found, sorted(cheap), remembered, most_misses)
-    left = [place for place in range(found.good + 1, found.bad) if place not in tried]
-    return _narrowed(found, left, remembered, most_misses)
+        step = _narrowed(step, sorted(cheap), remembered, most_misses)
+    left = [place for place in range(step.good + 1, step.bad) if place not in tried]
+    return _narrowed(step, left, remembered, most_misses)
 
 
 def _narrowed(start: Edge, places: Sequence[int], verdict: Callable[[int], Word], most_misses: int) -> Edge:

@@ -19,8 +19,8 @@ from builder.bisecting.trials import Tally
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.bisecting.candidate import Candidate
-    from builder.bisecting.difference import Axis, Row, Subject
+    from builder.bisecting.candidate import BisectCandidate
+    from builder.bisecting.difference import Axis, BisectSubject, Row
     from builder.bisecting.trials import Noise, Trial, Word
 
 _NOWHERE: Mapping[str, str] = {}
@@ -32,7 +32,7 @@ Ending = Literal["found", "good end fails", "bad end passes", "alike", "end untr
 class TryCandidate:
     """The question how a candidate does, asked ``times`` times at least."""
 
-    candidate: Candidate
+    candidate: BisectCandidate
     times: int = 1
 
 
@@ -64,12 +64,12 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What the search comes to. ``good`` and ``bad`` are the two candidates on either side, which differ in the
+    """The end of a search. ``good`` and ``bad`` are the two candidates on either side, which differ in the
     ``culprits`` alone: together they make one of the other, and where ``joint``, they could not be told apart."""
 
     ending: Ending
-    good: Candidate
-    bad: Candidate
+    good: BisectCandidate
+    bad: BisectCandidate
     culprits: tuple[Culprit, ...] = ()
     joint: bool = False
     steps: int = 0
@@ -89,15 +89,15 @@ class _OpenQuestion(Exception):  # noqa: N818 (a way out of the search, and no e
         self.question = question
 
 
-def next_step(subject: Subject, answers: Answers) -> Question | Conclusion:
+def next_step(subject: BisectSubject, answers: Answers) -> Question | Conclusion:
     """The next question, or the conclusion where none is open."""
     try:
         return _Search(subject, answers).conclusion()
-    except _OpenQuestion as found:
-        return found.question
+    except _OpenQuestion as step:
+        return step.question
 
 
-def likely_next(subject: Subject, answers: Answers, now: TryCandidate) -> tuple[Candidate, ...]:
+def likely_next(subject: BisectSubject, answers: Answers, now: TryCandidate) -> tuple[BisectCandidate, ...]:
     """The candidates that are next, whichever way ``now`` is answered: what can be prepared meanwhile."""
     ahead = []
     for passed, failed in ((0, 1), (1, 0)):
@@ -120,7 +120,7 @@ class _Span:
     def every(self) -> frozenset[str]:
         return frozenset(unit for axis in self.axes for unit in axis.units)
 
-    def candidate(self, taken: frozenset[str], points: Mapping[str, str]) -> Candidate:
+    def candidate(self, taken: frozenset[str], points: Mapping[str, str]) -> BisectCandidate:
         """The candidate with these units; a number where it is none but that."""
         if not taken or (taken == self.every and not points):
             return candidate.of_number(self.new if taken else self.old)
@@ -130,7 +130,7 @@ class _Span:
 class _Search:
     """One pass over the answers."""
 
-    def __init__(self, subject: Subject, answers: Answers) -> None:
+    def __init__(self, subject: BisectSubject, answers: Answers) -> None:
         self.subject = subject
         self.rows = {(row.unit, row.after, row.before): row for row in answers.rows}
         self.tallies = trials.tallies(answers.trials)
@@ -173,7 +173,7 @@ class _Search:
             return "alike"
         return None
 
-    def verdict(self, tried: Candidate, span: _Span | None = None) -> Word:
+    def verdict(self, tried: BisectCandidate, span: _Span | None = None) -> Word:
         """The verdict on a candidate, seen from the direction of the search: the last number's is ``bad``. Those at the
         ends of the ``span`` were told before, and stay what they are."""
         if tried == self.first or (span and tried.number == span.old):
@@ -188,7 +188,7 @@ class _Search:
             return "bad" if word == "good" else "good"
         return word
 
-    def _require_sure(self, tried: Candidate) -> None:
+    def _require_sure(self, tried: BisectCandidate) -> None:
         """Asks again about what all else rests on: where the answers differ, every verdict is looked at anew."""
         if not self.subject.single and (times := self.noise.lacking_for_pivot(self.tallies.get(tried, Tally()))):
             raise _OpenQuestion(TryCandidate(tried, times))
@@ -238,8 +238,8 @@ class _Search:
         def word(place: int) -> Word:
             return self._word(span, taken.union(*row[: start + place]))
 
-        found = ordering.edge(len(row) - start + 1, word, most_misses=_MOST_MISSES_OF_UNITS)
-        return start + found.good, start + found.bad
+        step = ordering.edge(len(row) - start + 1, word, most_misses=_MOST_MISSES_OF_UNITS)
+        return start + step.good, start + step.bad
 
     def _word(self, span: _Span, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> Word:
         """The verdict on the old number with these units of the new one."""
@@ -249,9 +249,9 @@ class _Search:
 
     def _located(
         self, span: _Span, chosen: frozenset[str], *, joint: bool
-    ) -> tuple[tuple[Culprit, ...], Candidate, Candidate]:
+    ) -> tuple[tuple[Culprit, ...], BisectCandidate, BisectCandidate]:
         """The culprits, each at its point where it has some, and the candidates on either side of the first one."""
-        sides: tuple[Candidate, Candidate] | None = None
+        sides: tuple[BisectCandidate, BisectCandidate] | None = None
         culprits = []
         for axis in span.axes:
             for unit in (unit for unit in axis.units if unit in chosen):
@@ -276,18 +276,20 @@ class _Search:
             return "skip" if point.hole else self._word(span, chosen, {culprit.unit: point.id})
 
         cheap = [place for place, point in enumerate(points, start=1) if point.cheap and not point.hole]
-        found = ordering.edge(len(points) + 2, word, cheap if len(cheap) < len(points) else ())
-        good = points[found.good - 1].id if found.good else culprit.good
-        bad = points[found.bad - 1].id if found.bad <= len(points) else culprit.bad
-        between = tuple(point.id for point in points[found.good : found.bad - 1])
+        step = ordering.edge(len(points) + 2, word, cheap if len(cheap) < len(points) else ())
+        good = points[step.good - 1].id if step.good else culprit.good
+        bad = points[step.bad - 1].id if step.bad <= len(points) else culprit.bad
+        between = tuple(point.id for point in points[step.good : step.bad - 1])
         closer = Culprit(culprit.axis, culprit.unit, good, bad, between)
-        return self._at_point(span, chosen, closer) if found.is_exact else closer
+        return self._at_point(span, chosen, closer) if step.is_exact else closer
 
-    def _sides(self, span: _Span, chosen: frozenset[str], culprit: Culprit) -> tuple[Candidate, Candidate]:
+    def _sides(self, span: _Span, chosen: frozenset[str], culprit: Culprit) -> tuple[BisectCandidate, BisectCandidate]:
         unit = culprit.unit
         without = span.candidate(chosen - {unit}, {})
         good = span.candidate(chosen, {unit: culprit.good}) if culprit.good else without
         return good, span.candidate(chosen, {unit: culprit.bad} if culprit.bad else {})
 
-    def _ended(self, ending: Ending, good: Candidate | None = None, bad: Candidate | None = None) -> Conclusion:
+    def _ended(
+        self, ending: Ending, good: BisectCandidate | None = None, bad: BisectCandidate | None = None
+    ) -> Conclusion:
         return Conclusion(ending, good or self.first, bad or self.last, steps=self.steps)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from builder.bisecting.search import Answers
 
 if TYPE_CHECKING:
-    from builder.bisecting.candidate import Candidate
+    from builder.bisecting.candidate import BisectCandidate
     from builder.bisecting.difference import Row
     from builder.bisecting.trials import Trial
 
@@ -64,7 +64,7 @@ class Bisection:
     serving: str = ""
     done: tuple[DoneTrial, ...] = ()
     rows: tuple[Row, ...] = ()
-    waiting: Candidate | None = None
+    waiting: BisectCandidate | None = None
     unstartable: bool = False
 
     @property

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from builder.bisecting.candidate import Candidate
+    from builder.bisecting.candidate import BisectCandidate
 
 Word = Literal["good", "bad", "skip", "unclear"]
 
@@ -31,7 +31,7 @@ class Trial:
     """The outcome of trying a candidate: how often it ``passed`` and ``failed``. ``skipped`` says why it could not be
     tried at all, and is empty where it was."""
 
-    candidate: Candidate
+    candidate: BisectCandidate
     passed: int = 0
     failed: int = 0
     skipped: str = ""
@@ -102,9 +102,9 @@ class Noise:
         return odds + tally.passed * math.log((1 - self.failing) / (1 - self.passing))
 
 
-def tallies(trials: Iterable[Trial]) -> dict[Candidate, Tally]:
+def tallies(trials: Iterable[Trial]) -> dict[BisectCandidate, Tally]:
     """All trials, added up for each candidate; what was skipped once is not tried again."""
-    sums: dict[Candidate, Tally] = {}
+    sums: dict[BisectCandidate, Tally] = {}
     for trial in trials:
         tally = sums.get(trial.candidate, Tally())
         sums[trial.candidate] = Tally(
@@ -113,7 +113,7 @@ def tallies(trials: Iterable[Trial]) -> dict[Candidate, Tally]:
     return sums
 
 
-def noise(counted: Mapping[Candidate, Tally], passing: Candidate, failing: Candidate) -> Noise:
+def noise(counted: Mapping[BisectCandidate, Tally], passing: BisectCandidate, failing: BisectCandidate) -> Noise:
     """The noise that the trials show, by those of the two ends; the end that should fail is ``failing``."""
     is_clean = not any(tally.is_mixed for tally in counted.values())
     return Noise(is_clean, _share(counted.get(passing, Tally())), _share(counted.get(failing, Tally())))
@@ -127,9 +127,9 @@ def lacking_of_end(tally: Tally, *, is_clean: bool, single: bool) -> int:
     return max(0, wanted - tally.tries)
 
 
-def are_alike(found: Noise) -> bool:
+def are_alike(shown: Noise) -> bool:
     """True where the ends fail nearly as often as each other: no number of trials tells the candidates apart."""
-    return found.failing - found.passing < _LEAST_DIFFERENCE
+    return shown.failing - shown.passing < _LEAST_DIFFERENCE
 
 
 def _share(tally: Tally) -> float:

@@ -59,8 +59,8 @@ def _of_source(source: str, before: Mapping[str, str], after: Mapping[str, str])
 
 def _date(instructions: Sequence[str], source: str) -> str:
     mount = f"from={bake.source_context(source)},"
-    found = (_DATE.search(text) for text in instructions if mount in text)
-    return next((date["date"] for date in found if date), "")
+    dates = (_DATE.search(text) for text in instructions if mount in text)
+    return next((date["date"] for date in dates if date), "")
 
 
 def _base(takes: Mapping[str, str]) -> str:

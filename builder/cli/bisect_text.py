@@ -27,19 +27,19 @@ def lines(report: BisectReport) -> Iterator[tuple[str, int]]:
         yield from ((f"  {line}", 4) for line in rest)
         return
     word = "mended" if report.bisection.find_fix else "broken"
-    units = styled(" and ".join(found.culprit.unit for found in report.culprits), bold=True)
+    units = styled(" and ".join(culprit_found.culprit.unit for culprit_found in report.culprits), bold=True)
     together = ", which could only be tried together" if report.conclusion.joint else ""
     what = f"{styled(report.bisection.target, bold=True)} was {word} by {units}"
     yield f"{what}{together}, in {report.conclusion.steps} steps", 2
-    for found in report.culprits:
-        yield from _culprit(found)
+    for culprit_found in report.culprits:
+        yield from _culprit(culprit_found)
     if report.reverted:
         yield f"  taking it back: {report.reverted}; it is in {report.folder}/mods", 4
     yield f"  {report.folder} has both sides as build directories, and issue.md for upstream", 4
 
 
-def _culprit(found: FoundCulprit) -> Iterator[tuple[str, int]]:
-    culprit, commit = found.culprit, found.commit
+def _culprit(culprit_found: FoundCulprit) -> Iterator[tuple[str, int]]:
+    culprit, commit = culprit_found.culprit, culprit_found.commit
     if commit:
         yield f"  {culprit.unit}: {commit.commit[:12]} {commit.title}", 4
         yield f"    by {commit.author}, {commit.date[:10]}; the one before is {culprit.good[:12]}", 6
@@ -48,13 +48,13 @@ def _culprit(found: FoundCulprit) -> Iterator[tuple[str, int]]:
             yield f"    {', '.join(commit.files[:_SHOWN_FILES])}{more}", 6
     elif culprit.good and culprit.bad:
         yield f"  {culprit.unit}: {culprit.good} → {culprit.bad}", 4
-    elif found.text:
-        shown = [line for line in found.text.splitlines() if not line.startswith(("---", "+++", "@@"))]
+    elif culprit_found.text:
+        shown = [line for line in culprit_found.text.splitlines() if not line.startswith(("---", "+++", "@@"))]
         yield from ((f"    {line}", 6) for line in shown[:_SHOWN_LINES])
     if culprit.between:
         yield f"    or one of the {len(culprit.between)} before it, which could not be tried", 6
-    if found.hint:
-        yield f"  now: {found.hint}", 4
+    if culprit_found.hint:
+        yield f"  now: {culprit_found.hint}", 4
 
 
 def document(report: BisectReport) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def document(report: BisectReport) -> dict[str, Any]:
     }
 
 
-def _found(found: FoundCulprit) -> dict[str, Any]:
-    culprit, commit = found.culprit, found.commit
+def _found(culprit_found: FoundCulprit) -> dict[str, Any]:
+    culprit, commit = culprit_found.culprit, culprit_found.commit
     return {
         "axis": culprit.axis,
         "unit": culprit.unit,
@@ -85,6 +85,6 @@ def _found(found: FoundCulprit) -> dict[str, Any]:
         "author": commit.author if commit else None,
         "date": commit.date if commit else None,
         "files": list(commit.files) if commit else [],
-        "change": found.text or None,
-        "now": found.hint or None,
+        "change": culprit_found.text or None,
+        "now": culprit_found.hint or None,
     }

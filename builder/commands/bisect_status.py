@@ -1,4 +1,4 @@
-"""How far the bisection of a project is, and what it has tried."""
+"""The state of a bisection: how far it is, and what it has tried."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ def between(package: str, old: str, new: str, environ: Mapping[str, str]) -> tup
         ends = (Version(old), Version(new))
     except InvalidVersion:
         return ()
-    found: list[Version] = []
+    versions: list[Version] = []
     for text in _files(package, environ):
         version = Version(text)
         wanted = not version.is_prerelease or any(end.is_prerelease for end in ends)
         if min(ends) < version < max(ends) and wanted and version.local == ends[0].local:
-            found.append(version)
-    return tuple(str(version) for version in sorted(found, reverse=ends[0] > ends[1]))
+            versions.append(version)
+    return tuple(str(version) for version in sorted(versions, reverse=ends[0] > ends[1]))
 
 
 def line(package: str, version: str, environ: Mapping[str, str]) -> str:
@@ -72,14 +72,14 @@ def _wheels(address: str, ca_file: str) -> dict[str, set[str]]:
         raise SourceError(f"{shown} does not answer: {error}") from None
     if not response.is_success or len(response.content) > _LARGEST:
         raise SourceError(f"{shown}: the server says {response.status_code}")
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for name, sha256 in _listed(response.text):
         try:
             version = str(parse_wheel_filename(name)[1])
         except InvalidWheelFilename:
             continue
-        found.setdefault(version, set()).add(sha256)
-    return found
+        versions.setdefault(version, set()).add(sha256)
+    return versions
 
 
 def _listed(text: str) -> list[tuple[str, str]]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from builder.bisecting import search
-from builder.bisecting.candidate import Candidate
-from builder.bisecting.difference import Axis, Point, Row, Subject
+from builder.bisecting.candidate import BisectCandidate
+from builder.bisecting.difference import Axis, BisectSubject, Point, Row
 from builder.bisecting.search import Answers, Conclusion, ListPoints, TryCandidate
 from builder.bisecting.trials import Trial
 
@@ -34,15 +34,15 @@ class History:
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)  # noqa: S311
 
-    def subject(self) -> Subject:
+    def subject(self) -> BisectSubject:
         numbers = tuple(range(1, self.numbers + 1))
-        return Subject(numbers, lambda old, new: self.axes, self.impossible, find_fix=self.find_fix)  # noqa: ARG005
+        return BisectSubject(numbers, lambda old, new: self.axes, self.impossible, find_fix=self.find_fix)  # noqa: ARG005
 
     def impossible(self, old: int, new: int, taken: frozenset[str]) -> str:  # noqa: ARG002
         inside = self.together & taken
         return "they go together" if inside and inside != self.together else ""
 
-    def has_fault(self, tried: Candidate) -> bool:
+    def has_fault(self, tried: BisectCandidate) -> bool:
         if tried.number is not None:
             return tried.number >= self.broken
         points = dict(tried.points)

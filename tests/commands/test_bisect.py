@@ -28,7 +28,6 @@ pytestmark = pytest.mark.engine
 
 COMMITS, PLANTED = 1024, 700
 SCRIPT = """\
-#!/bin/sh
 value=$(docker run --rm "$BUILDER_IMAGE" cat /source/serve.py) || exit 125
 echo "serve.py says $value"
 test "$value" -lt {planted}
@@ -56,7 +55,7 @@ def many_commits(upstream: Upstream) -> list[str]:
 
 def script(folder: Path) -> str:
     path = folder / "judge.sh"
-    projects.write(path, SCRIPT.format(planted=PLANTED))
+    projects.write(path, "#!/bin/sh\n" + SCRIPT.format(planted=PLANTED))
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
 

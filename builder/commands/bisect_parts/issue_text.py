@@ -40,23 +40,23 @@ def write(report: BisectReport, span: NumberSpan) -> str:
     return "\n".join(lines)
 
 
-def _culprit(found: FoundCulprit) -> list[str]:
-    culprit, commit = found.culprit, found.commit
+def _culprit(named: FoundCulprit) -> list[str]:
+    culprit, commit = named.culprit, named.commit
     lines = [f"**{culprit.unit}**", ""]
     if culprit.between:
         lines += [f"One of {len(culprit.between) + 1}: those between could not be tried.", ""]
     if commit:
         lines += [
-            f"- commit {commit.commit} of {found.address}",
+            f"- commit {commit.commit} of {named.address}",
             f"- {_quoted(commit.title)}",
             f"- by {_quoted(commit.author)}, {commit.date}",
             f"- the one before: {culprit.good}",
             *(f"- changes {_quoted(file)}" for file in commit.files[:_FILES]),
             "",
         ]
-    elif found.text:
-        fence = "`" * max(3, _longest_run(found.text) + 1)
-        lines += [f"{fence}diff", found.text.rstrip("\n"), fence, ""]
+    elif named.text:
+        fence = "`" * max(3, _longest_run(named.text) + 1)
+        lines += [f"{fence}diff", named.text.rstrip("\n"), fence, ""]
     return lines
 
 
@@ -67,7 +67,7 @@ def _versions(span: NumberSpan) -> list[str]:
 
 
 def _judge(kind: str, name: str) -> str:
-    names = {"script": f"the script {_quoted(name)}", "probe": f"the probe {_quoted(name)}", "user": "a person"}
+    names = {"script": f"the script {_quoted(name)}", "probe": f"the probe {_quoted(name)}", "user": "the user"}
     return names.get(kind, "`builder prove`, which asks the image's own front end without a GPU")
 
 

@@ -26,7 +26,7 @@ from builder.storage import state_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.bisecting.candidate import Candidate
+    from builder.bisecting.candidate import BisectCandidate
     from builder.bisecting.search import TryCandidate
     from builder.bisecting.session import Bisection, Judge
     from builder.definitions.recipes.recipe import Recipe
@@ -90,7 +90,7 @@ def trials(
         yield JudgedTrial(Trial(tried, skipped=error.message.splitlines()[0]), time.monotonic() - began)
 
 
-def _is_failing_end(bisection: Bisection, tried: Candidate) -> bool:
+def _is_failing_end(bisection: Bisection, tried: BisectCandidate) -> bool:
     return tried.number == bisection.numbers[0 if bisection.find_fix else -1]
 
 
@@ -100,7 +100,7 @@ def is_unstartable(bisection: Bisection, judged: JudgedTrial) -> bool:
 
 
 def _judged(
-    workspace: Workspace, judge: Judge, tried: Candidate, tag: str, server: RunningServer | None, began: float
+    workspace: Workspace, judge: Judge, tried: BisectCandidate, tag: str, server: RunningServer | None, began: float
 ) -> JudgedTrial:
     if judge.kind == "probe" and server:
         measured = measured_server.of(server)
@@ -119,7 +119,7 @@ def _judged(
     return _by_script(workspace, Path(judge.name), tried, variables)
 
 
-def _by_script(workspace: Workspace, script: Path, tried: Candidate, variables: Mapping[str, str]) -> JudgedTrial:
+def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> JudgedTrial:
     """Runs the user's script. Raises ConflictError where it says to stop, as `git bisect run` does for 128 and more."""
     environ = {**workspace.environment, **variables}
     ended = bounded_process.run([str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS)
@@ -139,7 +139,7 @@ def _by_script(workspace: Workspace, script: Path, tried: Candidate, variables: 
 
 
 def _proved(
-    workspace: Workspace, bisection: Bisection, tried: Candidate, recipe: Recipe, tag: str, began: float
+    workspace: Workspace, bisection: Bisection, tried: BisectCandidate, recipe: Recipe, tag: str, began: float
 ) -> JudgedTrial:
     """Proves the image against the behaviour of the end that passes: what changed since then is what is looked for."""
     project, lock = workspace.project, reading.of(workspace.project)
@@ -175,7 +175,7 @@ def _kept_reference(workspace: Workspace) -> Reference | None:
         return None
 
 
-def _words(tried: Candidate) -> str:
+def _words(tried: BisectCandidate) -> str:
     points = dict(tried.points)
     parts = [f"{unit} at {points[unit]}" if unit in points else unit for unit in tried.taken]
     return str(tried.number) if tried.number is not None else f"{tried.old} with {', '.join(parts)} of {tried.new}"

@@ -20,7 +20,7 @@ from builder.plan import bake, model
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.bisecting.candidate import Candidate
+    from builder.bisecting.candidate import BisectCandidate
     from builder.commands.bisect_parts.spans import NumberSpan
     from builder.plan.model import StagedFile
     from builder.project import Project
@@ -49,7 +49,7 @@ class CandidateBuild:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def build_of(workspace: Workspace, span: NumberSpan, candidate: Candidate) -> CandidateBuild | None:
+def build_of(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> CandidateBuild | None:
     """The build directory of a candidate; None for one whose image is there, a number's. Raises SourceError for a point
     that cannot be had."""
     taken = span.units_of_image(candidate)
@@ -63,7 +63,7 @@ def build_of(workspace: Workspace, span: NumberSpan, candidate: Candidate) -> Ca
     return CandidateBuild(mixture.files(span.builds, taken, values), targets)
 
 
-def tag_of(workspace: Workspace, span: NumberSpan, candidate: Candidate) -> str:
+def tag_of(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> str:
     """The tag that the image of a candidate has, or will have. Raises SourceError as `build_of`."""
     if candidate.number is not None:
         return str(ImageName(span.old.repository, candidate.number))
@@ -73,7 +73,7 @@ def tag_of(workspace: Workspace, span: NumberSpan, candidate: Candidate) -> str:
     return f"{repository(workspace.project)}:{build.digest()[:16]}"
 
 
-def make(workspace: Workspace, span: NumberSpan, candidate: Candidate) -> CandidateImage:
+def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> CandidateImage:
     """Makes the image of a candidate unless it is there. One that cannot be built is no error: it is gone around."""
     try:
         tag = tag_of(workspace, span, candidate)

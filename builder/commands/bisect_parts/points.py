@@ -38,18 +38,18 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
 
 def values(workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str]) -> dict[str, bytes]:
     """The values of the texts of a build at these points. Raises SourceError where one cannot be had."""
-    found: dict[str, bytes] = {}
+    made: dict[str, bytes] = {}
     for unit, point in chosen.items():
         if tree := tree_of(span, unit):
             facts = commit_row.facts(workspace.project.mirrors, _address(tree), point)
             date = int(datetime.fromisoformat(facts.date).timestamp())
-            found[f"{unit} commit"] = point.encode()
-            found[f"{unit} version"] = facts.version.encode()
-            found[f"{unit} date"] = str(date).encode()
+            made[f"{unit} commit"] = point.encode()
+            made[f"{unit} version"] = facts.version.encode()
+            made[f"{unit} date"] = str(date).encode()
         elif package := _package_of(span, unit):
-            found[f"{_PACKAGE}{package}"] = released_versions.line(package, point, workspace.environment).encode()
-            found[f"{unit} version"] = point.encode()
-    return found
+            made[f"{_PACKAGE}{package}"] = released_versions.line(package, point, workspace.environment).encode()
+            made[f"{unit} version"] = point.encode()
+    return made
 
 
 def tree_of(span: NumberSpan, unit: str) -> SourceTree | None:

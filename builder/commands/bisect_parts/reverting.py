@@ -36,17 +36,17 @@ class RevertingMod:
 def mod_of(workspace: Workspace, report: BisectReport, span: NumberSpan) -> RevertingMod | None:
     """The mod for a single commit of a package; None for anything else, and for a commit that changes no Python file of
     it. It is tried on the commit of the bad image, where that comes after the culprit."""
-    if len(report.culprits) != 1 or (found := report.culprits[0]).commit is None or found.culprit.between:
+    if len(report.culprits) != 1 or (named := report.culprits[0]).commit is None or named.culprit.between:
         return None
-    package, commit = found.culprit.unit.rpartition(": ")[2], found.commit.commit
+    package, commit = named.culprit.unit.rpartition(": ")[2], named.commit.commit
     mirrors = workspace.project.mirrors
     trees = [tree for part in (span.builds.parts if span.builds else ()) for tree in part.trees]
-    pinned = next((tree.new.partition("#")[2] for tree in trees if tree.unit == found.culprit.unit), commit)
+    pinned = next((tree.new.partition("#")[2] for tree in trees if tree.unit == named.culprit.unit), commit)
     try:
-        patch, others = commit_row.reversal(mirrors, found.address, commit, package)
+        patch, others = commit_row.reversal(mirrors, named.address, commit, package)
         if not patch:
             return None
-        files = PackageFiles(package, lambda paths: mirror_reading.read_files(mirrors, found.address, pinned, paths))
+        files = PackageFiles(package, lambda paths: mirror_reading.read_files(mirrors, named.address, pinned, paths))
         (outcome,) = patch_dry_run.dry_run(files, [CandidatePatch("revert.patch", patch)])
     except SourceError:
         return None

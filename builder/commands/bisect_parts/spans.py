@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.bisecting import segmenting, tokens
-from builder.bisecting.difference import Axis, Subject
+from builder.bisecting.difference import Axis, BisectSubject
 from builder.bisecting.mixture import Segment, SegmentedFile
 from builder.bisecting.segmenting import RecordedBuild
 from builder.errors import FileProblemsError
@@ -18,7 +18,7 @@ from builder.numbered import build_directory, build_files
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from builder.bisecting.candidate import Candidate
+    from builder.bisecting.candidate import BisectCandidate
     from builder.bisecting.mixture import Difference
     from builder.bisecting.session import Bisection
     from builder.project import Project
@@ -29,7 +29,7 @@ _RECIPE = "recipe"
 
 @dataclass(frozen=True)
 class NumberSpan:
-    """What differs between two numbers: their builds, None where nothing of one has a place in the other, and the
+    """The difference between two numbers: their builds, None where nothing of one has a place in the other, and the
     recipe by which they are served, None where it is the same."""
 
     old: ImageName
@@ -44,11 +44,11 @@ class NumberSpan:
         image = self.builds.axes if self.builds else (Axis(WHOLE, (WHOLE,)),)
         return (*([Axis(_RECIPE, units)] if units else []), *image)
 
-    def units_of_image(self, candidate: Candidate) -> frozenset[str]:
+    def units_of_image(self, candidate: BisectCandidate) -> frozenset[str]:
         """The units of a candidate that the image has to be made for."""
         return frozenset(unit for unit in candidate.taken if not unit.startswith(f"{_RECIPE},"))
 
-    def recipe_text(self, candidate: Candidate) -> str:
+    def recipe_text(self, candidate: BisectCandidate) -> str:
         """The recipe by which a candidate is served; empty for the present one."""
         mixed = self.recipe.mixed(candidate.taken, {}) if self.recipe else None
         return mixed.content.decode() if mixed else ""
@@ -62,10 +62,10 @@ def reader(project: Project, bisection: Bisection, text: str) -> Callable[[int, 
         names = [ImageName(bisection.repository, number) for number in (old, new)]
         builds = [_recorded(project, name) for name in names]
         before, after = builds
-        found = segmenting.difference(before, after, bisection.platform) if before and after else None
+        difference = segmenting.difference(before, after, bisection.platform) if before and after else None
         is_first = old == bisection.numbers[0] and bool(bisection.recipe_before)
         recipe = _recipe(bisection.recipe_before, text) if is_first else None
-        return NumberSpan(names[0], names[1], found, recipe)
+        return NumberSpan(names[0], names[1], difference, recipe)
 
     return read
 
@@ -74,9 +74,9 @@ def subject(
     bisection: Bisection,
     spans: Callable[[int, int], NumberSpan],
     impossible: Callable[[int, int, frozenset[str]], str],
-) -> Subject:
+) -> BisectSubject:
     """The bisection as the search takes it."""
-    return Subject(
+    return BisectSubject(
         numbers=bisection.numbers,
         axes=lambda old, new: spans(old, new).axes,
         impossible=impossible,

@@ -19,8 +19,8 @@ from builder.events import Message, ignore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from builder.bisecting.candidate import Candidate
-    from builder.bisecting.difference import Subject
+    from builder.bisecting.candidate import BisectCandidate
+    from builder.bisecting.difference import BisectSubject
     from builder.bisecting.session import Bisection
     from builder.commands.bisect_parts.making import CandidateImage
     from builder.commands.bisect_parts.spans import NumberSpan
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BisectContext:
-    """What the steps share: the spans of the numbers, and the subject of the search."""
+    """The things that the steps share: the spans of the numbers, and the subject of the search."""
 
     spans: Callable[[int, int], NumberSpan]
-    subject: Subject
+    subject: BisectSubject
 
-    def span_of(self, candidate: Candidate) -> NumberSpan:
+    def span_of(self, candidate: BisectCandidate) -> NumberSpan:
         numbers = self.subject.numbers
         if candidate.number is None:
             return self.spans(candidate.old, candidate.new)
@@ -46,7 +46,7 @@ class BisectContext:
 class LookNow:
     """The end of the steps for now: the user has to look at a candidate, and at its server where it has one."""
 
-    candidate: Candidate
+    candidate: BisectCandidate
     image: str
     address: str
 
@@ -118,7 +118,7 @@ def _shown(
     return bisection, LookNow(step.candidate, tag, address)
 
 
-def _recipe_text(shared: BisectContext, bisection: Bisection, candidate: Candidate) -> str:
+def _recipe_text(shared: BisectContext, bisection: Bisection, candidate: BisectCandidate) -> str:
     """The recipe by which a candidate is served; empty for the present one. The first number has its own, all others
     the present one."""
     if not bisection.recipe_before:
@@ -138,9 +138,9 @@ class _Preparation:
 
     def __init__(self, workspace: Workspace, shared: BisectContext, pool: ThreadPoolExecutor) -> None:
         self.workspace, self.shared, self.pool = workspace, shared, pool
-        self.begun: dict[Candidate, Future[CandidateImage]] = {}
+        self.begun: dict[BisectCandidate, Future[CandidateImage]] = {}
 
-    def image(self, candidate: Candidate) -> CandidateImage:
+    def image(self, candidate: BisectCandidate) -> CandidateImage:
         """The image of a candidate: what is being made in the background already, or made now."""
         if future := self.begun.pop(candidate, None):
             return future.result()
@@ -149,7 +149,7 @@ class _Preparation:
         self.begun.clear()
         return making.make(self.workspace, self.shared.span_of(candidate), candidate)
 
-    def ahead(self, candidates: tuple[Candidate, ...]) -> None:
+    def ahead(self, candidates: tuple[BisectCandidate, ...]) -> None:
         """Begins to make the images of what may be next."""
         quiet = replace(self.workspace, report=ignore)
         for candidate in candidates:

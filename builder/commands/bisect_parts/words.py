@@ -9,15 +9,15 @@ from builder import humanize
 from builder.bisecting import search, trials
 
 if TYPE_CHECKING:
-    from builder.bisecting.candidate import Candidate
-    from builder.bisecting.difference import Subject
+    from builder.bisecting.candidate import BisectCandidate
+    from builder.bisecting.difference import BisectSubject
     from builder.bisecting.search import TryCandidate
     from builder.bisecting.session import Bisection, DoneTrial
 
 _SHOWN = 3
 
 
-def of_candidate(candidate: Candidate, repository: str = "") -> str:
+def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
     """A candidate in words: a number, or what it takes of another."""
     if candidate.number is not None:
         return f"{repository}:{candidate.number}" if repository else f"number {candidate.number}"
@@ -27,7 +27,7 @@ def of_candidate(candidate: Candidate, repository: str = "") -> str:
     return f"number {candidate.old} with {', '.join(taken[:_SHOWN])}{more} of {candidate.new}"
 
 
-def of_question(bisection: Bisection, subject: Subject, question: TryCandidate) -> str:
+def of_question(bisection: Bisection, subject: BisectSubject, question: TryCandidate) -> str:
     """The step that begins now."""
     tried = {trial.trial.candidate for trial in bisection.done}
     times = f", {question.times} times" if question.times > 1 else ""
@@ -40,7 +40,7 @@ def of_question(bisection: Bisection, subject: Subject, question: TryCandidate) 
 
 
 def of_trial(done: DoneTrial) -> str:
-    """What came of a trial."""
+    """The outcome of a trial."""
     trial = done.trial
     word = "skipped" if trial.skipped else "bad" if trial.failed and not trial.passed else "good"
     if trial.passed and trial.failed:
@@ -50,7 +50,7 @@ def of_trial(done: DoneTrial) -> str:
     return f"  {word}{took}{f': {note}' if note else ''}"
 
 
-def steps_left(bisection: Bisection, subject: Subject) -> int:
+def steps_left(bisection: Bisection, subject: BisectSubject) -> int:
     """The number of candidates that are still to be tried, if every verdict is the less favourable one, as far as it
     can be known: what lies between two commits is only known once their axis is."""
     answers, steps = bisection.answers, 0
@@ -68,7 +68,7 @@ def steps_left(bisection: Bisection, subject: Subject) -> int:
     return steps
 
 
-def axes_of(bisection: Bisection, subject: Subject) -> tuple[str, ...]:
+def axes_of(bisection: Bisection, subject: BisectSubject) -> tuple[str, ...]:
     """The axes between the two ends, each with how much differs on it, as far as neighbouring numbers show."""
     units: dict[str, set[str]] = {}
     for old, new in pairwise(bisection.numbers):

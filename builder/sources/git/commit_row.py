@@ -46,7 +46,7 @@ def between(mirrors: Path, url: str, old: str, new: str, notify: Notify = discar
 
 
 def facts(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> CommitFacts:
-    """What there is to say of a commit. Raises SourceError."""
+    """The facts of a commit. Raises SourceError."""
 
     def read(repository: GitRepository) -> CommitFacts:
         mirror.ensure_commit(repository, commit)
