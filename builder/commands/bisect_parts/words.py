@@ -29,13 +29,14 @@ def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
 
 def of_question(bisection: Bisection, subject: BisectSubject, question: TryCandidate) -> str:
     """The step that begins now."""
-    tried = {trial.trial.candidate for trial in bisection.done}
+    tried = list(dict.fromkeys(trial.trial.candidate for trial in bisection.done))
+    number = tried.index(question.candidate) + 1 if question.candidate in tried else len(tried) + 1
     times = f", {question.times} times" if question.times > 1 else ""
     again = " again" if question.candidate in tried else ""
     left = steps_left(bisection, subject)
     about = f", about {left} to go" if left else ""
     return (
-        f"step {len(tried) + 1}{about}: trying {of_candidate(question.candidate, bisection.repository)}{again}{times}"
+        f"step {number}{about}: trying {of_candidate(question.candidate, bisection.repository)}{again}{times}"
     )
 
 
