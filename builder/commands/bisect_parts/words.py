@@ -35,9 +35,7 @@ def of_question(bisection: Bisection, subject: BisectSubject, question: TryCandi
     again = " again" if question.candidate in tried else ""
     left = steps_left(bisection, subject)
     about = f", about {left} to go" if left else ""
-    return (
-        f"step {number}{about}: trying {of_candidate(question.candidate, bisection.repository)}{again}{times}"
-    )
+    return f"step {number}{about}: trying {of_candidate(question.candidate, bisection.repository)}{again}{times}"
 
 
 def of_trial(done: DoneTrial) -> str:
