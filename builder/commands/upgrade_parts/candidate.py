@@ -10,7 +10,6 @@ from builder.commands.shared import beside as shared
 from builder.definitions import configuration
 from builder.definitions.recipes.container import STOPPING_SECONDS
 from builder.errors import MeasuringError
-from builder.events import Message
 from builder.evidence import beside_current, requirements, standing, store
 from builder.lock import reading
 from builder.measuring import measured_server, probing
