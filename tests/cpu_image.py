@@ -29,6 +29,11 @@ def project(root: Path, repository: str, *recipes: str) -> Project:
     image, and with it those of ``recipes``, is called ``repository``."""
     for folder in ("dockerfiles", "mods", "recipes"):
         shutil.copytree(shipped_files.project().root / folder, root / folder)
+    return renamed(root, repository, *recipes)
+
+
+def renamed(root: Path, repository: str, *recipes: str) -> Project:
+    """The project at ``root``, which has the shipped files: with those pins, and under that name."""
     for file in (root / "dockerfiles/cpu/image.yaml", *(root / recipe for recipe in recipes)):
         projects.write(file, file.read_text(encoding="utf-8").replace("vllm-node-cpu", repository))
     shipped = reading.read(shipped_files.project().lock).pins

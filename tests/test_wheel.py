@@ -9,12 +9,18 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.cli.command_table import TABLE
-from tests import shared, shipped_files
+from builder.engine.client.endpoint import Endpoint
+from tests import projects, shared, shipped_files
+from tests.conftest import remove_all
 from tests.shipped_files import CLONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +71,14 @@ def installed() -> tuple[Path, str]:
     return folder / "venv", shared.once("wheel", lambda: _install(folder))
 
 
+@pytest.fixture
+def repository(endpoint: Endpoint) -> Iterator[str]:
+    """The name of images that nobody else makes; they are gone when the test ends."""
+    name = shared.unique_name()
+    yield name
+    remove_all(endpoint, name)
+
+
 def builder(installed: tuple[Path, str], cwd: Path, *arguments: str) -> str:
     return must(str(installed[0] / "bin/builder"), *arguments, cwd=cwd)
 
@@ -98,6 +112,24 @@ def test_the_first_commands_work_in_an_empty_folder(installed: tuple[Path, str],
     assert "house-rules" in builder(installed, tmp_path, "mods", "list")
     assert "all is as in" in builder(installed, tmp_path, "init", "--update")
     assert "image.schema.json" in builder(installed, tmp_path, "schema")
+
+
+@pytest.mark.engine
+def test_from_an_empty_folder_to_a_rolled_back_model(
+    installed: tuple[Path, str], tmp_path: Path, repository: str
+) -> None:
+    """With a definition of the user's own, which builds in a second."""
+    builder(installed, tmp_path, "init", "--minimal")
+    projects.write(tmp_path / "dockerfiles/small/image.yaml", projects.IMAGE.format(repository=repository))
+    projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", projects.DOCKERFILE)
+    projects.add_mod(tmp_path, "template", 'cp chat.jinja "$WORKSPACE_DIR/chat.jinja"\n', {"chat.jinja": "one\n"})
+    projects.add_recipe(tmp_path, "chat", repository, "Org/Model-1B", ["mods/template"])
+    assert f"built {repository}:1" in builder(installed, tmp_path, "build", "chat")
+    projects.write(tmp_path / "mods/template/chat.jinja", "two\n")
+    assert f"built {repository}:2" in builder(installed, tmp_path, "build", "chat")
+    moved = builder(installed, tmp_path, "rollback", "chat")
+    assert f"Org/Model-1B: {repository}:2 → {repository}:1" in moved
+    assert f"{repository}:1" in builder(installed, tmp_path, "list", "--models")
 
 
 def test_every_command_has_a_manual_page(installed: tuple[Path, str]) -> None:

@@ -81,4 +81,5 @@ def _paragraphs(text: str) -> Iterator[str]:
 def _escaped(text: str) -> str:
     """Text that roff prints as it is: a line that begins with a full stop or a quote would be a request."""
     escaped = text.replace("\\", r"\e").replace("-", r"\-").replace("^", r"\(ha").replace("~", r"\(ti")
-    return re.sub(r"^(?=[.'])", r"\\&", escaped.replace("`", r"\(ga"), flags=re.MULTILINE)
+    escaped = re.sub(r"[^\x00-\x7f]", lambda letter: rf"\[u{ord(letter[0]):04X}]", escaped.replace("`", r"\(ga"))
+    return re.sub(r"^(?=[.'])", r"\\&", escaped, flags=re.MULTILINE)

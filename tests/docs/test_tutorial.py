@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.commands import init
+from builder.commands.init import InitRequest
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
+from builder.shipped import source
 from docs import examples, pictures, terminal
-from tests import projects, shared, shipped_files
+from tests import cpu_image, projects, shared, shipped_files
 from tests.conftest import remove_all
-from tests.cpu_image import project
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,13 +42,14 @@ PICTURES = {
 
 
 @pytest.fixture
-def cpu(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
-    """The shipped project; its image has a name of this test's that is as long as the shipped one, as tables show."""
+def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """A folder that `builder init --all` has made a project, of what git has; its image has a name of this test's that
+    is as long as the shipped one, as tables show."""
     repository = "docs-" + shared.token()
     assert len(repository) == len(SHIPPED)
-    schemas = "builder/definitions/schemas"  # as in a clone, where a new mod's first line leads an editor to them
-    shutil.copytree(shipped_files.project().root / schemas, tmp_path / schemas)
-    yield project(tmp_path, repository, RECIPE)
+    monkeypatch.setattr(source, "project", shipped_files.project)
+    init.run(InitRequest(tmp_path / "models", "all"), {}, tmp_path)
+    yield cpu_image.renamed(tmp_path / "models", repository, RECIPE)
     remove_all(endpoint, repository)
 
 
