@@ -18,7 +18,7 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
     \b
     builder explain 7                    an exit code
     builder explain serve.gpus           a key, in every file that has it
-    builder explain recipe.yaml:env      the key of one file
+    builder explain recipe:env           the key of one file
     builder explain 'no mod `x` in …'    what `builder recipes check` said of a recipe
 
     The texts are those of docs/reference.

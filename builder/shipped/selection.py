@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from builder.definitions import image, serving
+from builder.definitions import image, image_chain, serving
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import recipe as recipes
 from builder.lock import reading
@@ -37,8 +37,8 @@ _ATTRIBUTES = b"""\
 
 @dataclass(frozen=True)
 class Selection:
-    """The definitions, mods and recipes of a project by name, its ``files`` but for images.lock, and the ``pins`` that
-    images.lock begins with."""
+    """The definitions and mods of a project by name, its recipes by file, of which the ones whose image takes least to
+    make come first; its ``files`` but for images.lock, and the ``pins`` that images.lock begins with."""
 
     contents: Contents
     definitions: tuple[str, ...]
@@ -55,6 +55,7 @@ def select(contents: Contents) -> Selection:
     names = tuple(name for name in image.names(shipped) if _is_for(shipped, name, contents))
     repositories = {image.repository_of(shipped, name) for name in names}
     every = [recipe for _, recipe in recipes.readable(shipped) if recipe.repository in repositories]
+    every.sort(key=lambda recipe: (_effort(shipped, recipe.repository), recipe.file))
     mods = {mod_reading.name_of(mod) for recipe in every for mod in recipe.mods}
     mods |= {mod_reading.name_of(mod) for name in names for mod in image.load(shipped, name, "linux/arm64").mods}
     if contents == "all":
@@ -72,6 +73,15 @@ def select(contents: Contents) -> Selection:
 
 def _is_for(shipped: Project, name: str, contents: Contents) -> bool:
     return contents == "all" or serving.of(shipped, name).gpus == _GPUS.get(contents)
+
+
+def _effort(shipped: Project, repository: str) -> int:
+    """What an image of ``repository`` takes: nothing where others build it, wheels, or hours of compiling."""
+    name = image.of_repository(shipped, repository)
+    chain = image_chain.load(shipped, name, "linux/arm64") if name else ()
+    if any(definition.git_sources for definition in chain):
+        return 2
+    return 1 if any(definition.wheel_sources for definition in chain) else 0
 
 
 def _files(shipped: Project, names: tuple[str, ...], mods: list[str], files: list[str]) -> Iterator[ShippedFile]:

@@ -52,3 +52,7 @@ def test_images_that_were_built_in_the_checkout_stay_there() -> None:
     selected = selection.select("all").pins
     assert selected.models == {}
     assert not any(repository.numbers for repository in selected.images.values())
+
+
+def test_what_takes_least_comes_first() -> None:
+    assert selection.select("spark").recipes[0] == "recipes/qwen3.5-122b-node.yaml"
