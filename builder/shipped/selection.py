@@ -76,7 +76,7 @@ def _is_for(shipped: Project, name: str, contents: Contents) -> bool:
 
 
 def _effort(shipped: Project, repository: str) -> int:
-    """What an image of ``repository`` takes: nothing where others build it, wheels, or hours of compiling."""
+    """The effort of making an image of ``repository``: none where others build it, wheels, or hours of compiling."""
     name = image.of_repository(shipped, repository)
     chain = image_chain.load(shipped, name, "linux/arm64") if name else ()
     if any(definition.git_sources for definition in chain):

@@ -22,6 +22,8 @@ ELSEWHERE = {
     *("bench", "probe", "prove"),
     # Build, pull, rebuild, copy, download and run, one after the other.
     "up",
+    # Reading alone, or one file that is there whole or not at all; what `matrix --fill` tries are `prove` and `bench`.
+    *("matrix", "matrix_fill", "report"),
     # What serves; tests/commands/test_upgrade.py kills it at each of its stages.
     "upgrade",
     # The same, and its own journal; tests/commands/test_bisect.py kills it between answers.
