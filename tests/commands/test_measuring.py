@@ -71,10 +71,15 @@ def test_a_server_is_started_for_a_probe_and_stopped(kitchen: Kitchen, builder: 
     assert kept["subject"]["machine"]["memory"] > 0
     assert kept["figures"][0]["values"] == [1, 1, 1, 1]
 
-    write_probe(kitchen, "models", "raise SystemExit('wrong answer')")
+    # A server that asks for a key: the probe gets it, and nothing that is shown or kept has it.
+    kitchen.recipe("--api-key k-of-the-stand-in")
+    write_probe(kitchen, "models", "import os; raise SystemExit('wrong answer to ' + os.environ['BUILDER_API_KEY'])")
     done = builder("probe", "chat", "models", "--json", code=1)
     (printed,) = json.loads(done.stdout)["probes"]
-    assert (printed["verdict"], printed["findings"][0]["text"]) == ("fail", "wrong answer")
+    assert (printed["verdict"], printed["findings"][0]["text"]) == ("fail", "wrong answer to ***")
+    kept_files = [path for part in ("evidence", ".builder") for path in (kitchen.project.root / part).rglob("*")]
+    assert not [path for path in kept_files if path.is_file() and b"k-of-the-stand-in" in path.read_bytes()]
+    assert "k-of-the-stand-in" not in done.stdout + done.stderr
     assert services.find(endpoint, kitchen.name) is None
     first, second = evidence(kitchen)
     assert first["set"] != second["set"]

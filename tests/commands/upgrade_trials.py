@@ -251,6 +251,8 @@ def _kills(kitchen: Kitchen, endpoint: Endpoint, count: int) -> Iterator[dict[st
 
 
 def _main(what: str, count: int) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):  # in the background of a script, too: what was made is removed
+        signal.signal(each, signal.default_int_handler)
     trials = {"regressions": _regressions, "kills": _kills}[what]
     with _own_kitchen() as (kitchen, endpoint):
         for number, line in enumerate(trials(kitchen, endpoint, count), start=1):

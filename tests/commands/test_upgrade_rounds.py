@@ -1,0 +1,128 @@
+"""The rounds in which an upgrade measures two images: real evidence and real requirements, of a server that is none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from builder.commands import upgrade
+from builder.commands.upgrade_parts import candidate, server
+from builder.evidence import store, subjects
+from builder.evidence.record import Evidence, Figure
+from builder.lock import reading, text
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.project import Project
+from builder.upgrading.steps import Measured, Upgrade
+from tests import projects
+from tests.evidence import runs
+from tests.workspaces import NO_ENGINE, workspace
+
+OLD, NEW = ImageName("small", 1), ImageName("small", 2)
+RECIPE = """\
+name: chat
+model: Org/Model-1B
+container: small
+command: vllm serve Org/Model-1B
+requires: {bench: {tg at 0: ">= 97 % of current"}}
+"""
+UPGRADE = Upgrade("recipes/chat.yaml", (runs.MODEL,), {}, str(OLD), "now", stage="measure", candidate=str(NEW))
+
+
+class Machine:
+    """Stands for the servers of both images: each measurement is a number of tokens a second, with noise."""
+
+    def __init__(self, project: Project, monkeypatch: pytest.MonkeyPatch, speed: float, noise: float = 0.005) -> None:
+        self.project, self.speed, self.noise = project, speed, noise
+        self.numbers = random.Random(7)  # noqa: S311
+        self.log: list[str] = []
+        monkeypatch.setattr(candidate, "measure_current", lambda *_: self.keep(OLD, 50.0))
+        monkeypatch.setattr(candidate, "served", self.served)
+        monkeypatch.setattr(candidate, "measure", lambda *_: self.keep(NEW, self.speed))
+        monkeypatch.setattr(server, "serve_as_before", lambda *_: self.log.append("as before"))
+
+    @contextmanager
+    def served(self, _workspace: object, name: ImageName, _request: object) -> Iterator[None]:
+        self.log.append(f"serve {name.number}")
+        yield
+        self.log.append(f"stop {name.number}")
+
+    def keep(self, name: ImageName, speed: float) -> bool:
+        self.log.append(f"measure {name.number}")
+        values = tuple(self.numbers.gauss(speed, speed * self.noise) for _ in range(3))
+        figure = Figure("tg", {"depth": 0, "concurrency": 1}, "tokens/s", "higher", values)
+        subject = subjects.present(self.project, reading.read(self.project.lock), name, runs.MODEL, "bench")
+        fields: dict[str, Any] = {"figures": (figure,), "findings": (), "foreign": "", "accepted": "", "raw": None}
+        run: Evidence = replace(runs.bench(), subject=replace(subject, machine=runs.MACHINE), **fields)
+        store.add(self.project, name, run)
+        return True
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = projects.make(tmp_path)
+    projects.write(made.recipes / "chat.yaml", RECIPE)
+    numbers = {
+        number: NumberedImage(
+            "2026-11-20T22:00:00Z", "small", "linux/arm64", f"sha256:{number:064x}", f"sha256:{number:064x}", 5,
+            recipe="recipes/chat.yaml",
+        )
+        for number in (1, 2)
+    }  # fmt: skip
+    models = {runs.MODEL: Model(Pairing(OLD, "recipes/chat.yaml"))}
+    projects.write(made.lock, text.dump(Lock(images={"small": Repository(3, 1, numbers=numbers)}, models=models)))
+    return made
+
+
+def measured(project: Project) -> tuple[str, ...]:
+    event = upgrade._measure(workspace(project, NO_ENGINE), UPGRADE)
+    return cast("Measured", event).missing
+
+
+def test_two_that_are_equal_are_told_so_after_three_rounds_in_turn(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine(project, monkeypatch, 50.0)
+    machine.keep(OLD, 500.0)  # of another day, on a machine that was quicker
+    machine.log.clear()
+    assert measured(project) == ()
+    a_round = ["as before", "measure 1", "serve 2", "measure 2", "stop 2"]
+    assert machine.log == [*a_round * 3, "as before"]
+
+
+def test_one_that_is_slower_is_told_with_its_band(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(project, monkeypatch, 45.0)
+    (missing,) = measured(project)
+    assert missing.startswith("bench tg at 0: 44.9")
+    assert "required is >= 97 % of current, which is at 50.0" in missing
+    assert missing.endswith("over 3 rounds)")
+    assert machine.log.count("measure 2") == 3
+
+
+def test_noise_takes_more_rounds_and_is_no_verdict(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(project, monkeypatch, 48.0, noise=0.3)
+    missing = measured(project)
+    assert machine.log.count("measure 1") == machine.log.count("measure 2") == 8
+    assert not [each for each in missing if not each.endswith("over 8 rounds): too much noise to tell")]
+
+
+def test_a_killed_one_goes_on_with_the_rounds_that_it_has(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(project, monkeypatch, 50.0)
+    for _ in range(2):
+        machine.keep(OLD, 50.0)
+        machine.keep(NEW, 50.0)
+    machine.log.clear()
+    assert measured(project) == ()
+    assert machine.log.count("measure 2") == 1
+
+
+def test_a_candidate_that_fails_gets_no_further_round(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(project, monkeypatch, 50.0)
+    monkeypatch.setattr(candidate, "measure", lambda *_: False)
+    assert measured(project) == ("bench tg at 0: has not been run",)
+    assert machine.log.count("serve 2") == 1
