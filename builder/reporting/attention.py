@@ -54,7 +54,7 @@ def _of_model(project: Project, lock: Lock, model: PageModel, environ: Mapping[s
     for run in model.now.runs if model.now else ():
         if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:
             text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
-            command = f"builder {run.kind} {name}"
+            command = f"builder {run.kind} {name} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
             yield PageConcern("failed" if run.word == "failed" else "stale", name, image, text, command)
     try:
         for each in requirements.missing(project, lock, pairing.image, name, environ=environ):
