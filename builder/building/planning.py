@@ -112,7 +112,9 @@ def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: Re
         plan = make(inputs, plan, recipe if is_last else None, models if is_last else ())
     if plan is None:
         raise ValueError("a chain holds at least one definition")
-    revisions = {model: model_revision.to_record(workspace.environment, model, recipe) for model in models}
+    revisions = {
+        model: model_revision.to_record(workspace.project, workspace.environment, model, recipe) for model in models
+    }
     return PlannedImage(
         plan=plan,
         recipe=recipe,

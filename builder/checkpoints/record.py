@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _DIGITS = 40
+_NAME = r"[a-z0-9][a-z0-9._-]{0,63}@[0-9a-f]{40}"
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,14 @@ class CheckpointName:
     def short(self) -> str:
         """The name with the first digits of the revision, for messages."""
         return f"{self.name}@{self.revision[:12]}"
+
+
+def parse_name(text: str) -> CheckpointName | None:
+    """Reads ``NAME@REVISION``; None for anything else."""
+    if not re.fullmatch(_NAME, text):
+        return None
+    name, _, revision = text.rpartition("@")
+    return CheckpointName(name, revision)
 
 
 def revision_of(files: Mapping[str, RecordedFile]) -> str:

@@ -23,16 +23,21 @@ STATUSES = ("good", "bad", "untested")
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
 @click.option("--force", is_flag=True, help="Even though the image is marked bad, or lacks required evidence.")
 @click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
+@click.option(
+    "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="The weights to serve it with."
+)
 @json_option
 @pass_context
-def pair(context: Context, model: str, image: str, force: bool, note: str, as_json: bool) -> None:
+def pair(
+    context: Context, model: str, image: str, force: bool, note: str, checkpoint: str | None, as_json: bool
+) -> None:
     """Serve a model with an image.
 
     Other models stay where they are. `builder rollback MODEL` returns.
     """
     from builder.commands import pair as command
 
-    result = command.run(context.workspace(), model, image, force=force, note=note)
+    result = command.run(context.workspace(), model, image, force=force, note=note, checkpoint=checkpoint)
     moved = (result.move,) if result.move else ()
     if as_json:
         print_json(

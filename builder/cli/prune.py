@@ -36,8 +36,9 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     An image that is current, pinned, paired with a model, used by a container, among the newest, or the base of an
     image that stays is never removed; nor is anything that this project did not build. What an image compiled on this
     machine while it served is removed with it, and so are files that were fetched for mods and that none names any
-    more. A removed number stays on record and can be rebuilt. The command asks before it removes anything; where it
-    cannot ask, it only shows what it would remove, unless --yes is given.
+    more, and checkpoints that were made again since and that no pairing names. A removed number stays on record and
+    can be rebuilt. The command asks before it removes anything; where it cannot ask, it only shows what it would
+    remove, unless --yes is given.
     """
     from builder.commands import prune as command
 
@@ -77,12 +78,18 @@ def _print_plan(pruning: PrunePlan) -> None:
         print_result(f"and {len(pruning.nameless)} images without a name that this project left")
     for cache in pruning.compiled:
         print_result(f"and what {cache.name} compiled when it served: {humanize.size(cache.size)} in {cache.folder}")
+    _print_caches(pruning)
+    layers = "unpacked layers, each counted once; their packed copies come on top"
+    print_result(f"frees {humanize.size(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
+
+
+def _print_caches(pruning: PrunePlan) -> None:
+    for checkpoint in pruning.checkpoints:
+        print_result(f"and {checkpoint.title}: {humanize.size(checkpoint.size)}")
     if pruning.wheels:
         print_result(f"and what was read of wheels that are pinned no longer: {humanize.size(pruning.wheels_size)}")
     if pruning.downloads:
         print_result(f"and downloads that no mod names any more: {humanize.size(pruning.downloads_size)}")
-    layers = "unpacked layers, each counted once; their packed copies come on top"
-    print_result(f"frees {humanize.size(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else ""))
 
 
 def _print_removed(result: Pruned) -> None:
@@ -107,6 +114,10 @@ def _print_document(pruning: PrunePlan, result: Pruned | None) -> None:
         "nameless": list(pruning.nameless),
         "compiled": [
             {"image": str(cache.name), "folder": str(cache.folder), "frees": cache.size} for cache in pruning.compiled
+        ],
+        "checkpoints": [
+            {"checkpoint": each.name, "revision": each.revision or None, "frees": each.size}
+            for each in pruning.checkpoints
         ],
         "wheels": pruning.wheels_size,
         "downloads": pruning.downloads_size,

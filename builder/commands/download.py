@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder import humanize
+from builder.checkpoints import checkpoints_lock, result_place
 from builder.definitions import configuration, target
 from builder.definitions.recipes import command, finding
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import SourceError, UsageError
 from builder.events import Message, TransferProgress
 from builder.lock import reading
-from builder.serving import model_copy, model_revision
+from builder.serving import checkpoint_weights, image_selection, model_copy, model_revision
 from builder.sources.huggingface import hub_models
 from builder.storage import huggingface_cache
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from builder.events import Report
     from builder.lock.model import Lock
     from builder.project import Project
+    from builder.serving.model_copy import Destination
     from builder.sources.huggingface.hub_models import Snapshot
     from builder.workspace import Workspace
 
@@ -75,7 +77,10 @@ def run(workspace: Workspace, request: DownloadRequest) -> tuple[Downloaded, ...
     destinations = [model_copy.destination(workspace.environment, config.node(name)) for name in request.nodes]
     if destinations:
         model_copy.require_rsync()
-    models = _requested_models(workspace.project, reading.of(workspace.project), request)
+    lock = reading.of(workspace.project)
+    if (recipe := _recipe(workspace.project, lock, request.text)) and recipe.checkpoint and not request.revision:
+        return _checkpoint(workspace, lock, recipe, destinations)
+    models = _requested_models(workspace.project, lock, request)
     snapshots = [hub_models.find_snapshot(workspace.environment, model.model, model.revision) for model in models]
     _require_room(workspace.environment, snapshots)
     downloads = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
@@ -86,6 +91,31 @@ def run(workspace: Workspace, request: DownloadRequest) -> tuple[Downloaded, ...
             workspace.report(Message(f"copying {download.model} to {destination.node}"))
             model_copy.copy(workspace.environment, download.model, destination, workspace.report)
     return downloads
+
+
+def _checkpoint(
+    workspace: Workspace, lock: Lock, recipe: Recipe, destinations: Sequence[Destination]
+) -> tuple[Downloaded, ...]:
+    """The checkpoint that the recipe serves, which is made and never fetched; copied to the nodes."""
+    selection = image_selection.select_any(workspace.project, lock, recipe.file)
+    weights = checkpoint_weights.served(workspace.project, workspace.environment, lock, selection)
+    if weights is None or weights.checkpoint is None:
+        raise UsageError(
+            f"{recipe.model} is paired with its own weights, which no recipe of it names",
+            hint=f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`",
+        )
+    name = weights.checkpoint
+    made = checkpoints_lock.read(workspace.project).checkpoints[name.name][name.revision]
+    place = result_place.of(workspace.project, workspace.environment, name.name, made.folder)
+    if destinations and not place.is_cache:
+        raise UsageError(
+            f"{name.short} lies in {place.root}, and what is copied to nodes lies in the Hugging Face cache",
+            hint="leave `output: {folder: …}` out of its definition and build it again",
+        )
+    for destination in destinations:
+        workspace.report(Message(f"copying {name.short} to {destination.node}"))
+        model_copy.copy(workspace.environment, result_place.model_id(name.name), destination, workspace.report)
+    return (Downloaded(name.name, name.revision, place.folder(name.revision), made.size, 0, 0.0),)
 
 
 def _requested_models(project: Project, lock: Lock, request: DownloadRequest) -> tuple[RequestedModel, ...]:

@@ -11,7 +11,7 @@ from builder.lock import reading
 from builder.lock.name_kinds import MODEL, is_a
 from builder.numbered import images_lock, names, pointers
 from builder.numbered.pointers import PointerMove
-from builder.serving import model_pairing
+from builder.serving import checkpoint_weights, model_pairing
 
 if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock
@@ -29,11 +29,14 @@ class Paired:
     differences: tuple[str, ...]
 
 
-def run(workspace: Workspace, model: str, text: str, *, force: bool, note: str = "") -> Paired:
+def run(
+    workspace: Workspace, model: str, text: str, *, force: bool, note: str = "", checkpoint: str | None = None
+) -> Paired:
     """Pairs a model with the image called ``text``; other models stay where they are.
 
     A model's first pairing takes the recipe for the model and the repository, where there is exactly one. A new pairing
-    records the model's revision as a build would (`model_revision.to_record`); an earlier one keeps its own.
+    records the model's revision as a build would (`model_revision.to_record`); an earlier one keeps its own, unless
+    ``checkpoint`` names another one (``NAME``, for the revision made last, or ``NAME@REVISION``).
     Raises ConflictError for an image that is marked bad, unless ``force``, and for one that lacks what the model
     requires, unless ``force`` with a ``note``, which is kept; ImageStateError where the engine does not have it;
     UsageError where images.lock does not.
@@ -47,6 +50,7 @@ def run(workspace: Workspace, model: str, text: str, *, force: bool, note: str =
     lock = reading.of(workspace.project)
     name, image = names.numbered(workspace.project, lock, text)
     source = image.adopted.image if image.adopted else ""
+    weights = checkpoint_weights.named(workspace.project, checkpoint, model, image) if checkpoint else None
     origin = model_pairing.source(workspace.project, workspace.environment, lock, model, name.repository, source)
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
@@ -54,6 +58,8 @@ def run(workspace: Workspace, model: str, text: str, *, force: bool, note: str =
         pointers.require_allowed(workspace.engine, before, moves, force=force)
         kept = gate.passed(workspace, before, name, {model: origin.recipe} if moves else {}, note)
         pairing = model_pairing.pairing(before, model, name, origin)
+        if weights:
+            pairing = replace(pairing, revision=str(weights))
         if kept:
             pairing = replace(pairing, note=kept)
         transaction.commit(before.with_pairing(model, pairing))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from builder import timestamp
 from builder.building import mod_downloads, work_folder
+from builder.checkpoints import leftovers
 from builder.engine import disk_usage, images
 from builder.engine.buildkit import build_cache
 from builder.errors import ConflictError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from pathlib import Path
 
+    from builder.checkpoints.leftovers import RemovableCheckpoint
     from builder.engine.disk_usage import Layer
     from builder.engine.images import ImageDetails
     from builder.lock.model import Lock
@@ -73,16 +75,19 @@ class PrunePlan:
     downloads: tuple[Path, ...]
     downloads_size: int
     layers: int
+    checkpoints: tuple[RemovableCheckpoint, ...] = ()
 
     @property
     def frees(self) -> int:
         """The bytes that it frees in all."""
-        return self.layers + sum(cache.size for cache in self.compiled) + self.wheels_size + self.downloads_size
+        of_checkpoints = sum(checkpoint.size for checkpoint in self.checkpoints)
+        of_caches = sum(cache.size for cache in self.compiled) + self.wheels_size + self.downloads_size
+        return self.layers + of_caches + of_checkpoints
 
     @property
     def is_empty(self) -> bool:
         """True if nothing would be removed."""
-        return not (self.going or self.nameless or self.compiled or self.wheels or self.downloads)
+        return not (self.going or self.nameless or self.compiled or self.wheels or self.downloads or self.checkpoints)
 
 
 @dataclass(frozen=True)
@@ -145,7 +150,14 @@ def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) 
         downloads=downloads,
         downloads_size=sum(compile_caches.disk_usage(path) for path in downloads),
         layers=_frees(sizes, leaving, staying),
+        checkpoints=leftovers.find(workspace.project, workspace.environment, _paired_revisions(lock)),
     )
+
+
+def _paired_revisions(lock: Lock) -> set[str]:
+    """The revisions of all models' pairings: the present ones, and those that a rollback may return to."""
+    pairings = (pairing for model in lock.models.values() for pairing in (model.pairing, *model.previous))
+    return {pairing.revision for pairing in pairings if pairing.revision}
 
 
 def _is_left(lock: Lock, others_have: Iterable[Holding], name: ImageName) -> bool:
@@ -185,7 +197,18 @@ def run(workspace: Workspace, pruning: PrunePlan) -> Pruned:
             refused.append(error.message)
     compiled, stayed = _remove_compiled(workspace, pruning)
     wheel_cache.remove((*pruning.wheels, *pruning.downloads))
+    _remove_checkpoints(workspace, pruning)
     return Pruned(tuple(gone), compiled, (*refused, *stayed), _prune_cache(workspace, cached))
+
+
+def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
+    """Removes the checkpoints of the plan that were neither paired nor made again meanwhile."""
+    wanted = _paired_revisions(reading.read(workspace.project.lock)) if pruning.checkpoints else set()
+    removable = leftovers.find(workspace.project, workspace.environment, wanted) if pruning.checkpoints else ()
+    for checkpoint in removable:
+        if checkpoint in pruning.checkpoints:
+            workspace.report(Message(f"removing {checkpoint.title}"))
+            leftovers.remove(checkpoint)
 
 
 def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectIdentity | None:

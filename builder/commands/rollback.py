@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from builder.definitions import target
 from builder.engine import images
 from builder.errors import NothingToDoError, UsageError
+from builder.events import Message
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
 from builder.numbered import images_lock, names, pointers
 from builder.numbered.pointers import PointerMove
-from builder.serving import superseded
+from builder.serving import checkpoint_weights, superseded
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -60,6 +61,10 @@ def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> Roll
         before = transaction.lock
         possible = _possible_moves(workspace, before, subject, to, force=force)
         transaction.commit(pointers.apply(before, possible))
+        after = transaction.lock
+    for model in (move.what for move in possible if move.is_model):
+        if line := checkpoint_weights.missing(workspace.project, workspace.environment, after, model):
+            workspace.report(Message(line))
     return _result(workspace, before, possible, to)
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from builder.errors import BuilderError, NoImageHelpsError, ServeFailedError
 from builder.events import Message
+from builder.lock import reading
 from builder.serving import (
     answered,
+    checkpoint_weights,
     image_selection,
     machine_memory,
     model_revision,
@@ -71,6 +73,7 @@ def serve(workspace: Workspace, request: ServeRequest, prepared: PreparedServer,
         image_selection.warning(selection),
         image_selection.mods_warning(selection),
         model_revision.warning(project, environ, selection.recipe),
+        checkpoint_weights.warning(project, reading.of(project), selection) if selection.recipe.checkpoint else "",
     )
     for warning in filter(None, warnings):
         workspace.report(Message(warning))
@@ -134,6 +137,6 @@ def _record_answer(workspace: Workspace, selection: ServedImage) -> None:
     model = selection.recipe.model
     if model is None:
         return
-    model_revision.record(workspace, model)
+    model_revision.record(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
     if isinstance(selection, SelectedImage):
         answered.record(workspace.project, model, selection.record.fingerprint, "answered")

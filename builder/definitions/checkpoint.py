@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 FOLDER = "checkpoints"
 FILE = "checkpoint.yaml"
-PREFIX = "checkpoint:"
-"""Begins the `model` of a recipe that serves a checkpoint of the project."""
 NAME = re.compile(r"(?!.*--)[a-z0-9][a-z0-9._-]{0,63}")
 SHARD_SIZE = 5_000_000_000
 
@@ -83,7 +81,7 @@ def names(project: Project) -> tuple[str, ...]:
 def load(project: Project, text: str) -> CheckpointDefinition:
     """Reads the definition called ``text``, which may be its folder. Raises UsageError where there is none,
     FileProblemsError for a bad one."""
-    name = text.removeprefix(PREFIX).removeprefix("./").removeprefix(f"{FOLDER}/").rstrip("/")
+    name = text.removeprefix("checkpoint:").removeprefix("./").removeprefix(f"{FOLDER}/").rstrip("/")
     existing = names(project)
     if name not in existing:
         suggestion = did_you_mean(name, existing, code=True)

@@ -38,7 +38,7 @@ def source(
     names = (repository, adopted.removesuffix(":latest"))
     matching = None if model in lock.models else _matching_recipe(project, model, names)
     recipe = matching or _paired_by(project, lock, model)
-    revision = model_revision.to_record(environ, model, recipe)
+    revision = model_revision.to_record(project, environ, model, recipe)
     return PairingSource(matching.file if matching else None, revision, recipe)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.lock import reading
+from builder.serving import checkpoint_weights
 from builder.storage import huggingface_cache
 from builder.storage.huggingface_cache import revision
 
@@ -33,19 +34,22 @@ class RevisionChange:
         return f"{self.model} is at revision {_short(self.now)} now; it was paired at {_short(self.before)}"
 
 
-def to_record(environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
+def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
     """Returns the revision to write into a new pairing of ``model``: the commit that the cache holds of the revision
-    that the recipe requests, or else that revision as the recipe writes it."""
+    that the recipe requests, or else that revision as the recipe writes it; of a recipe that serves a checkpoint the
+    one that was made last (``NAME@REVISION``)."""
+    if recipe and recipe.checkpoint and recipe.model == model:
+        return checkpoint_weights.latest(project, recipe.checkpoint)
     requested = recipe.revision if recipe and recipe.model == model else None
     return revision(environ, model, requested or huggingface_cache.MAIN) or requested
 
 
-def change(environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> RevisionChange | None:
+def change(project: Project, environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> RevisionChange | None:
     """Returns the change from the revision that ``pairing`` names to the one that ``recipe`` would serve now; None if
     there is none, or one of the two is not known."""
-    if recipe.model is None or pairing.revision is None:
+    if recipe.model is None or pairing.revision is None or recipe.checkpoint:
         return None
-    now = to_record(environ, recipe.model, recipe)
+    now = to_record(project, environ, recipe.model, recipe)
     before = revision(environ, recipe.model, pairing.revision) or pairing.revision
     if now is None or before == now or pairing.revision == recipe.revision:
         return None
@@ -55,17 +59,18 @@ def change(environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> Revi
 def warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
     """Returns a warning if the model of ``recipe`` is no longer at the revision it is paired at; empty otherwise."""
     model = reading.read(project.lock).models.get(recipe.model or "")
-    return str(change(environ, recipe, model.pairing) or "") if model else ""
+    return str(change(project, environ, recipe, model.pairing) or "") if model else ""
 
 
-def record(workspace: Workspace, model: str) -> str | None:
-    """Fills in the revision of a pairing that was made before the model was downloaded; returns it if it was written.
+def record(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
+    """Fills in the revision of a pairing that was made before the model was downloaded, or the checkpoint that
+    ``recipe`` serves was made; returns it if it was written.
 
     A revision that is recorded already stays: a change is for the user to judge.
     """
     if not _lacks_revision(reading.read(workspace.project.lock), model):
         return None
-    commit = revision(workspace.environment, model)
+    commit = to_record(workspace.project, workspace.environment, model, recipe)
     if not commit:
         return None
     from builder.numbered import images_lock

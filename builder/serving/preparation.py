@@ -16,7 +16,7 @@ from builder.engine import images
 from builder.errors import ImageStateError
 from builder.lock import reading
 from builder.numbered import adopted
-from builder.serving import image_selection, lookup, model_checks, node_models, server_options
+from builder.serving import checkpoint_weights, image_selection, lookup, model_checks, node_models, server_options
 from builder.serving.image_selection import SelectedImage, UnnumberedImage
 from builder.serving.machine_memory import MemoryRule
 from builder.serving.running import DIGEST, NODES, PROJECT, REQUEST, ServingEngine
@@ -139,6 +139,11 @@ def settings(
 ) -> ServerSettings:
     """Plans the containers that serve ``selection``, without asking any engine. Raises UsageError and
     FileProblemsError for a command that cannot be rendered, and for nodes that do not fit it."""
+    if selection.recipe.checkpoint:
+        weights = checkpoint_weights.served(project, environ, reading.of(project), selection)
+        if weights:
+            selection = replace(selection, recipe=weights.recipe)
+            request = replace(request, extra=(*request.extra, *weights.extra))
     nodes = _nodes(project, selection, request.nodes)
     cluster.require_several(request.backend, len(nodes))
     options, recipe = server_options.settle(project, selection.recipe, request.container, environ, len(nodes))

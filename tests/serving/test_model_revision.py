@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +19,8 @@ from tests.hubcache import COMMIT, OTHER
 from tests.stock import stock
 from tests.workspaces import NO_ENGINE, workspace
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 MODEL = locks.MODEL
+PROJECT = Project(Path("/nowhere"))  # only of a checkpoint is anything read there
 
 
 @pytest.fixture
@@ -43,8 +41,8 @@ def pairing(revision: str | None) -> Pairing:
 
 
 def test_what_is_recorded_without_a_cache(tmp_path: Path, environ: dict[str, str]) -> None:
-    assert model_revision.to_record(environ, MODEL, recipe(tmp_path / "a")) is None
-    assert model_revision.to_record(environ, MODEL, recipe(tmp_path / "b", "v1")) == "v1"
+    assert model_revision.to_record(PROJECT, environ, MODEL, recipe(tmp_path / "a")) is None
+    assert model_revision.to_record(PROJECT, environ, MODEL, recipe(tmp_path / "b", "v1")) == "v1"
 
 
 def test_what_is_recorded_of_a_cached_model(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -52,12 +50,12 @@ def test_what_is_recorded_of_a_cached_model(tmp_path: Path, environ: dict[str, s
     hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
     hubcache.add(tmp_path / "hf", "Org/Further")
     plain, tagged, other = (recipe(tmp_path / str(n), word) for n, word in enumerate((None, "v1", "v2")))
-    assert model_revision.to_record(environ, MODEL, plain) == COMMIT
-    assert model_revision.to_record(environ, MODEL, None) == COMMIT
-    assert model_revision.to_record(environ, MODEL, tagged) == OTHER
-    assert model_revision.to_record(environ, MODEL, other) == "v2"
+    assert model_revision.to_record(PROJECT, environ, MODEL, plain) == COMMIT
+    assert model_revision.to_record(PROJECT, environ, MODEL, None) == COMMIT
+    assert model_revision.to_record(PROJECT, environ, MODEL, tagged) == OTHER
+    assert model_revision.to_record(PROJECT, environ, MODEL, other) == "v2"
     # A further model of a build is not the one whose revision the recipe names.
-    assert model_revision.to_record(environ, "Org/Further", tagged) == COMMIT
+    assert model_revision.to_record(PROJECT, environ, "Org/Further", tagged) == COMMIT
 
 
 @pytest.mark.parametrize(
@@ -80,17 +78,17 @@ def test_a_changed_revision(
 ) -> None:
     hubcache.add(tmp_path / "hf", MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
-    change = model_revision.change(environ, recipe(tmp_path, requested), pairing(paired))
+    change = model_revision.change(PROJECT, environ, recipe(tmp_path, requested), pairing(paired))
     assert (change.now if change else None) == now
 
 
 def test_nothing_has_changed_that_is_not_here(tmp_path: Path, environ: dict[str, str]) -> None:
-    assert model_revision.change(environ, recipe(tmp_path), pairing(COMMIT)) is None
+    assert model_revision.change(PROJECT, environ, recipe(tmp_path), pairing(COMMIT)) is None
 
 
 def test_a_change_in_words(tmp_path: Path, environ: dict[str, str]) -> None:
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    change = model_revision.change(environ, recipe(tmp_path), pairing(COMMIT))
+    change = model_revision.change(PROJECT, environ, recipe(tmp_path), pairing(COMMIT))
     assert str(change) == "Org/Model-1B is at revision 2222222 now; it was paired at 1111111"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions import required_evidence
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.repair import RepairedText
     from builder.project import Project
 
+CHECKPOINT = "checkpoint:"
+"""Begins the `model` of a recipe that serves a checkpoint of the project."""
+
 SCHEMA = SCHEMAS / "recipe.schema.json"
 
 
@@ -31,7 +34,8 @@ class Recipe:
     ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). With ``solo_only`` it
     serves on one node only, with ``cluster_only`` on several only. ``volumes`` are mounts of its container
     (``SRC:DST`` or ``SRC:DST:ro``); ``cluster`` is ``ray`` or ``none`` where the recipe says what joins several nodes;
-    ``requires`` is the evidence without which no new image serves the model.
+    ``requires`` is the evidence without which no new image serves the model; ``checkpoint`` names the checkpoint of the
+    project whose weights are served as the model.
     """
 
     file: str
@@ -52,6 +56,7 @@ class Recipe:
     ignored_build_args: tuple[str, ...]
     text: str = field(repr=False, compare=False)
     requires: RequiredEvidence = NOTHING_REQUIRED
+    checkpoint: str | None = None
 
     @property
     def repository(self) -> str:
@@ -121,13 +126,13 @@ def parse(text: str, file: str) -> ParsedRecipe:
     if conflict:
         return ParsedRecipe(None, (Problem(Location(file, conflict.line), conflict.message),))
     keys = tuple(schema_check.schema(SCHEMA)["properties"])
-    checked = _checked(text, file, keys)
+    checked = _with_checkpoint(project, _checked(text, file, keys))
     if checked.is_foreign or (checked.recipe and not checked.has_unknown_keys and text.isascii() and "\t" not in text):
         return ParsedRecipe(checked.recipe, checked.problems, checked.notes)
     from builder.definitions.recipes import repair
 
     repaired = repair.repair(text, file, keys)
-    checked = _checked(repaired.text, file, keys)
+    checked = _with_checkpoint(project, _checked(repaired.text, file, keys))
     return ParsedRecipe(
         checked.recipe,
         tuple(sorted({*repaired.problems, *repaired.written(checked.problems)})),
@@ -167,9 +172,34 @@ def _checked(text: str, file: str, keys: tuple[str, ...]) -> _CheckedText:
     return _CheckedText(None if problems else _recipe(data, text, file), problems, notes, bool(unknown))
 
 
+def _with_checkpoint(project: Project, checked: _CheckedText) -> _CheckedText:
+    """The recipe with what the definition of its checkpoint says: the model that this is a form of, which ``{model}``
+    stands for where the weights do not matter, and the mods that it needs."""
+    recipe = checked.recipe
+    if recipe is None or recipe.checkpoint is None:
+        return checked
+    from builder.definitions import checkpoint
+
+    try:
+        definition = checkpoint.load(project, recipe.checkpoint)
+    except (FileProblemsError, UsageError) as error:
+        problem = Problem(recipe.location("model"), error.message.splitlines()[0])
+        return replace(checked, recipe=None, problems=(*checked.problems, problem))
+    if not re.search(r"\{model\b", recipe.command):
+        problem = Problem(recipe.location("command"), "`{model}` has to stand where the weights of a checkpoint go")
+        return replace(checked, problems=(*checked.problems, problem))
+    listed = {mod.rstrip("/").rpartition("/")[2] for mod in recipe.mods}
+    mods = (*recipe.mods, *(f"mods/{mod}" for mod in definition.mods if mod not in listed))
+    defaults = {"model": definition.model, **recipe.defaults}
+    return replace(checked, recipe=replace(recipe, model=definition.model, mods=mods, defaults=defaults))
+
+
 def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
-    model = data.get("model")
+    model: str | None = data.get("model")
+    checkpoint: str | None = None
     defaults = dict(data.get("defaults") or {})
+    if model and model.startswith(CHECKPOINT):
+        checkpoint, model = model.removeprefix(CHECKPOINT), None
     if model and not model[0].isalnum():
         # A folder is no model of the Hub: it is not downloaded, and images are not paired with it.
         defaults, model = {"model": model, **defaults}, None
@@ -193,4 +223,5 @@ def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
         ignored_build_args=(build_args,) if isinstance(build_args, str) else tuple(map(str, build_args)),
         text=text,
         requires=required_evidence.parsed(data.get("requires")),
+        checkpoint=checkpoint,
     )
