@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def project(root: Path, repository: str, *recipes: str) -> Project:
     """The shipped definitions, mods and recipes with the pins that are committed, but for those of bases; the cpu
     image, and with it those of ``recipes``, is called ``repository``."""
-    for folder in ("dockerfiles", "mods", "recipes"):
+    for folder in ("dockerfiles", "mods", "recipes", "checkpoints"):
         shutil.copytree(shipped_files.project().root / folder, root / folder)
     return renamed(root, repository, *recipes)
 

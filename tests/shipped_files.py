@@ -17,7 +17,7 @@ from builder.project import Project
 from tests import shared
 
 CLONE = Path(__file__).resolve().parent.parent
-FOLDERS = ("dockerfiles", "mods", "recipes", "builder/definitions/schemas")
+FOLDERS = ("dockerfiles", "mods", "recipes", "checkpoints", "builder/definitions/schemas")
 LOCK = "images.lock"
 
 

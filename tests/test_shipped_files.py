@@ -90,7 +90,7 @@ def test_the_shipped_project_is_not_the_clone() -> None:
     assert shipped.root != projects.REPOSITORY_ROOT
     assert shipped_files.project() is shipped
     names = sorted(path.name for path in shipped.root.iterdir())
-    assert names == ["builder", "dockerfiles", "images.lock", "mods", "recipes"]
+    assert names == ["builder", "checkpoints", "dockerfiles", "images.lock", "mods", "recipes"]
 
 
 def test_no_test_reads_the_clone_for_the_shipped_project() -> None:

@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 # Of the checkout, what a wheel is made of.
-SOURCES = ("builder", "dockerfiles", "mods", "recipes", "scripts", "pyproject.toml", "hatch_build.py", "README.md")
+SOURCES = (
+    "builder",
+    "dockerfiles",
+    "mods",
+    "recipes",
+    "checkpoints",
+    "scripts",
+    "pyproject.toml",
+    "hatch_build.py",
+    "README.md",
+)
 FILES = ("LICENSE", "CHANGELOG.md", "images.lock")
 IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org")
 
@@ -95,7 +105,7 @@ def test_no_checkout_is_in_sight(installed: tuple[Path, str], tmp_path: Path) ->
 
 def test_it_has_every_file_that_the_checkout_has(installed: tuple[Path, str], tmp_path: Path) -> None:
     builder(installed, tmp_path, "init", "--all")
-    for folder in ("dockerfiles", "mods", "recipes"):
+    for folder in ("dockerfiles", "mods", "recipes", "checkpoints"):
         shipped = shipped_files.project().root / folder
         for file in (path for path in shipped.rglob("*") if path.is_file()):
             copy = tmp_path / folder / file.relative_to(shipped)

@@ -7,8 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.checkpoints import checkpoints_lock, result_place
+from builder.checkpoints import checkpoints_lock, making, result_place
 from builder.checkpoints.result_place import UNFINISHED
+from builder.definitions import checkpoint
+from builder.storage import file_lock
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -39,9 +41,10 @@ def find(project: Project, environ: Mapping[str, str], wanted: Collection[str]) 
     ``wanted`` (``NAME@REVISION``); and what is unfinished. Files that a revision which stays has too are left."""
     records = checkpoints_lock.read(project)
     removable = []
-    for name, revisions in records.checkpoints.items():
-        current = records.current(name)
-        places = {result_place.of(project, environ, name, made.folder): None for made in revisions.values()}
+    for name in sorted({*records.checkpoints, *checkpoint.names(project)}):
+        revisions, current = records.checkpoints.get(name, {}), records.current(name)
+        folders = dict.fromkeys((None, *(made.folder for made in revisions.values())))
+        places = [result_place.of(project, environ, name, folder) for folder in folders]
         for place in places:
             here = [revision for revision in revisions if place.has(revision)]
             going = [each for each in here if each != current and f"{name}@{each}" not in wanted]
@@ -53,14 +56,14 @@ def find(project: Project, environ: Mapping[str, str], wanted: Collection[str]) 
                 kept |= set(paths)
                 removable.append(RemovableCheckpoint(name, revision, paths, sum(map(_size, paths))))
             unfinished = tuple(sorted(place.root.glob(f"{UNFINISHED}*")))
-            if unfinished:
+            if unfinished and not file_lock.is_held(place.root / making.LOCK):
                 removable.append(RemovableCheckpoint(name, "", unfinished, sum(map(_size, unfinished))))
     return tuple(removable)
 
 
-def remove(checkpoint: RemovableCheckpoint) -> None:
+def remove(removable: RemovableCheckpoint) -> None:
     """Removes the paths; the folder first that has the name, so that nobody takes a part for the whole."""
-    for path in checkpoint.paths:
+    for path in removable.paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:

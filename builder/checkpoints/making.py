@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 _WORKERS = 4
 _PART = ".part"
-_LOCK = ".building"
+LOCK = ".building"
+"""The lock file in the folder of the results, which a build holds."""
 
 
 class _StoppedError(Exception):
@@ -64,7 +65,7 @@ def make(
     atomic_file.make_folder(place.root)
     work = _work_folder(plan, place)
     on_wait = Message(f"waiting for another process that makes {plan.definition.name}")
-    with file_lock.locked(place.root / _LOCK, on_wait=lambda: report(on_wait)):
+    with file_lock.locked(place.root / LOCK, on_wait=lambda: report(on_wait)):
         journal = BuildJournal(_journal_path(work))
         work.mkdir(exist_ok=True)
         _forget_lost(journal, work, place)
@@ -97,7 +98,7 @@ def finished(plan: CheckpointPlan, place: ResultPlace) -> int:
 
 def forget(place: ResultPlace) -> None:
     """Removes the journal of a build whose result is recorded, and what is left of others that nobody is making."""
-    with file_lock.locked(place.root / _LOCK):
+    with file_lock.locked(place.root / LOCK):
         for path in place.root.glob(f"{UNFINISHED}*"):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)

@@ -206,7 +206,7 @@ _PAIRING = record(
             _POSITIVE, "its place among the model's pairings: the highest serves, the one below did before"
         ),
         "recipe": optional(_RECIPE, "the recipe of the pairing"),
-        "revision": optional(or_nothing(REVISION), "the revision of the model"),
+        "revision": optional(or_nothing(REVISION), "the revision of the model, or of a checkpoint: NAME@REVISION"),
         "status": optional(_STATUS, "how the model does on this image"),
         "note": optional(_NOTE, "what was seen"),
     },

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from builder.shipped.record import InitRecord
     from builder.shipped.source import ShippedFile
 
-# dockerfiles/NAME and mods/NAME are one thing each: one that was deleted stays away as a whole.
-_WHOLES = frozenset({"dockerfiles", "mods"})
+# checkpoints/NAME, dockerfiles/NAME and mods/NAME are one thing each: one that was deleted stays away as a whole.
+_WHOLES = frozenset({"checkpoints", "dockerfiles", "mods"})
 
 FileState = Literal["new", "same", "newer", "edited", "kept", "deleted"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from builder.definitions import image, image_chain, serving
+from builder.definitions import checkpoint, image, image_chain, serving
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import recipe as recipes
 from builder.lock import reading
@@ -60,13 +60,18 @@ def select(contents: Contents) -> Selection:
     mods |= {mod_reading.name_of(mod) for name in names for mod in image.load(shipped, name, "linux/arm64").mods}
     if contents == "all":
         mods = set(mod_reading.names(shipped))
+    checkpoints = {recipe.checkpoint for recipe in every if recipe.checkpoint}
+    if contents == "all":
+        checkpoints = set(checkpoint.names(shipped))
+    weights = [f"checkpoints/{name}" for name in sorted(checkpoints)]
+    files = _files(shipped, names, sorted(mods), [recipe.file for recipe in every], weights)
     lock = reading.read(shipped.lock)
     return Selection(
         contents=contents,
         definitions=names,
         mods=tuple(sorted(mods)),
         recipes=tuple(recipe.file for recipe in every),
-        files={file.path: file for file in _files(shipped, names, sorted(mods), [recipe.file for recipe in every])},
+        files={file.path: file for file in files},
         pins=_only_pins(lock, names, repositories),
     )
 
@@ -84,8 +89,10 @@ def _effort(shipped: Project, repository: str) -> int:
     return 1 if any(definition.wheel_sources for definition in chain) else 0
 
 
-def _files(shipped: Project, names: tuple[str, ...], mods: list[str], files: list[str]) -> Iterator[ShippedFile]:
-    for folder in (_PARTS, *(f"dockerfiles/{name}" for name in names), *(f"mods/{name}" for name in mods)):
+def _files(
+    shipped: Project, names: tuple[str, ...], mods: list[str], files: list[str], weights: list[str]
+) -> Iterator[ShippedFile]:
+    for folder in (_PARTS, *(f"dockerfiles/{name}" for name in names), *(f"mods/{name}" for name in mods), *weights):
         yield from source.below(shipped.root, folder)
     for file in files:
         yield ShippedFile(file, (shipped.root / file).read_bytes())
