@@ -117,7 +117,7 @@ def read(project: Project, path: Path) -> ParsedRecipe:
     """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
     file = project.relative(path)
     is_ours = path.absolute().is_relative_to(project.root)  # any other file the user has named, links and all
-    return parse(read_text(path, file, project.root if is_ours else None), file)
+    return _with_checkpoint(project, parse(read_text(path, file, project.root if is_ours else None), file))
 
 
 def parse(text: str, file: str) -> ParsedRecipe:
@@ -126,13 +126,13 @@ def parse(text: str, file: str) -> ParsedRecipe:
     if conflict:
         return ParsedRecipe(None, (Problem(Location(file, conflict.line), conflict.message),))
     keys = tuple(schema_check.schema(SCHEMA)["properties"])
-    checked = _with_checkpoint(project, _checked(text, file, keys))
+    checked = _checked(text, file, keys)
     if checked.is_foreign or (checked.recipe and not checked.has_unknown_keys and text.isascii() and "\t" not in text):
         return ParsedRecipe(checked.recipe, checked.problems, checked.notes)
     from builder.definitions.recipes import repair
 
     repaired = repair.repair(text, file, keys)
-    checked = _with_checkpoint(project, _checked(repaired.text, file, keys))
+    checked = _checked(repaired.text, file, keys)
     return ParsedRecipe(
         checked.recipe,
         tuple(sorted({*repaired.problems, *repaired.written(checked.problems)})),
@@ -172,26 +172,26 @@ def _checked(text: str, file: str, keys: tuple[str, ...]) -> _CheckedText:
     return _CheckedText(None if problems else _recipe(data, text, file), problems, notes, bool(unknown))
 
 
-def _with_checkpoint(project: Project, checked: _CheckedText) -> _CheckedText:
+def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
     """The recipe with what the definition of its checkpoint says: the model that this is a form of, which ``{model}``
     stands for where the weights do not matter, and the mods that it needs."""
-    recipe = checked.recipe
+    recipe = parsed.recipe
     if recipe is None or recipe.checkpoint is None:
-        return checked
+        return parsed
     from builder.definitions import checkpoint
 
     try:
         definition = checkpoint.load(project, recipe.checkpoint)
     except (FileProblemsError, UsageError) as error:
         problem = Problem(recipe.location("model"), error.message.splitlines()[0])
-        return replace(checked, recipe=None, problems=(*checked.problems, problem))
+        return replace(parsed, recipe=None, problems=(*parsed.problems, *parsed.written((problem,))))
     if not re.search(r"\{model\b", recipe.command):
         problem = Problem(recipe.location("command"), "`{model}` has to stand where the weights of a checkpoint go")
-        return replace(checked, problems=(*checked.problems, problem))
+        return replace(parsed, problems=(*parsed.problems, *parsed.written((problem,))))
     listed = {mod.rstrip("/").rpartition("/")[2] for mod in recipe.mods}
     mods = (*recipe.mods, *(f"mods/{mod}" for mod in definition.mods if mod not in listed))
     defaults = {"model": definition.model, **recipe.defaults}
-    return replace(checked, recipe=replace(recipe, model=definition.model, mods=mods, defaults=defaults))
+    return replace(parsed, recipe=replace(recipe, model=definition.model, mods=mods, defaults=defaults))
 
 
 def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
