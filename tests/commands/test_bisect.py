@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.bisecting import journal
-from builder.engine import images
+from builder.engine import images, services
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
 from tests.commands.git_upstream import Upstream
+from tests.commands.serving import MODEL, Kitchen
 from tests.commands.test_git_sources import use
+from tests.commands.test_upgrade import CHECK, PROBE, ROOT
 from tests.conftest import Command, command
 
 if TYPE_CHECKING:
@@ -145,4 +147,36 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
 
     builder("bisect", "small")
     assert "stopped" in builder("bisect", "stop").stdout
+    assert left_over(endpoint) == []
+
+
+def test_a_probe_finds_the_line_of_a_mod_while_the_model_is_served(kitchen: Kitchen, endpoint: Endpoint) -> None:
+    def builder(*arguments: str) -> str:
+        done = subprocess.run(
+            command(kitchen.project, *arguments), capture_output=True, text=True, timeout=300,
+            stdin=subprocess.DEVNULL, env={**os.environ, **kitchen.environ},
+        )  # fmt: skip
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    path = kitchen.project.mods / "standin/vllm"
+    text = path.read_text(encoding="utf-8")
+    projects.write(path, text.replace(ROOT, '"root": "good"'))
+    builder("build", "chat")
+    projects.write(path, text.replace(ROOT, '"root": "broken"') + "# another line\n")
+    builder("build", "chat")
+    projects.write(kitchen.project.root / "probes/own/probe.yaml", PROBE)
+    projects.write(kitchen.project.root / "probes/own/check.py", CHECK)
+    builder("run", "chat")
+    before = services.find(endpoint, kitchen.name)
+    found = json.loads(builder("bisect", MODEL, "--good", "3", "--probe", "own", "--json"))
+    (culprit,) = found["culprits"]
+    assert culprit["axis"] == "mod standin"
+    assert '"root": "broken"' in culprit["change"]
+    assert "another line" not in culprit["change"]
+    after = services.find(endpoint, kitchen.name)
+    assert before
+    assert after
+    assert (after.id, after.status) == (before.id, "running")
+    assert services.find(endpoint, f"{kitchen.name}-candidate") is None
     assert left_over(endpoint) == []
