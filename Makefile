@@ -1,5 +1,5 @@
 # make quickstart   set everything up and build the first image
-# make test         set everything up and run every check and test
+# make test         every check and test, on a real engine
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,6 +10,7 @@ BUILDER := .venv/bin/builder
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
+	@echo "make setup        .venv with the program, from uv.lock: .venv/bin/builder"
 	@echo "make test-fast    within a minute: the tests that need no engine and few processes, those of what changed first"
 	@echo "make test-full    also what takes long: each command ended at every place, arm64, the CUDA wheels (40 GB of disk)"
 	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
