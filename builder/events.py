@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -12,6 +13,32 @@ class Message:
     """A line of text for the user: the step that begins now, or a warning about the plan."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    """The start of something that may take longer than a second and tells nothing meanwhile."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class TaskFinished:
+    """The end of such a task after ``seconds``."""
+
+    text: str
+    seconds: float
+
+
+@contextmanager
+def task(report: Report, text: str) -> Iterator[None]:
+    """Reports the block as a task; one that fails is reported as ended, too."""
+    began = time.monotonic()
+    report(TaskStarted(text))
+    try:
+        yield
+    finally:
+        report(TaskFinished(text, time.monotonic() - began))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from builder import timestamp
 from builder.building import gpu_checks, mod_checks, recipe_templates
 from builder.engine import containers, images, installed
 from builder.errors import BuildFailedError
-from builder.events import Message, Report
+from builder.events import Message, Report, task
 from builder.lock.model import NumberedImage
 from builder.plan.model import WORKSPACE, Plan
 
@@ -89,9 +89,11 @@ def run_checks(
     """
     if not plan.checks and not templates and "vllm" not in plan.versions:
         return
-    report(Message("checking the image"))
     platform = plan.definition.platform
-    with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as container:
+    with (
+        task(report, "checking the image"),
+        containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as container,
+    ):
         if platform != host_platform and not containers.can_execute(container):
             report(Message(f"checks not run: this engine is {host_platform}, and does not emulate {platform}"))
             return

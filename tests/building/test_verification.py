@@ -16,7 +16,7 @@ from builder.engine import containers
 from builder.engine.client import versions
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import BuildFailedError, Location
-from builder.events import Message
+from builder.events import TaskStarted
 from builder.lock.model import Version
 from builder.plan.model import WORKSPACE, ImageCheck
 from tests import shared
@@ -103,7 +103,9 @@ def contains(text: str) -> ImageCheck:
 
 
 def test_an_image_as_it_was_planned(endpoint: Endpoint, make: Make, host: str) -> None:
-    assert check(endpoint, make(host), host, host, contains("tool_call")) == [str(Message("checking the image"))]
+    began, ended = check(endpoint, make(host), host, host, contains("tool_call"))
+    assert began == str(TaskStarted("checking the image"))
+    assert ended.startswith("TaskFinished(text='checking the image', seconds=")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_another_platform_is_checked_where_the_machine_runs_it(
     endpoint: Endpoint, make: Make, host: str, foreign: str
 ) -> None:
     image = make(foreign, broken=1)
-    _, messages = check(endpoint, image, foreign, host, contains("tool_call"))
+    _, messages, _ = check(endpoint, image, foreign, host, contains("tool_call"))
     assert f"vLLM not imported: on an emulated {foreign}" in messages
     with pytest.raises(BuildFailedError, match="lacks 'reasoning'"):
         check(endpoint, image, foreign, host, contains("reasoning"))
@@ -161,5 +163,5 @@ def test_another_platform_is_checked_where_the_machine_runs_it(
 def test_another_platform_that_cannot_run_here_is_reported(
     endpoint: Endpoint, make: Make, host: str, foreign: str
 ) -> None:
-    _, messages = check(endpoint, make(foreign, runs=False), foreign, host, contains("reasoning"))
+    _, messages, _ = check(endpoint, make(foreign, runs=False), foreign, host, contains("reasoning"))
     assert f"checks not run: this engine is {host}, and does not emulate {foreign}" in messages

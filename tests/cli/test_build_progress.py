@@ -56,11 +56,11 @@ def piped(*arguments: str) -> str:
     return done.stderr
 
 
-def on_a_terminal(*arguments: str) -> str:
+def on_a_terminal(*arguments: str, code: str = EVENTS) -> str:
     """The output on a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    process = subprocess.Popen([sys.executable, "-c", EVENTS, *arguments], stdout=theirs, stderr=theirs, env=environ)
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=theirs, stderr=theirs, env=environ)
     os.close(theirs)
     output = b""
     while select.select([ours], [], [], 60)[0]:
@@ -112,3 +112,24 @@ def test_no_color(tmp_path: Path, variable: str) -> None:
     os.close(ours)
     assert "no project here" in output
     assert ("\x1b[" in output) == (variable == "")
+
+
+def test_what_takes_long_without_a_step_moves_and_tells_its_time() -> None:
+    code = EVENTS.replace(
+        'report(StepStarted("d",',
+        "time.sleep(0.3)\n        with task(report, 'checking the image'):\n            time.sleep(0.3)\n"
+        '        report(StepStarted("d",',
+    ).replace("import Message\n", "import Message, task\n")
+    shown = on_a_terminal(code=code)
+    assert "between steps" in shown
+    assert "       0.3 s  checking the image" in shown
+    assert shown.index("between steps") < shown.index("checking the image")
+
+
+def test_a_line_moves_while_a_command_works_in_silence() -> None:
+    code = "import time, os\nfrom builder.cli import waiting\nwith waiting.showing('looking at what may go'):\n"
+    shown = on_a_terminal(code=f"{code}    time.sleep(1.6)\n")
+    assert "looking at what may go" in shown
+    assert "looking" not in on_a_terminal(code=f"{code}    time.sleep(0.1)\n")
+    piped_too = subprocess.run([sys.executable, "-c", f"{code}    time.sleep(1.3)\n"], capture_output=True, timeout=60)
+    assert (piped_too.stdout, piped_too.stderr) == (b"", b"")
