@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import click
 import pytest
@@ -45,3 +47,25 @@ def test_what_roff_would_obey_is_text() -> None:
 def test_a_group_lists_its_commands() -> None:
     assert "\\fBbuilder\\-mods\\-check\\fR(1)" in PAGES["builder-mods.1"]
     assert "\\fBbuilder\\-build\\fR(1)" in PAGES["builder.1"]
+
+
+def test_they_are_made_with_click_alone() -> None:
+    """As where a wheel is built: what the program needs to run is not installed there."""
+    code = (
+        "import importlib.metadata, re, sys\n"
+        "needed = importlib.metadata.requires('builder') or ()\n"
+        "names = {re.split(r'[^A-Za-z0-9_.-]', each)[0] for each in needed} - {'click'}\n"
+        "installed = importlib.metadata.packages_distributions().items()\n"
+        "tops = {name for name, owners in installed if names & {owner.lower() for owner in owners}}\n"
+        "assert {'docker', 'yaml', 'rich'} <= tops\n"
+        "class Refusing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in tops: raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Refusing())\n"
+        "from builder.cli import completion, manual_pages\n"
+        "from builder.cli.main import cli\n"
+        "assert len(manual_pages.of_all(cli, '1')) > 40\n"
+        "assert completion.source(cli, 'fish')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
