@@ -27,12 +27,6 @@ _PARTS = "dockerfiles/_parts"
 _GPUS = {"spark": "all", "cpu": "none"}
 # Those with which this repository itself is developed.
 _OWN_SCRIPTS = frozenset({"scripts/setup", "scripts/test"})
-_ATTRIBUTES = b"""\
-# Hashes are over their bytes, which git would otherwise change where a file has other line ends.
-/builds/** -text
-/mods/** -text
-/dockerfiles/*/pulls/** -text
-"""
 
 
 @dataclass(frozen=True)
@@ -101,7 +95,7 @@ def _files(
     yield from source.schemas()
     yield ShippedFile("builder.yaml", source.skeleton("builder.yaml"))
     yield ShippedFile(".gitignore", source.skeleton("gitignore"))
-    yield ShippedFile(".gitattributes", _ATTRIBUTES)
+    yield ShippedFile(".gitattributes", source.skeleton("gitattributes"))
 
 
 def _only_pins(lock: Lock, names: tuple[str, ...], repositories: set[str]) -> Lock:

@@ -10,6 +10,7 @@ from builder.definitions.recipes import finding
 from builder.lock import reading
 from builder.shipped import selection, source
 from builder.shipped.selection import Contents
+from tests.projects import REPOSITORY_ROOT
 
 SHIPPED = source.project()
 
@@ -56,3 +57,8 @@ def test_images_that_were_built_in_the_checkout_stay_there() -> None:
 
 def test_what_takes_least_comes_first() -> None:
     assert selection.select("spark").recipes[0] == "recipes/qwen3.5-122b-node.yaml"
+
+
+def test_git_treats_a_project_as_it_does_this_repository() -> None:
+    own = (REPOSITORY_ROOT / ".gitattributes").read_bytes().splitlines()
+    assert set(selection.select("minimal").files[".gitattributes"].content.splitlines()) <= set(own)
