@@ -13,6 +13,7 @@ from builder.commands import bench, matrix, prove
 from builder.definitions import configuration, serving
 from builder.definitions.recipes import finding
 from builder.engine.client import versions
+from builder.engine.client.errors import EngineHTTPError
 from builder.errors import BuilderError, EngineError
 from builder.events import Message
 from builder.evidence import filling
@@ -79,9 +80,9 @@ def run(workspace: Workspace, planned: FillPlan) -> Iterator[FilledStep]:
         workspace.report(Message(f"[{number}/{total}] {step.proof}: {step.model} on {step.image}"))
         try:
             yield FilledStep(step, _try(workspace, step, planned.profile))
-        except EngineError:
-            raise
         except BuilderError as error:
+            if isinstance(error, EngineError) and not isinstance(error, EngineHTTPError):
+                raise
             yield FilledStep(step, problem=error.message.splitlines()[0])
 
 

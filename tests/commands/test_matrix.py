@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.commands import matrix_fill
-from builder.evidence import store, subjects
+from builder.evidence import filling, matrix, store, subjects
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+from builder.workspace import open_workspace
 from tests import projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 
@@ -137,3 +138,17 @@ def test_a_model_without_a_recipe_is_left_out(project: Project) -> None:
     assert matrix_fill.has_recipe(project, lock, MODEL)
     assert not matrix_fill.has_recipe(project, lock, OTHER)
     assert not matrix_fill.has_recipe(project, lock, "Org/Never-paired")
+
+
+def test_a_step_that_cannot_be_tried_does_not_end_the_filling(project: Project) -> None:
+    """Neither does an error that the engine tells of one image; one that does not answer at all would."""
+    table = matrix.of((FIRST, SECOND), (MODEL, OTHER), {})
+    steps = tuple(
+        replace(step, image=ImageName("gone", step.image.number))
+        for step in filling.missing(table, [filling.PROVE], [FIRST, SECOND])
+    )
+    told: list[object] = []
+    workspace = open_workspace(project, {"DOCKER_HOST": "unix:///nowhere"}, told.append)
+    results = list(matrix_fill.run(workspace, matrix_fill.FillPlan(table, steps, ())))
+    assert [bool(each.problem) for each in results] == [True] * 4
+    assert [str(each).partition("[")[2][:3] for each in told] == ["1/4", "2/4", "3/4", "4/4"]
