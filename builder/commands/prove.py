@@ -11,7 +11,7 @@ from builder import timestamp
 from builder.definitions import target
 from builder.definitions.recipes import finding
 from builder.definitions.recipes import recipe as recipes
-from builder.engine import images
+from builder.engine import containers, images
 from builder.errors import ImageStateError, NothingToDoError, UsageError
 from builder.events import Message
 from builder.evidence import standing, store, subjects
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.workspace import Workspace
 
-_LABELS = {"builder.prove": "1"}
+# The label of a container that proves, with the project that does so.
+_LABEL = "builder.prove"
 
 
 def run(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[ProvedImage, ...]:
@@ -47,8 +48,13 @@ def run(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[P
     store.of_image(project, name)
     find = functools.partial(reference.find, project, lock, name.repository, name.number)
     subject = Subject(str(name), record.fingerprint)
-    proofs = prove.prove(workspace, str(name), subject, pairings, find, _LABELS)
+    proofs = prove.prove(workspace, str(name), subject, pairings, find, {_LABEL: str(project.root)})
     return tuple(keeping.keep(project, name, proof) for proof in proofs)
+
+
+def remove_left_over(workspace: Workspace) -> None:
+    """Removes the containers in which this project proves, once the process that did so was killed."""
+    containers.remove_labelled(workspace.engine, f"{_LABEL}={workspace.project.root}")
 
 
 def accept(project: Project, image: str, models: Sequence[str], note: str) -> tuple[ProvedImage, ...]:

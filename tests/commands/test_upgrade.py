@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from builder.engine import services
+from builder.engine import containers, services
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.evidence import store
@@ -183,6 +183,15 @@ def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder
     assert (paired(kitchen), served(endpoint, kitchen)) == (before, own)
     assert not candidates(endpoint, kitchen)
     assert journal.read(kitchen.project, MODEL) is None
+
+
+def test_a_proof_that_is_killed_leaves_no_container(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    builder("run", "chat")
+    upgrade_trials.change(kitchen, upgrade_trials.GOOD)
+    label = f"builder.prove={kitchen.project.root}"
+    killed = upgrade_trials.kill(kitchen, endpoint, lambda _: bool(containers.listing(endpoint, label)))
+    assert killed
+    assert killed.stage == "prove"
 
 
 @pytest.mark.parametrize("name", ["does not start", "dies when asked"])

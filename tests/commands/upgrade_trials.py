@@ -180,6 +180,7 @@ def kill(
     counts = {str(paired(kitchen)), state.before if state else ""}
     assert answering in counts, f"{answering or 'nothing'} answers, {counts} count"
     assert candidate(endpoint, kitchen) is None
+    assert not containers.listing(endpoint, f"builder.prove={kitchen.project.root}")
     return Killed(state.stage if state else "", seconds)
 
 
@@ -213,10 +214,12 @@ def _own_kitchen() -> Iterator[tuple[Kitchen, Endpoint]]:
         environ = {**os.environ, **kitchen.environ}
         subprocess.run(command(kitchen.project, "run", "chat"), check=True, stdout=subprocess.DEVNULL, env=environ)
         yield kitchen, endpoint
+    except AssertionError as error:  # told before what is left is removed, which may fail for the same reason
+        sys.stderr.write(f"failed: {error}\n")
+        raise
     finally:
-        for service in services.labelled(endpoint, "builder.serve"):
-            if service.image.startswith(f"{repository}:"):
-                containers.remove(endpoint, service.id)
+        for container in containers.listing(endpoint, f"org.opencontainers.image.title={repository}", 60):
+            containers.remove(endpoint, container["Id"])
         remove_all(endpoint, repository)
         shutil.rmtree(folder, ignore_errors=True)
 
