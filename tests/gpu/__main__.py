@@ -11,28 +11,62 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import sys
 import time
 from pathlib import Path
 
 from builder.evidence import document
-from builder.evidence.record import Evidence, Finding, Machine, Subject
+from builder.evidence.record import Evidence, Figure, Finding, Machine, Subject
 from tests.gpu import running, vllms
 from tests.gpu.running import Outcome, Part
 
+# The limits are what a cold start took, and half as much again: on a new machine everything is compiled first.
 PARTS = (
     Part("machine", "part_machine.py", seconds=60),
-    Part("CUDA runtime", "part_runtime.py", seconds=90),
-    Part("served eagerly", "part_serving.py", ("eager", "require"), 150),
-    Part("served eagerly by vLLM alone", "part_serving.py", ("eager", "off"), 120),
-    Part("kernels", "part_kernels.py", seconds=330),
+    Part("CUDA runtime", "part_runtime.py", seconds=90, mod="flashqla"),
+    Part("INT8 head", "part_head.py", seconds=90, mod="int8-lm-head"),
+    Part(
+        "served eagerly", "part_serving.py", ("eager", "FLASHQLA_PREFILL=require", "INT8_LM_HEAD=off"), 240, "flashqla"
+    ),
+    Part("served by vLLM alone", "part_serving.py", ("eager", "FLASHQLA_PREFILL=off", "INT8_LM_HEAD=off"), 150),
+    Part(
+        "served with an INT8 head",
+        "part_serving.py",
+        ("eager", "FLASHQLA_PREFILL=off", "INT8_LM_HEAD=require"),
+        150,
+        "int8-lm-head",
+    ),
+    Part("kernels, 64 value heads", "part_kernels.py", ("64",), 150, "flashqla"),
+    Part(
+        "served compiled",
+        "part_serving.py",
+        ("compiled", "FLASHQLA_PREFILL=require", "INT8_LM_HEAD=auto"),
+        200,
+        "flashqla",
+    ),
+    Part("hybrid checkpoint", "part_hybrid.py", seconds=150, mod="enable-hybrid-int4fp8"),
     Part("mods", "part_mods.py", seconds=60),
-    Part("served compiled", "part_serving.py", ("compiled", "require"), 150),
+    Part(
+        "options of the recipe qwen3.5-122b-tf5",
+        "part_serving.py",
+        ("recipe", "FLASHQLA_PREFILL=require", "INT8_LM_HEAD=require"),
+        300,
+    ),
+    Part("kernels, 32 value heads", "part_kernels.py", ("32",), 300, "flashqla"),
 )
-# Seen once on an H200, and not run here: each needs more memory, weights or time than a first look has.
+# Two that differ in one thing, each with what is compared.
+COMPARED = {
+    "FlashQLA": ("served eagerly", "served by vLLM alone"),
+    "an INT8 head": ("served with an INT8 head", "served by vLLM alone"),
+}
+# What no part can tell, with the reason.
 NOT_RUN = (
-    ("answers of enable-hybrid-int4fp8", "needs a checkpoint with INT4 experts and FP8 layers whose answers are known"),
-    ("recipe qwen3.5-122b-tf5", "needs the weights of Qwen3.5-122B: `builder run` and `builder bench` serve it"),
+    (
+        "answers of trained weights",
+        "needs the weights of Qwen3.5-122B: `builder run`, `bench` and `probe` serve and measure it",
+    ),
+    ("tool calls", "need a tokenizer and trained weights; `builder prove` tries templates and parsers without either"),
 )
 NOTHING_TO_TEST_ON = 3
 
@@ -72,23 +106,19 @@ def options(arguments: list[str]) -> argparse.Namespace:
 
 
 def compare_tokens(outcome: Outcome) -> None:
-    """The greedy tokens of one model with FlashQLA and without. Random weights leave ties, so a difference is no fault;
+    """The greedy tokens of one model with a mod and without. Random weights leave ties, so a difference is no fault;
     how many are the same is a figure."""
-    import json
-
-    from builder.evidence.record import Figure
-
-    served = [
-        outcome.versions.get(name, {}).get("tokens") for name in ("served eagerly", "served eagerly by vLLM alone")
-    ]
-    if not all(served):
-        return
-    ours, own = (json.loads(str(each)) for each in served)
-    pairs = [
-        (one, other) for mine, yours in zip(ours, own, strict=True) for one, other in zip(mine, yours, strict=True)
-    ]
-    same = sum(one == other for one, other in pairs) / len(pairs)
-    outcome.figures.append(Figure("same_greedy_tokens", {"of": len(pairs)}, "ratio", "higher", (same,)))
+    for what, parts in COMPARED.items():
+        served = [outcome.versions.get(part, {}).get("tokens") for part in parts]
+        if not all(served):
+            continue
+        ours, own = (json.loads(str(each)) for each in served)
+        pairs = [
+            (one, other) for mine, yours in zip(ours, own, strict=True) for one, other in zip(mine, yours, strict=True)
+        ]
+        same = sum(one == other for one, other in pairs) / len(pairs)
+        at: dict[str, int | str] = {"with": what, "of": len(pairs)}
+        outcome.figures.append(Figure("same_greedy_tokens", at, "ratio", "higher", (same,)))
 
 
 def record(name: str, outcome: Outcome, started: str, seconds: float) -> Evidence:

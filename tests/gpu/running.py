@@ -21,12 +21,13 @@ _TOLD = 1500  # characters of what a part said before it ended
 
 @dataclass(frozen=True)
 class Part:
-    """A script in ``parts/`` and its arguments. ``seconds``: what it may take at most."""
+    """A script in ``parts/`` and its arguments. ``seconds``: what it may take at most; ``mod``: the one it is about."""
 
     name: str
     script: str
     arguments: tuple[str, ...] = ()
     seconds: float = 300.0
+    mod: str = ""
 
 
 @dataclass
@@ -41,6 +42,11 @@ class Outcome:
     @property
     def failed(self) -> bool:
         return any(finding.verdict == "fail" for finding in self.findings)
+
+    def has(self, mod: str) -> bool:
+        """Whether the mod is in this vLLM, as far as a part has told."""
+        told = [versions["mods"].split() for versions in self.versions.values() if "mods" in versions]
+        return all(mod in mods for mods in told)
 
     def take(self, part: Part, output: str) -> int:
         """Takes the results in a part's output; returns how many there are."""
@@ -65,6 +71,9 @@ def run(vllm: InstalledVllm | ImageVllm, parts: tuple[Part, ...], say: Callable[
         left = LIMIT - (time.monotonic() - began)
         if left < 10:
             outcome.leave_out(part, f"the {LIMIT:.0f} seconds were over")
+            continue
+        if part.mod and not outcome.has(part.mod):
+            outcome.leave_out(part, f"the mod {part.mod} is not in this vLLM")
             continue
         say(f"{part.name} …")
         started = time.monotonic()

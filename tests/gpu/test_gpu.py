@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -10,10 +11,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from builder.evidence import document
 from tests.gpu import __main__ as test_gpu
-from tests.gpu import running
+from tests.gpu import running, vllms
 from tests.gpu.running import Outcome, Part
+from tests.projects import REPOSITORY_ROOT
 
 FIGURE = {"figure": {"name": "prefill", "at": {"tokens": 64}, "unit": "ms", "better": "lower", "values": [0.3]}}
 FAULT = {"finding": {"check": "numbers", "at": "64", "verdict": "fail", "text": "off by 1"}}
@@ -69,6 +73,33 @@ def test_a_part_that_does_not_end_keeps_what_it_told_and_is_named() -> None:
 def test_a_part_that_dies_or_tells_nothing_is_a_failure() -> None:
     assert "ended with 1" in outcome_of("raise SystemExit('undefined symbol: cudaDeviceReset')").findings[0].text
     assert outcome_of("pass").failed
+
+
+def test_a_part_whose_mod_is_not_in_this_vllm_is_named_and_not_run() -> None:
+    machine = Part("machine", "part.py")
+    parts = (machine, Part("INT8 head", "part.py", mod="int8-lm-head"), Part("kernels", "part.py", mod="flashqla"))
+    script = Script(printed({"version": {"mods": "flashqla fix"}}))
+    outcome = running.run(script, parts, lambda _: None)  # type: ignore[arg-type]
+    assert [(finding.check, finding.verdict) for finding in outcome.findings] == [("INT8 head", "unclear")]
+    assert outcome.findings[0].text == "not run to its end: the mod int8-lm-head is not in this vLLM"
+    assert list(outcome.versions) == ["machine", "kernels"]
+
+
+def test_the_options_of_the_recipe_are_those_that_it_has() -> None:
+    """part_serving.py runs where there is no YAML to be read, and holds a copy."""
+    recipe = yaml.safe_load((REPOSITORY_ROOT / "recipes/qwen3.5-122b-tf5.yaml").read_text())
+    source = (vllms.PARTS / "part_serving.py").read_text()
+    (value,) = (
+        node.value
+        for node in ast.parse(source).body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RECIPE"
+    )
+    assert value is not None
+    options = ast.literal_eval(value)
+    assert options["kv_cache_dtype"] == recipe["defaults"]["kv_cache_dtype"]
+    assert options["speculative_config"] == json.loads(recipe["defaults"]["speculative"])
+    assert f"--attention-backend {options['attention_config']['backend']}" in recipe["command"]
+    assert "--enable-prefix-caching" in recipe["command"]
 
 
 def test_what_is_written_is_evidence() -> None:

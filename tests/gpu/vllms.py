@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 PARTS = Path(__file__).parent / "parts"
 MODS = Path(__file__).parents[2] / "mods"
+# Passed on to containers where they are set.
+VARIABLES = ("ENGINE_OPTIONS", "GPU_MEMORY_UTILIZATION")
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class ImageVllm:
     def command(self, script: str, arguments: Sequence[str]) -> list[str]:
         mounts = [word for path in (PARTS, MODS) for word in ("--volume", f"{path}:/{path.name}:ro")]
         docker = ["docker", "run", "--rm", "--gpus", "all", "--ipc", "host", "--network", "none", *mounts]
+        docker += [word for name in VARIABLES for word in ("--env", name)]
         return [*docker, "--entrypoint", "python3", self.image, f"/parts/{script}", *arguments]
 
 

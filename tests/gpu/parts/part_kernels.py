@@ -77,7 +77,7 @@ def own_kernels() -> dict[str, Callable[..., Any]]:
     """vLLM's own kernels that this card can run, by the name of the op's method."""
     try:
         from vllm.model_executor.layers.mamba.gdn import qwen_gdn_linear_attn as gdn
-    except ImportError:  # before vLLM 0.22
+    except ModuleNotFoundError:  # before vLLM 0.22
         from vllm.model_executor.layers.mamba import gdn_linear_attn as gdn
     return {"forward_native": gdn.fla_chunk_gated_delta_rule, "forward_cuda": gdn.fi_chunk_gated_delta_rule}
 

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import importlib.metadata as metadata
+import importlib.util
 import subprocess
+from pathlib import Path
 
 import torch
 from part_results import Results
 
 PACKAGES = ("vllm", "torch", "triton", "transformers", "flash-qla", "tilelang", "apache-tvm-ffi", "flashinfer-python")
+# What each mod that changes vLLM puts into it.
+MODS = {
+    "flashqla": "mamba/gdn_flashqla",
+    "int8-lm-head": "int8_lm_head",
+    "enable-hybrid-int4fp8": "quantization/inc_hybrid.py",
+}
+
+
+def mods() -> list[str]:
+    """Those of MODS that are in this vLLM, which is not imported."""
+    spec = importlib.util.find_spec("vllm")
+    layers = [Path(folder, "model_executor/layers") for folder in (spec and spec.submodule_search_locations) or ()]
+    return [mod for mod, path in MODS.items() if any((folder / path).exists() for folder in layers)]
 
 
 def main() -> int:
@@ -26,6 +41,7 @@ def main() -> int:
             known[package] = "none"
     for each, version in known.items():
         results.version(each, version)
+    results.version("mods", " ".join(mods()))
     free, total = torch.cuda.mem_get_info()
     results.figure("gpu_memory", {"of": "free"}, "bytes", "", float(free))
     results.figure("gpu_memory", {"of": "all"}, "bytes", "", float(total))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata as metadata
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import torch
@@ -11,7 +13,6 @@ from part_results import Results
 
 MODS = next(path for path in (Path("/mods"), Path(__file__).parents[3] / "mods") if path.is_dir())
 BLOCK = 128
-CHANGED = {"enable-hybrid-int4fp8": "vllm/model_executor/layers/quantization", "fix-qwen3.5-autoround": ""}
 
 
 def linear(results: Results) -> None:
@@ -38,8 +39,11 @@ def linear(results: Results) -> None:
 
 def checks(results: Results) -> None:
     """Each mod's own check, where the mod is in."""
-    for name in ("enable-hybrid-int4fp8", "fix-qwen3.5-autoround", "flashqla"):
-        done = subprocess.run(["bash", str(MODS / name / "check.sh")], capture_output=True, text=True)
+    # They ask python3, which is to be this one.
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for name in ("enable-hybrid-int4fp8", "fix-qwen3.5-autoround", "flashqla", "int8-lm-head"):
+        check = ["bash", str(MODS / name / "check.sh")]
+        done = subprocess.run(check, env=environ, capture_output=True, text=True)
         if done.returncode:
             results.left_out(name, "its own check", f"not in this vLLM: {done.stderr.strip()[-300:]}")
         else:
