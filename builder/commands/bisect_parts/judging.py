@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from builder.bisecting.trials import Trial
 from builder.commands.bisect_parts import serving
 from builder.engine import images
-from builder.errors import ConflictError, MeasuringError, ServeFailedError, UsageError
+from builder.errors import ConflictError, FileProblemsError, MeasuringError, ServeFailedError, UsageError
 from builder.evidence.record import Subject
 from builder.lock import reading
 from builder.measuring import bounded_process, measured_server, probing
@@ -86,7 +86,7 @@ def trials(
             yield JudgedTrial(Trial(tried, failed=question.times), time.monotonic() - began, reason)
         else:
             yield JudgedTrial(Trial(tried, skipped=reason), time.monotonic() - began)
-    except MeasuringError as error:
+    except (MeasuringError, FileProblemsError, UsageError) as error:  # a mixture of two recipes may be none
         yield JudgedTrial(Trial(tried, skipped=error.message.splitlines()[0]), time.monotonic() - began)
 
 

@@ -61,8 +61,7 @@ def reader(project: Project, bisection: Bisection, text: str) -> Callable[[int, 
     def read(old: int, new: int) -> NumberSpan:
         names = [ImageName(bisection.repository, number) for number in (old, new)]
         builds = [_recorded(project, name) for name in names]
-        before, after = builds
-        difference = segmenting.difference(before, after, bisection.platform) if before and after else None
+        difference = _difference(builds[0], builds[1], bisection.platform)
         is_first = old == bisection.numbers[0] and bool(bisection.recipe_before)
         recipe = _recipe(bisection.recipe_before, text) if is_first else None
         return NumberSpan(names[0], names[1], difference, recipe)
@@ -83,6 +82,15 @@ def subject(
         find_fix=bisection.find_fix,
         single=bisection.judge.is_constant,
     )
+
+
+def _difference(old: RecordedBuild | None, new: RecordedBuild | None, platform: str) -> Difference | None:
+    """The difference of two builds; None where nothing of one has a place in the other, or a file was edited into what
+    no build writes."""
+    try:
+        return segmenting.difference(old, new, platform) if old and new else None
+    except ValueError:
+        return None
 
 
 def _recorded(project: Project, name: ImageName) -> RecordedBuild | None:
