@@ -11,6 +11,7 @@ from builder.cli import standing_text, table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
+from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock, Model, Pairing, Status
     from builder.numbered.status import ImageOverview, ImageRow
     from builder.storage.huggingface_cache import CachedModel
+
+
+_COLOURS = {"current": "green", "good": "green", "bad": "red", "missing": "red", "moved": "red"}
 
 
 @click.command("list")
@@ -94,12 +98,16 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
         humanize.ago(row.image.built),
         humanize.size(row.image.size),
         vllm.version if vllm else "-",
-        ", ".join(word for word in words if word),
+        ", ".join(map(_coloured, filter(None, words))),
         ", ".join(_serves(model, status, row, evidence) for model, status in models) or "-",
     )
     notes = [f"note: {row.image.note}"] if row.image.note else []
     notes += [f"{model} was {note}" for model, note in _put_back(row.name, lock)]
     return [image, *(("", "", "", "", "", note) for note in notes)]
+
+
+def _coloured(word: str) -> str:
+    return styled(word, fg=_COLOURS[word]) if word in _COLOURS else word
 
 
 def _put_back(name: ImageName, lock: Lock) -> Iterator[tuple[str, str]]:
