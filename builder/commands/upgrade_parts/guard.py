@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # The upgrade lets go of its end of the pipe a moment before its lock.
 _LOCK_SECONDS = 5.0
+# What it asked of the engine last may still be under way: a container that is about to be there.
+_ENGINE_SECONDS = 1.0
 
 
 @contextmanager
@@ -71,6 +74,7 @@ def put_back(workspace: Workspace, subject: str) -> None:
 def _main(root: str, subject: str) -> None:
     workspace = open_workspace(Project(Path(root)), os.environ, _write)
     sys.stdin.buffer.read()
+    time.sleep(_ENGINE_SECONDS)
     try:
         put_back(workspace, subject)
     except LockHeldError:  # another upgrade of it began at this very moment, and puts the server back itself
