@@ -163,7 +163,7 @@ def test_the_lines_of_a_mod_and_of_the_template_are_units_and_mods_come_and_go_w
     assert {"mods/two/y", "mods/three/z"} <= with_three.keys()
     text = with_three["Dockerfile"].content.decode()
     assert [line for line in text.splitlines() if line.startswith("FROM")][1:] == [
-        "FROM unmodded AS mod-1", "FROM mod-1 AS mod-2", "FROM mod-2 AS mod-3", "FROM mod-3 AS mod-4",
+        "FROM base AS mod-1", "FROM mod-1 AS mod-2", "FROM mod-2 AS mod-3", "FROM mod-3 AS mod-4",
     ]  # fmt: skip
 
 
