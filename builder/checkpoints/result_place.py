@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.checkpoints import source_files
+from builder.checkpoints import named_folder
 from builder.storage import huggingface_cache
 
 if TYPE_CHECKING:
@@ -52,4 +52,4 @@ def of(project: Project, environ: Mapping[str, str], name: str, folder: str | No
     """The place of the results of a checkpoint; ``folder`` is the one that its definition or record names."""
     if folder is None:
         return ResultPlace(name, huggingface_cache.folder(environ, model_id(name)), is_cache=True)
-    return ResultPlace(name, source_files.expanded(project, environ, folder) / name, is_cache=False)
+    return ResultPlace(name, named_folder.expanded(project, environ, folder) / name, is_cache=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from builder.checkpoints import named_folder
 from builder.errors import SourceError
 from builder.sources.huggingface import file_ranges, hub_models
 from builder.storage import huggingface_cache
@@ -94,15 +95,8 @@ def look_up(
         folder = huggingface_cache.folder(environ, source.model) / "snapshots" / snapshot.commit
         sizes = {file.path: file.size for file in snapshot.files} or _sizes(folder)
         return SourceContents(name, str(source), sizes, folder, snapshot, environ)
-    folder = expanded(project, environ, source.folder or "")
+    folder = named_folder.expanded(project, environ, source.folder or "")
     return SourceContents(name, str(source), _sizes(folder), folder, None, environ)
-
-
-def expanded(project: Project, environ: Mapping[str, str], text: str) -> Path:
-    """The folder that a definition names: ``~`` is the user's home, ``./`` the project's folder."""
-    if text == "~" or text.startswith("~/"):
-        text = (environ.get("HOME") or "/root") + text[1:]
-    return Path(os.path.normpath(project.root / text))
 
 
 def open_file(path: Path) -> IO[bytes]:

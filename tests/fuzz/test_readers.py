@@ -196,7 +196,8 @@ KINDS = {
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made = projects.make(tmp_path_factory.mktemp("fuzz"))
-    for name in ("dockerfiles/cpu", "dockerfiles/dflash", "dockerfiles/flashqla", "dockerfiles/tf5", "mods"):
+    definitions = [f"dockerfiles/{name}" for name in ("cpu", "dflash", "flashqla", "tf5")]
+    for name in (*definitions, "mods", "checkpoints"):
         shutil.copytree(ROOT / name, made.root / name, dirs_exist_ok=True)
     (made.mods / "far").mkdir()
     (made.root / EVIDENCE).parent.mkdir(parents=True)
