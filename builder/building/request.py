@@ -75,7 +75,8 @@ class Built:
     """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
     relative to the previous number; ``compiled`` is the memory that compiling took; ``log`` is the file with the whole
     output of BuildKit. ``models`` are paired with it, ``waiting`` is what stays until its evidence is there;
-    ``taken_from`` is the image of another repository that a model was paired with before, by model."""
+    ``taken_from`` is the image of another repository that a model was paired with before, by model. ``current`` is what
+    ``latest`` means now, empty where that is nothing."""
 
     image: str
     models: tuple[str, ...]
@@ -91,3 +92,4 @@ class Built:
     waiting: tuple[HeldPointer, ...] = ()
     proofs: tuple[ProvedImage, ...] = ()
     taken_from: Mapping[str, str] = field(default_factory=dict)
+    current: str = ""

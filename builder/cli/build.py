@@ -9,13 +9,15 @@ import click
 from builder import humanize
 from builder.cli import table, verbosity
 from builder.cli.completers import names
-from builder.cli.context import Context, pass_context
+from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_settings, parse_update, platform_option, set_option, update_option
-from builder.cli.output import print_note, print_result
+from builder.cli.output import print_json, print_note, print_result
 from builder.cli.terminal_text import styled
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from builder.building.outlook import BuildOutlook
     from builder.building.planning import PlannedImage
     from builder.building.request import AlreadyBuilt, Built, HeldPointer
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--ignore-disk", is_flag=True, help="Build even where the disk is expected to be too small.")
 @click.option("--no-prove", is_flag=True, help="Do not prove how templates and parsers of the image behave.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
+@json_option
 @verbosity_options
 @pass_context
 def build(
@@ -64,6 +67,7 @@ def build(
     ignore_disk: bool,
     no_prove: bool,
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Build a numbered image from a recipe or a definition.
 
@@ -78,7 +82,7 @@ def build(
     transferred.
     """
     from builder.building.request import BuildRequest
-    from builder.cli import build_progress
+    from builder.cli import build_json, build_progress
     from builder.commands import build as command
 
     request = BuildRequest(
@@ -97,8 +101,12 @@ def build(
         prove=not no_prove,
     )
     if dry_run:
-        for image, outlook in command.preview(context.workspace(), request):
-            _print_plan(image, outlook, force)
+        planned = command.preview(context.workspace(), request)
+        if as_json:
+            print_json(build_json.document(planned=planned))
+        else:
+            for image, outlook in planned:
+                _print_plan(image, outlook, force)
         return
     results: list[AlreadyBuilt | Built | PushedImage] = []
     try:
@@ -110,6 +118,15 @@ def build(
             raise KeyboardInterrupt("what is told above stays; run it again for the rest") from None
         raise
     finally:
+        _print_results(results, as_json=as_json)
+
+
+def _print_results(results: Sequence[AlreadyBuilt | Built | PushedImage], *, as_json: bool) -> None:
+    if as_json and results:
+        from builder.cli import build_json
+
+        print_json(build_json.document(results))
+    elif not as_json:
         for result in results:
             _print_outcome(result)
 

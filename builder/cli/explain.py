@@ -19,6 +19,7 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
     builder explain 7                    an exit code
     builder explain serve.gpus           a key, in every file that has it
     builder explain recipe:env           the key of one file
+    builder explain run-json:server      a key that `builder run --json` prints
     builder explain 'no mod `x` in …'    what `builder recipes check` said of a recipe
 
     The texts are those of docs/reference.

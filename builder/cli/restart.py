@@ -7,12 +7,14 @@ from typing import Any
 import click
 
 from builder.cli.container_options import requested
-from builder.cli.context import Context, pass_context
+from builder.cli.context import Context, json_option, pass_context
+from builder.cli.output import print_json
 from builder.cli.serve_options import backend, overrides, serving_options
 
 
 @click.command()
 @serving_options
+@json_option
 @pass_context
 def restart(
     context: Context,
@@ -22,6 +24,7 @@ def restart(
     nodes: tuple[str, ...],
     detach: bool,
     force: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Restart a server, from the image that is paired now.
@@ -29,7 +32,7 @@ def restart(
     After `rollback MODEL` that is the previous one. The options are those that it was started with, except those given
     here.
     """
-    from builder.cli import serve_progress
+    from builder.cli import serve_progress, served_json
     from builder.commands import restart as command
     from builder.serving.preparation import ServeRequest
 
@@ -38,4 +41,7 @@ def restart(
     )
     with serve_progress.reporter() as report:
         result = command.run(context.workspace(report), request, detach=detach)
-    serve_progress.print_served(result)
+    if as_json:
+        print_json({"server": served_json.document(result)})
+    else:
+        serve_progress.print_served(result)

@@ -7,16 +7,18 @@ import click
 from builder.cli.options import WordChoice
 from builder.cli.output import print_document, print_line
 
-NAMES = ("image", "mod", "recipe", "builder", "probe", "checkpoint", "lock", "evidence")
+FILES = ("image", "mod", "recipe", "builder", "probe", "checkpoint", "lock", "evidence")
+OUTPUTS = ("build-json", "run-json", "stop-json", "download-json", "up-json", "init-json", "explain-json")
+NAMES = FILES + OUTPUTS
 
 
 @click.command()
-@click.argument("name", required=False, type=WordChoice(NAMES), metavar=f"[{'|'.join(NAMES)}]")
+@click.argument("name", required=False, type=WordChoice(NAMES), metavar=f"[{'|'.join(FILES)}|COMMAND-json]")
 def schema(name: str | None) -> None:
     """Print the JSON Schema of a file, for editors.
 
-    Without a name, tell where each schema is. An editor with a YAML language server checks and completes a file whose
-    first line is
+    COMMAND-json is what `builder COMMAND --json` prints. Without a name, tell where each schema is. An editor with a
+    YAML language server checks and completes a file whose first line is
 
     \b
         # yaml-language-server: $schema=PATH

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
+from builder.cli import served_json
 from builder.cli.container_options import requested
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_message, print_note
@@ -112,7 +113,6 @@ def _print_part(part: UpPart) -> None:
 
 
 def _document(result: UpResult) -> dict[str, Any]:
-    served = result.served
     return {
         "parts": [
             {
@@ -124,13 +124,5 @@ def _document(result: UpResult) -> dict[str, Any]:
             }
             for part in result.parts
         ],
-        "server": {
-            "name": served.server.name,
-            "model": served.server.model or None,
-            "image": served.server.image,
-            "address": served.server.address or None,
-            "already": served.already,
-            "ready_seconds": None if served.seconds is None else round(served.seconds, 1),
-            "put_back_from": str(served.put_back.origin) if served.put_back else None,
-        },
+        "server": served_json.document(result.served),
     }

@@ -133,7 +133,16 @@ def _built(
         log=baked.log,
         waiting=waiting,
         proofs=proofs,
+        current=_current(workspace, number),
     )
+
+
+def _current(workspace: Workspace, number: ImageName) -> str:
+    """The current image of a number's repository; empty where there is none."""
+    from builder.lock import reading
+
+    current = reading.of(workspace.project).images[number.repository].current
+    return f"{number.repository}:{current}" if current else ""
 
 
 def _reason_of_number(workspace: Workspace, lock: Lock, number: ImageName) -> tuple[str, ...]:

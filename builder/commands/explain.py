@@ -24,8 +24,9 @@ class Explanation:
 
 
 def run(text: str) -> tuple[Explanation, ...]:
-    """Explains an exit code, a key (``serve.gpus``, or ``image.yaml:serve.gpus`` for that of one file; its last part
-    alone will do), or a message of `recipes check` as it was printed. Raises UsageError for anything else."""
+    """Explains an exit code, a key (``serve.gpus``; ``image.yaml:serve.gpus`` for that of one file, ``run-json:server``
+    for one that a command prints; its last part alone will do), or a message of `recipes check` as it was printed.
+    Raises UsageError for anything else."""
     wanted = text.strip()
     if re.fullmatch(r"\d{1,3}", wanted):
         return (_exit_code(int(wanted)),)
@@ -53,6 +54,8 @@ def _keys(wanted: str) -> Iterator[Explanation]:
     """The keys that ``wanted`` names: by their whole path, or else those whose last parts it is."""
     file, colon, path = wanted.rpartition(":")
     files = [each for each in keys.every() if not colon or each.name == file or each.name.startswith(f"{file}.")]
+    if printed := keys.outputs().get(file):
+        files = [printed]
     every = [(each.name, key) for each in files for key in each.keys]
     exact = [pair for pair in every if pair[1].path == path]
     ending = [pair for pair in every if re.search(rf"(?:^|[.\]]){re.escape(path)}$", pair[1].path)]

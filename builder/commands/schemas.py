@@ -1,10 +1,10 @@
-"""The JSON Schemas of the project's files and of images.lock, for editors and other programs."""
+"""The JSON Schemas of the project's files, of images.lock and of what commands print, for editors and programs."""
 
 from __future__ import annotations
 
 from builder.explaining import keys
 
-FILES = keys.SCHEMAS
+FILES = {**keys.SCHEMAS, **keys.OUTPUTS}
 
 
 def text(name: str) -> str:

@@ -1,10 +1,10 @@
-"""The keys of the files that users write and that this program writes: what each holds, and what it is for, from their
-schemas."""
+"""The keys of the files that users write and that this program writes, and of the JSON that commands print: what each
+holds, and what it is for, from their schemas."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,12 @@ SCHEMAS = {
 }
 """The JSON Schema of each file."""
 
+OUTPUTS = {
+    f"{name}-json": Path(__file__).parent / "outputs" / f"{name}.schema.json"
+    for name in ("build", "run", "stop", "download", "up", "init", "explain")
+}
+"""The JSON Schema of what commands print with ``--json``."""
+
 _TYPES = {
     "object": "mapping",
     "array": "list",
@@ -32,6 +38,7 @@ _TYPES = {
     "number": "number",
     "boolean": "true or false",
 }
+_NEEDED = ", needed"
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,17 @@ def every() -> tuple[DescribedFile, ...]:
     return tuple(_described(path) for path in SCHEMAS.values())
 
 
+def outputs() -> dict[str, DescribedFile]:
+    """The JSON that commands print with ``--json``, described as files are, by the name of the schema. Every key is
+    there, whatever its value."""
+    return {name: _without_needed(_described(path)) for name, path in OUTPUTS.items()}
+
+
+def _without_needed(described: DescribedFile) -> DescribedFile:
+    bare = (replace(key, kind=key.kind.removesuffix(_NEEDED)) for key in described.keys)
+    return replace(described, keys=tuple(bare))
+
+
 def _described(path: Path) -> DescribedFile:
     whole = json.loads(path.read_bytes())
     name, _, about = whole["title"].partition(": ")
@@ -72,7 +90,7 @@ def _keys(node: dict[str, Any], whole: dict[str, Any], prefix: str, seen: dict[s
             target = _followed(value, whole)
             below = list(_keys(target, whole, f"{prefix}{key}.", seen))
             before = seen.setdefault(value.get("$ref", ""), f"{prefix}{key}") if "$ref" in value and below else ""
-            kind = _kind(target, whole) + (", needed" if form is node and key in form.get("required", ()) else "")
+            kind = _kind(target, whole) + (_NEEDED if form is node and key in form.get("required", ()) else "")
             if before and before != f"{prefix}{key}":
                 kind, below = f"as `{before}`", []
             yield FileKey(f"{prefix}{key}", kind, value.get("description") or target.get("description", ""))

@@ -1,5 +1,5 @@
-"""Writes the pages of this folder from the program: commands, formats of files, exit codes, what
-`recipes check` says (``make reference``)."""
+"""Writes the pages of this folder from the program: commands, formats of files, the JSON that commands
+print, exit codes, what `recipes check` says (``make reference``)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ from builder.explaining import exit_codes, keys, notes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from builder.explaining.keys import DescribedFile
+
 HERE = Path(__file__).parent
 MADE = "<!-- Written by `make reference`. Change the program, and not this page. -->\n\n"
 
 
 def pages() -> dict[str, str]:
     """The text of each page, by its file's name."""
-    made = {"commands.md": commands(), "files.md": files(), "exit-codes.md": codes(), "recipe-notes.md": recipe_notes()}
+    made = {
+        "commands.md": commands(),
+        "files.md": files(),
+        "json.md": json_outputs(),
+        "exit-codes.md": codes(),
+        "recipe-notes.md": recipe_notes(),
+    }
     return {name: MADE + text.rstrip() + "\n" for name, text in made.items()}
 
 
@@ -80,12 +88,25 @@ def files() -> str:
         "`builder schema` prints each of these as JSON Schema. A key that is not here is an error, with its line.\n",
         "`NAME` in a key stands for a name that you choose, `[]` for each item of a list.\n",
     ]
-    for file in keys.every():
-        about = f"{file.about[0].upper()}{file.about[1:]}.\n"
-        parts += [f"\n## {file.name}\n", about, "| key | holds | |", "|---|---|---|"]
-        parts += [f"| `{key.path}` | {key.kind} | {_cell(key.text)} |" for key in file.keys]
-        parts.append("")
-    return "\n".join(parts)
+    return "\n".join([*parts, *(part for file in keys.every() for part in _described(file))])
+
+
+def json_outputs() -> str:
+    parts = [
+        "# What commands print with --json\n",
+        "Standard output is one JSON document. Progress and notes go to standard error; so does an error, which has",
+        "its [exit code](exit-codes.md) and no document, except that `build` prints the images that came before it.",
+        "Every key is there, whatever its value. Later versions may add keys; `schema_version` changes when one goes",
+        "or gets another meaning. `builder schema build-json` prints the JSON Schema of the first of these.\n",
+    ]
+    return "\n".join([*parts, *(part for output in keys.outputs().values() for part in _described(output))])
+
+
+def _described(file: DescribedFile) -> Iterator[str]:
+    yield from (f"\n## {file.name}\n", f"{file.about[0].upper()}{file.about[1:]}.\n")
+    yield from ("| key | holds | |", "|---|---|---|")
+    yield from (f"| `{key.path}` | {key.kind} | {_cell(key.text)} |" for key in file.keys)
+    yield ""
 
 
 def codes() -> str:

@@ -17,7 +17,7 @@ import pytest
 
 from builder.lock import reading, text
 from builder.project import Project
-from tests import fake_ssh, hub_server, locks, projects
+from tests import fake_ssh, hub_server, json_outputs, locks, projects
 from tests.conftest import command
 from tests.hub_server import Hub
 
@@ -201,6 +201,19 @@ def test_an_ended_download_goes_on(machine: Machine, how: signal.Signals) -> Non
     assert machine.hub.got("model.safetensors") == [None, "bytes=10485760-"]
     assert content(machine, commit) == FILES
     assert not list((machine.model / "blobs").glob("*.incomplete"))
+
+
+def test_for_programs(machine: Machine) -> None:
+    commit = machine.hub.add(MODEL, SMALL)
+    done = machine.run("download", "chat", "--json")
+    (model,) = json_outputs.parsed("download", done.stdout)["models"]
+    assert (model["model"], model["commit"]) == (MODEL, commit)
+    assert model["size"] == model["fetched_bytes"] == sum(map(len, SMALL.values()))
+    assert f"downloading {MODEL}" in done.stderr
+    (again,) = json_outputs.parsed("download", machine.run("download", "chat", "--json").stdout)["models"]
+    assert (again["folder"], again["fetched_bytes"]) == (model["folder"], 0)
+    failed = machine.run("download", "nothing", "--json", code=2)
+    assert (failed.stdout, failed.stderr.partition(":")[0]) == ("", "error")
 
 
 def test_parts_of_files_that_are_whole_go(machine: Machine) -> None:

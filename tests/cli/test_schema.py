@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import jsonschema_rs
 import pytest
 
-from builder.cli.schema import NAMES
+from builder.cli.main import cli
+from builder.cli.schema import FILES, NAMES, OUTPUTS
 from builder.commands import schemas
+from builder.explaining import keys
 from tests import projects, shipped_files
 
 ROOT = shipped_files.project().root
@@ -63,6 +66,17 @@ def test_without_a_name_it_tells_where_each_is() -> None:
     for name in NAMES:
         assert f"{name:<7}  {schemas.title(name)}" in output
         assert str(schemas.FILES[name]) in output
+
+
+def test_every_schema_has_a_name() -> None:
+    assert (tuple(keys.SCHEMAS), tuple(keys.OUTPUTS)) == (FILES, OUTPUTS)
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_the_command_of_each_output_prints_json(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name.removesuffix("-json"))
+    assert command
+    assert "--json" in {option for param in command.params for option in param.opts}
 
 
 def test_an_unknown_name_ends_with_2() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from builder.commands import explain
 from builder.errors import UsageError
 from builder.explaining import exit_codes, keys
+from tests import json_outputs
 from tests.projects import REPOSITORY_ROOT
 
 REFERENCE = REPOSITORY_ROOT / "docs/reference"
@@ -36,6 +40,22 @@ def test_a_key_of_several_files_is_explained_for_each() -> None:
 def test_the_last_part_of_a_key_will_do() -> None:
     (explanation,) = explain.run("shm_size")
     assert explanation.subject == "image.yaml: serve.shm_size"
+
+
+def test_a_key_that_a_command_prints_is_explained_as_its_page_does() -> None:
+    page = (REFERENCE / "json.md").read_text(encoding="utf-8")
+    for name, printed in keys.outputs().items():
+        for key in printed.keys:
+            assert any(each.subject.endswith(f": {key.path}") for each in explain.run(f"{name}:{key.path}"))
+            assert f"| `{key.path}` | {key.kind} | {key.text} |" in page
+
+
+def test_explanations_as_json() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "builder", "explain", "env", "--json"], capture_output=True, text=True, check=True
+    )
+    printed = json_outputs.parsed("explain", done.stdout)
+    assert [each["subject"] for each in printed["explanations"]] == [each.subject for each in explain.run("env")]
 
 
 def test_a_message_is_explained_with_the_place_before_it() -> None:

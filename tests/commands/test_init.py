@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from builder.errors import ConflictError, LockError, UsageError
 from builder.lock import reading
 from builder.project import Project
 from builder.shipped import record, selection, source
+from tests import json_outputs
 from tests.projects import write
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def test_the_command_tells_what_it_made_and_what_it_sees(tmp_path: Path) -> None
     assert "engine:" in done.stdout
     assert "cd " in done.stdout
     assert (tmp_path / "project/.git").is_dir()
-    document = json.loads(cli(tmp_path, "init", "other", "--minimal", "--json").stdout)
+    document = json_outputs.parsed("init", cli(tmp_path, "init", "other", "--minimal", "--json").stdout)
     assert document["definitions"] == []
     assert {finding["subject"] for finding in document["findings"]} >= {"machine", "engine"}
 
@@ -180,6 +180,9 @@ def test_the_command_tells_what_it_made_and_what_it_sees(tmp_path: Path) -> None
 def test_an_update_is_shown_and_asks(tmp_path: Path) -> None:
     cli(tmp_path, "init", "--minimal")
     assert cli(tmp_path, "init", "--update").stdout.startswith("all is as in ")
+    planned = json_outputs.parsed("init", cli(tmp_path, "init", "--update", "--cpu", "--json").stdout)
+    assert {"path": "dockerfiles/cpu/image.yaml", "state": "new"} in planned["files"]
+    assert (planned["pins"], planned["written"]) == (["cpu"], [])
     shown = cli(tmp_path, "init", "--update", "--cpu")
     assert shown.returncode == 1
     assert "nothing was written" in shown.stdout

@@ -1,0 +1,28 @@
+"""What commands print with ``--json``, held against the schema that `builder schema` prints."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema_rs
+
+from builder.explaining import keys
+
+
+def parsed(name: str, printed: str) -> dict[str, Any]:
+    """The one document that ``builder NAME --json`` printed. A key that its schema lacks is an error here, where users
+    get a schema that lets later versions add some."""
+    document: dict[str, Any] = json.loads(printed)
+    schema = json.loads(keys.OUTPUTS[f"{name}-json"].read_bytes())
+    jsonschema_rs.validate(_closed(schema), document)
+    return document
+
+
+def _closed(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_closed(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    closed = {key: _closed(value) for key, value in node.items()}
+    return {**closed, "additionalProperties": False} if "properties" in node and "required" in node else closed
