@@ -4,7 +4,6 @@ rename. Killed at any moment, the next run goes on with the files that are not w
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import threading
 from contextlib import suppress
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from builder.checkpoints.source_files import FileState
     from builder.events import Report
 
+# Also where there are fewer processors: some wait for the disk while others take digests.
 _WORKERS = 4
 _PART = ".part"
 LOCK = ".building"
@@ -164,7 +164,7 @@ def _write_shards(plan: CheckpointPlan, work: Path, journal: BuildJournal, repor
 
     # Threads that do not keep the process alive when the user stops it; the largest files first, so that none is left
     # to be written alone at the end.
-    with ThreadPool(min(_WORKERS, max(2, os.cpu_count() or 1))) as pool:
+    with ThreadPool(_WORKERS) as pool:
         try:
             for _ in pool.imap_unordered(write, sorted(todo, key=lambda shard: -shard.size)):
                 pass

@@ -1,12 +1,12 @@
-"""Writing one file of weights: bytes that do not change are copied by the kernel, the others are computed, and the
-digest is taken of what was written."""
+"""Writing one file of weights: bytes that do not change are copied, the others are computed, and the digest is taken of
+all of them on their way."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import IO, TYPE_CHECKING
 
 from builder.checkpoints import conversion, source_files
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     CountBytes = Callable[[int], None]
     """Is called with the bytes written since the last call; what it raises ends the work."""
 
-# What is copied at once, so that progress is told, and is still in the kernel's memory when its digest is taken.
-_CHUNK = 32 << 20
-_BUFFER = 4 << 20
-# Between two disks, or on file systems that do not do it, the bytes go through this process.
-_CANNOT_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
+# Small enough to be in the processor's cache still when it is written: the bytes come from memory once, for the digest
+# and for the copy. `copy_file_range` would leave them to be read again for the digest.
+_BLOCK = 1 << 20
+# The disk is given work from the beginning, and not when the file is complete: it writes while the rest is digested.
+_STRETCH = 8 << 20
 
 
 def write(
@@ -54,10 +54,10 @@ def write(
             writer.put(shard.beginning)
             for piece in shard.pieces:
                 if isinstance(piece, ByteCopy):
-                    writer.copy(files[piece.file], paths[piece.file], piece)
+                    writer.copy(files[piece.file], piece)
                 else:
                     _convert(writer, files[piece.tensor.file], piece)
-            os.fsync(out.fileno())
+            writer.finish()
         _require_unchanged(files, paths, states)
     header = hashlib.sha256(shard.beginning[8:]).hexdigest()
     return RecordedFile(shard.size, f"sha256:{writer.digest.hexdigest()}", f"sha256:{header}")
@@ -70,10 +70,11 @@ class _Writer:
         self.digest = hashlib.sha256()
         self._out = out
         self._at = 0
+        self._counted = 0
         self._count_bytes = count_bytes
-        self._buffer = memoryview(bytearray(_BUFFER))
+        self._buffer = memoryview(bytearray(_BLOCK))
 
-    def put(self, content: bytes) -> None:
+    def put(self, content: bytes | memoryview) -> None:
         """Writes ``content``."""
         self.digest.update(content)
         rest = memoryview(content)
@@ -81,29 +82,39 @@ class _Writer:
             written = os.pwrite(self._out.fileno(), rest, self._at)
             self._at += written
             rest = rest[written:]
-        self._count_bytes(len(content))
+        if self._at - self._counted >= _STRETCH:
+            self._count()
 
-    def copy(self, source: IO[bytes], path: Path, piece: ByteCopy) -> None:
+    def copy(self, source: IO[bytes], piece: ByteCopy) -> None:
         """Copies bytes as they are. A hole in the source is one in the result."""
-        done = 0
-        while done < piece.size:
-            begin, count = piece.begin + done, min(_CHUNK, piece.size - done)
-            hole = _hole(source, begin, count)
-            if not hole:
-                count = _copy(source, path, begin, count, self._out, self._at)
-            self._add_digest(hole or count, is_hole=bool(hole))
-            self._at += hole or count
-            done += hole or count
-            self._count_bytes(hole or count)
+        at, end = piece.begin, piece.begin + piece.size
+        while at < end:
+            part = self._buffer[: min(_BLOCK, end - at)]
+            if _is_hole(source, at, len(part)):
+                self._skip(len(part))
+            else:
+                _read_into(source, at, part)
+                self.put(part)
+            at += len(part)
 
-    def _add_digest(self, size: int, *, is_hole: bool) -> None:
-        if is_hole:
-            self._buffer[: min(size, _BUFFER)] = bytes(min(size, _BUFFER))
-        for done in range(0, size, _BUFFER):
-            part = self._buffer[: min(_BUFFER, size - done)]
-            if not is_hole:
-                _read_into(self._out, self._at + done, part)
-            self.digest.update(part)
+    def finish(self) -> None:
+        """Returns when everything is on the disk."""
+        os.fsync(self._out.fileno())
+        self._count()
+
+    def _skip(self, size: int) -> None:
+        self.digest.update(bytes(size))
+        self._at += size
+        if self._at - self._counted >= _STRETCH:
+            self._count()
+
+    def _count(self) -> None:
+        begin, size = self._counted, self._at - self._counted
+        with suppress(OSError):
+            # Linux begins to write what it is told to forget, and does not wait for the end of that.
+            os.posix_fadvise(self._out.fileno(), begin, size, os.POSIX_FADV_DONTNEED)
+        self._counted = self._at
+        self._count_bytes(size)
 
 
 def _convert(writer: _Writer, source: IO[bytes], piece: Conversion) -> None:
@@ -121,29 +132,12 @@ def _convert(writer: _Writer, source: IO[bytes], piece: Conversion) -> None:
         raise SourceError(str(error), hint="`except` leaves a tensor as it is") from None
 
 
-def _hole(source: IO[bytes], begin: int, most: int) -> int:
-    """The length of the hole at ``begin``, at most ``most``; 0 where there is data, or nobody knows."""
+def _is_hole(source: IO[bytes], begin: int, size: int) -> bool:
+    """True where a file that goes on for ``size`` bytes has no data in them; false also where nobody knows."""
     try:
-        data = os.lseek(source.fileno(), begin, os.SEEK_DATA)
+        return os.lseek(source.fileno(), begin, os.SEEK_DATA) >= begin + size
     except OSError as error:
-        if error.errno == errno.ENXIO and begin < os.fstat(source.fileno()).st_size:
-            return min(most, os.fstat(source.fileno()).st_size - begin)
-        return 0
-    return min(most, data - begin)
-
-
-def _copy(source: IO[bytes], path: Path, begin: int, count: int, out: IO[bytes], at: int) -> int:
-    """Copies up to ``count`` bytes, and returns how many."""
-    try:
-        copied = os.copy_file_range(source.fileno(), out.fileno(), count, begin, at)
-    except OSError as error:
-        if error.errno not in _CANNOT_COPY:
-            raise
-        content = os.pread(source.fileno(), min(count, _BUFFER), begin)
-        copied = os.pwrite(out.fileno(), content, at) if content else 0
-    if not copied:
-        raise SourceError(f"{path} ends before byte {begin + count:,}: it was cut off while it was read")
-    return copied
+        return error.errno == errno.ENXIO and begin + size <= os.fstat(source.fileno()).st_size
 
 
 def _read_into(file: IO[bytes], begin: int, part: memoryview) -> None:
