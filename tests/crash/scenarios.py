@@ -15,7 +15,7 @@ from builder.evidence import store
 from builder.evidence.record import Subject
 from builder.lock import reading, text
 from builder.lock.model import ImageName
-from tests import fake_ssh, hub_server, locks, projects, shared, stock, web_server
+from tests import fake_ssh, hub_server, locks, projects, safetensors_files, shared, stock, web_server
 from tests.conftest import remove_all
 from tests.crash.bench import Bench
 from tests.crash.trial import Trial
@@ -232,6 +232,23 @@ def _download(bench: Bench) -> Iterator[Trial]:
         yield Trial(bench, ("download", MODEL))
 
 
+def _checkpoints_build(bench: Bench) -> Iterator[Trial]:
+    """Of two files of weights, one with a tensor that is computed, into the cache, where an earlier revision is that
+    has the other file as well."""
+    source = bench.root.with_name("source")
+    shards: dict[str, safetensors_files.Specification] = {
+        "model-00001-of-00002.safetensors": {"first.weight": ("BF16", [16, 16]), "first.norm": ("F32", [16])},
+        "model-00002-of-00002.safetensors": {"second.weight": ("BF16", [16, 16])},
+    }
+    safetensors_files.write(source, safetensors_files.files(shards))
+    definition = bench.project.root / "checkpoints/small/checkpoint.yaml"
+    text = f"description: x\nmodel: Org/M\nsources: {{all: {{folder: {source}}}}}\nsteps:\n  - take: all\n"
+    projects.write(definition, text)
+    bench.must("checkpoints", "build", "small")
+    projects.write(definition, f"{text}  - {{quantize: int8-rows, select: [second.weight]}}\n")
+    yield Trial(bench, ("checkpoints", "build", "small"))
+
+
 def _export(bench: Bench) -> Iterator[Trial]:
     locks.write(bench.project, (1, 2), 2, 2)
     yield Trial(bench, ("export", MODEL, "--format", "compose", "--output", str(bench.project.root / "compose.yaml")))
@@ -290,6 +307,7 @@ SCENARIOS = (
     Scenario("mods new", _mods_new),
     Scenario("recipes add", _recipes_add),
     Scenario("download", _download),
+    Scenario("checkpoints build", _checkpoints_build),
     Scenario("export", _export),
     Scenario("migrate", _migrate),
     Scenario("nodes discover", _nodes_discover),

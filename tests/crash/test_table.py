@@ -15,8 +15,6 @@ ELSEWHERE = {
     *("completion", "diff", "diff_lock", "doctor", "listing", "logs", "mods_check", "mods_check_pinned", "mods_list"),
     *("nodes", "nodes_check", "recipes_check", "recipes_list", "recipes_show", "schemas", "show", "status", "verify"),
     *("checkpoints_list", "checkpoints_plan", "checkpoints_show", "checkpoints_verify"),
-    # The cache of models; tests/checkpoints/test_making.py kills it at each file and at each step after.
-    "checkpoints_build",
     *("copy", "pull", "push", "restart", "run", "stop", "version", "explain"),
     # What serves, and then one file of evidence, which is there whole or not at all.
     *("bench", "probe", "prove"),
@@ -36,7 +34,7 @@ UNDER = {"lock_update": "lock", "lock_recover": "lock --recover", "lock_renumber
 UNDER |= {"mods_add": "mods add", "mods_new": "mods new"}
 UNDER |= {"mods_pin": "mods pin", "mods_update": "mods update", "nodes_discover": "nodes discover"}
 UNDER |= {"recipes_add": "recipes add", "import_image": "import-image", "export_image": "export-image"}
-UNDER |= {"rollback": "rollback MODEL", "init_update": "init --update"}
+UNDER |= {"rollback": "rollback MODEL", "init_update": "init --update", "checkpoints_build": "checkpoints build"}
 
 PLACE = Place("file", "builder", "write", "x")
 
