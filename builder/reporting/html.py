@@ -13,21 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder import humanize
-from builder.reporting import plots
+from builder.reporting import figures, histories, plots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from builder.reporting.page import (
-        PageCell,
-        PageFigure,
-        PageImage,
-        PageModel,
-        PageRun,
-        PageStep,
-        PageTable,
-        ReportPage,
-    )
+    from builder.reporting.page import PageCell, PageImage, PageStep, PageTable, ReportPage
 
 _HERE = Path(__file__).parent
 _LARGEST = 800_000  # bytes, without the style sheet and what is said once
@@ -35,7 +26,7 @@ _OF_A_ROW, _OF_A_CELL, _OF_AN_IMAGE = 900, 75, 620  # bytes, about
 _MOST_ROWS = 1000  # of all histories together
 _FEWEST_ROWS = 8
 _LONGEST_TEXT = 400
-_ALSO_MAIN = frozenset({"startup"})
+_LONGEST_LINE = 90  # of what shows when a number is pointed at
 _FULL_NAMES = 1500  # runs whose whole file names there is room for
 _COMMITS = 1500  # listed titles in all
 _MARKS = {"proven": "p", "changed": "c", "failed": "f", "stale": "s", "unclear": "u", "never tried": ""}
@@ -50,29 +41,6 @@ class TableCell:
     mark: str
     beside: tuple[str, ...]
     title: str
-
-
-@dataclass(frozen=True)
-class FigureTile:
-    """A figure of the image that serves now, with the run that it is of. ``is_main`` of the few that stand out."""
-
-    figure: PageFigure
-    run: PageRun
-    title: str
-    is_main: bool
-
-    @property
-    def foreign(self) -> bool:
-        """True of a run of others."""
-        return bool(self.run.foreign)
-
-
-@dataclass(frozen=True)
-class HistoryRow:
-    """A step of a history, and its figures as text."""
-
-    step: PageStep
-    figures: tuple[str, ...]
 
 
 def render(page: ReportPage) -> str:
@@ -100,13 +68,13 @@ def _rendered(page: ReportPage, table: PageTable, *, only_table: bool) -> str:
         policy=policy(css),
         anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
         model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
-        headline={model.model: _headline(model) for model in page.models},
-        current={model.model: tuple(_tiles(model)) for model in page.models},
+        headline={model.model: histories.headline(model) for model in page.models},
+        current={model.model: tuple(histories.tiles(model)) for model in page.models},
         drawn=drawn,
         plots={model: plots.of(steps) for model, steps in drawn.items()},
-        readouts={model: [tuple(_readout(step, steps, changes)) for step in steps] for model, steps in drawn.items()},
-        columns={model: _titles(steps) for model, steps in drawn.items()},
-        texts={model: _rows(steps) for model, steps in drawn.items()},
+        readouts={model: [_readout(step, steps, changes) for step in steps] for model, steps in drawn.items()},
+        columns={model: histories.titles(steps) for model, steps in drawn.items()},
+        texts={model: histories.rows(steps) for model, steps in drawn.items()},
         cells=dict(_cells(table, long_names=long_titles)),
         long_titles=long_titles,
         listed_commits=max(2, min(20, _COMMITS // moved)),
@@ -152,9 +120,9 @@ def _environment() -> Any:
         "short": humanize.digest,
         "bytes": humanize.size,
         "moment": lambda text: text[:16].replace("T", " ") + " UTC",
-        "mean": plots.mean_text,
-        "spread": plots.spread_text,
-        "label": plots.label_of,
+        "mean": figures.mean_text,
+        "spread": figures.spread_text,
+        "label": figures.label_of,
     }
     return environment
 
@@ -180,87 +148,8 @@ def _drawn(page: ReportPage) -> dict[str, tuple[PageStep, ...]]:
     return drawn
 
 
-def _headline(model: PageModel) -> str:
-    """The speed of answers on the image that serves now, at the least depth."""
-    if model.now is None:
-        return ""
-    steps = (model.now,)
-    profile = plots.profile_of(steps)
-    keys = plots.wanted(steps, "tg", profile)
-    run = plots.measured(model.now, profile)
-    figure = plots.figure_at(run, keys[0]) if keys else None
-    return f"{plots.mean_text(figure)}{', stale' if run and run.stale else ''}" if figure else ""
-
-
-def _tiles(model: PageModel) -> Iterator[FigureTile]:
-    """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
-    steps = (model.now,) if model.now else ()
-    main = plots.measured(steps[0], plots.profile_of(steps)) if steps else None
-    keys = {key for name in plots.DRAWN for key in plots.wanted(steps, name, plots.profile_of(steps))}
-    for run in model.now.runs if model.now else ():
-        for figure in run.figures if run.kind != "prove" else ():
-            is_main = run is main and (plots.key_of(figure) in keys or figure.name in _ALSO_MAIN)
-            if figure.n:
-                yield FigureTile(figure, run, plots.title_of(figure), is_main)
-
-
-def _titles(steps: Sequence[PageStep]) -> tuple[str, ...]:
-    return tuple(title for title, _ in _series(steps))
-
-
-def _rows(steps: Sequence[PageStep]) -> tuple[HistoryRow, ...]:
-    series = _series(steps)
-    profile = plots.profile_of(steps)
-    rows = []
-    for step in reversed(steps):
-        run = plots.measured(step, profile)
-        figures = (plots.figure_at(run, key) for _, key in series)
-        rows.append(HistoryRow(step, tuple(_figure(figure, run) for figure in figures)))
-    return tuple(rows)
-
-
-def _series(steps: Sequence[PageStep]) -> tuple[tuple[str, tuple[object, ...]], ...]:
-    """The figures that a history shows: those that are drawn, and the speed of reading prompts."""
-    profile = plots.profile_of(steps)
-    series = []
-    for name in ("tg", "pp", "acceptance", "memory_floor"):
-        for key in plots.wanted(steps, name, profile):
-            runs = (plots.measured(step, profile) for step in steps)
-            figure = next(each for run in runs if (each := plots.figure_at(run, key)))
-            unit = f", {figure.unit}" if figure.unit not in {"bytes", "ratio"} else ""
-            series.append((f"{plots.label_of(figure)}{unit}", key))
-    return tuple(series)
-
-
-def _figure(figure: PageFigure | None, run: PageRun | None) -> str:
-    if figure is None:
-        return "-"
-    spread = plots.spread_text(figure)
-    mean = humanize.amount(figure.mean, figure.unit)
-    return f"{mean}{f' {spread}' if spread else ''}{' stale' if run and run.stale else ''}"
-
-
-def _readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> Iterator[str]:
-    """The lines that show when a number is pointed at."""
-    repository = step.image.rpartition(":")[0] + ":"
-    yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
-    origin = step.origin.removeprefix(repository)
-    words = ["serves now" if step.is_now else "", f"{step.event} from {origin}" if origin else step.event]
-    words += [step.status if step.status != "untested" else "", step.standing or "never proven"]
-    yield ", ".join(word for word in words if word)
-    profile = plots.profile_of((step,))
-    run = plots.measured(step, profile)
-    figures = [plots.figure_at(run, key) for key in plots.wanted((step,), "tg", profile)]
-    if told := ", ".join(plots.mean_text(figure) for figure in figures if figure):
-        yield f"decode {told}"
-    image = images.get(step.image)
-    change = image.change if image else None
-    for source in change.sources[:1] if change else ():
-        count = f", {humanize.counted(source.total, 'commit')}" if source.total is not None else ""
-        since = change.since.removeprefix(repository) if change else ""
-        yield plain(f"since {since}: {source.name} {source.before} → {source.after}{count}", 90)
-        if len(steps) <= 40 and source.commits:
-            yield plain(source.commits[0].title, 90)
+def _readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> tuple[str, ...]:
+    return tuple(plain(line, _LONGEST_LINE) for line in histories.readout(step, steps, images))
 
 
 def _cells(table: PageTable, *, long_names: bool) -> Iterator[tuple[tuple[str, str], TableCell]]:

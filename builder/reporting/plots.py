@@ -9,30 +9,21 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import humanize
+from builder.reporting import figures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from builder.reporting.page import PageFigure, PageRun, PageStep
+    from builder.reporting.page import PageFigure, PageStep
 
 _COLUMN, _LEFT, _RIGHT = 36, 64, 84
 _STRIP, _GAP, _READOUT, _NARROWEST = 64, 26, 92, 560
-_MOST_LINES = 4
 _UNITS = {"bytes": "GB"}
-# A figure of a run, and the height of its panel.
-_PANELS = (
-    ("tg", "decode at depth", 130),
-    ("acceptance", "acceptance of drafts", 74),
-    ("memory_floor", "memory left", 74),
-)
-DRAWN = tuple(name for name, _, _ in _PANELS)
-_TITLES = {
-    "tg": "decode",
-    "pp": "prefill",
-    "acceptance": "of the drafts accepted",
-    "memory_floor": "of memory left",
-    "startup": "to the first answer",
+# The title and the height of each figure's panel.
+_PANELS = {
+    "tg": ("decode at depth", 130),
+    "acceptance": ("acceptance of drafts", 74),
+    "memory_floor": ("memory left", 74),
 }
 
 
@@ -119,7 +110,7 @@ def of(steps: Sequence[PageStep]) -> HistoryPlot:
         )
         for place, step in enumerate(steps)
     )
-    profile = profile_of(steps)
+    profile = figures.profile_of(steps)
     panels = tuple(_panels(columns, profile, right))
     bottom = panels[-1].bottom if panels else _STRIP
     return HistoryPlot(
@@ -136,73 +127,11 @@ def of(steps: Sequence[PageStep]) -> HistoryPlot:
     )
 
 
-def measured(step: PageStep, profile: str) -> PageRun | None:
-    """The project's own benchmark of a step by a profile."""
-    runs = (run for run in step.runs if run.kind == "bench" and run.name == profile and not run.foreign)
-    return next(runs, None)
-
-
-def label_of(figure: PageFigure) -> str:
-    """The name of a figure with its conditions, as they tell it from others."""
-    at = dict(figure.at)
-    parts = [f"at depth {at.pop('depth')}"] if "depth" in at else []
-    if at.get("concurrency") == 1:
-        del at["concurrency"]
-    return " ".join([figure.name, *parts, *(f"{name} {value}" for name, value in at.items())])
-
-
-def title_of(figure: PageFigure) -> str:
-    """The name of a figure in plain words, with its depth."""
-    depth = figure.at.get("depth")
-    return _TITLES.get(figure.name, figure.name) + (
-        f" {_depth(depth).replace('at', 'at depth')}" if depth is not None else ""
-    )
-
-
-def wanted(steps: Sequence[PageStep], name: str, profile: str) -> tuple[tuple[object, ...], ...]:
-    """The conditions under which the figure ``name`` is drawn: one for each depth, with the fewest requests."""
-    every: dict[tuple[object, ...], Mapping[str, int | str]] = {}
-    for step in steps:
-        run = measured(step, profile)
-        for figure in run.figures if run else ():
-            if figure.name == name and figure.n:
-                every[key_of(figure)] = figure.at
-
-    def order(key: tuple[object, ...]) -> tuple[float, str]:
-        return _number(every[key].get("concurrency", 1)), repr(key)
-
-    by_depth: dict[float, tuple[object, ...]] = {}
-    for key in sorted(every, key=order):
-        by_depth.setdefault(_number(every[key].get("depth", 0)), key)
-    return tuple(by_depth[depth] for depth in sorted(by_depth))[:_MOST_LINES]
-
-
-def figure_at(run: PageRun | None, key: tuple[object, ...]) -> PageFigure | None:
-    """The figure of a run under these conditions."""
-    return next((figure for figure in run.figures if figure.n and key_of(figure) == key), None) if run else None
-
-
-def key_of(figure: PageFigure) -> tuple[object, ...]:
-    """The name and the conditions of a figure."""
-    return (figure.name, *sorted(figure.at.items()))
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def profile_of(steps: Sequence[PageStep]) -> str:
-    """The profile by which most numbers were measured."""
-    counts: dict[str, int] = {}
-    for run in (run for step in steps for run in step.runs if run.kind == "bench" and not run.foreign):
-        counts[run.name] = counts.get(run.name, 0) + 1
-    return min(counts, key=lambda name: (-counts[name], name), default="")
-
-
 def _panels(columns: Sequence[PlotColumn], profile: str, right: int) -> Iterator[PlotPanel]:
     top = _STRIP + _GAP
-    for name, title, height in _PANELS:
-        keys = wanted([column.step for column in columns], name, profile)
+    for name in figures.DRAWN:
+        title, height = _PANELS[name]
+        keys = figures.wanted([column.step for column in columns], name, profile)
         series = [list(_points(columns, key, profile)) for key in keys]
         if not series:
             continue
@@ -227,14 +156,13 @@ def _panels(columns: Sequence[PlotColumn], profile: str, right: int) -> Iterator
 
 def _points(columns: Sequence[PlotColumn], key: tuple[object, ...], profile: str) -> Iterator[_Point]:
     for column in columns:
-        run = measured(column.step, profile)
-        if run and (figure := figure_at(run, key)):
+        run = figures.measured(column.step, profile)
+        if run and (figure := figures.figure_at(run, key)):
             yield _Point(column.x, figure, run.protocol, bool(run.stale))
 
 
-def _line(points: Sequence[_Point], order: int, y: object, right: int) -> PlotLine:
+def _line(points: Sequence[_Point], order: int, height: Callable[[float], int], right: int) -> PlotLine:
     """A line breaks where two runs cannot be compared: another machine, tool or profile."""
-    height = y if callable(y) else round
     line, band = "", ""
     segment: list[_Point] = []
     for point in (*points, None):
@@ -251,7 +179,7 @@ def _line(points: Sequence[_Point], order: int, y: object, right: int) -> PlotLi
         "".join(f"M{p.x} {height(p.figure.mean)}h0" for p in points if p.is_stale == wants) for wants in (False, True)
     )
     depth = last.figure.at.get("depth")
-    label = "" if depth is None else _depth(depth)
+    label = "" if depth is None else figures.depth_text(depth)
     return PlotLine(label, order, line, band, dots, stale, right + 6, height(last.figure.mean) + 4)
 
 
@@ -287,10 +215,10 @@ def _moves(columns: Sequence[PlotColumn]) -> Iterator[PlotMove]:
             yield PlotMove(path, column.step.event == "rolled back")
 
 
-def _scale(figures: Sequence[PageFigure]) -> tuple[float, float, tuple[float, ...]]:
+def _scale(drawn: Sequence[PageFigure]) -> tuple[float, float, tuple[float, ...]]:
     """The ends of an axis that holds these figures with their noise, and two to five round ticks on it."""
-    low = min(figure.mean - figure.std for figure in figures)
-    high = max(figure.mean + figure.std for figure in figures)
+    low = min(figure.mean - figure.std for figure in drawn)
+    high = max(figure.mean + figure.std for figure in drawn)
     room = (high - low) or abs(high) * 0.1 or 1.0
     low, high = low - room * 0.12, high + room * 0.12
     step = 10 ** math.floor(math.log10((high - low) / 2))
@@ -301,19 +229,3 @@ def _scale(figures: Sequence[PageFigure]) -> tuple[float, float, tuple[float, ..
 
 def _tick(value: float, unit: str) -> str:
     return f"{value / 1e9:.4g}" if unit == "bytes" else f"{value:.4g}"
-
-
-def _depth(depth: object) -> str:
-    tokens = _number(depth)
-    return f"at {tokens / 1024:.0f}k" if tokens >= 1024 else f"at {tokens:.0f}"
-
-
-def mean_text(figure: PageFigure) -> str:
-    """The mean of a figure with its unit."""
-    unit = "" if figure.unit in {"bytes", "ratio"} else f" {figure.unit}"
-    return f"{humanize.amount(figure.mean, figure.unit)}{unit}" if figure.n else "not measured"
-
-
-def spread_text(figure: PageFigure) -> str:
-    """The spread of a figure; of one value there is none."""
-    return f"± {humanize.amount(figure.std, figure.unit)}" if figure.n > 1 else ""
