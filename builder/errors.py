@@ -156,6 +156,12 @@ class NoImageHelpsError(ServeFailedError):
     long for it, a port that is taken."""
 
 
+class ImageContentsError(BuilderError):
+    """An image lacks what is asked of it: a Python, or programs that this engine can run."""
+
+    exit_code = 7
+
+
 class TransferError(BuilderError):
     """An image could not be transferred to or from a registry or another machine, or must not be."""
 

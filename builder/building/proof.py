@@ -6,7 +6,7 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
-from builder.errors import BuildFailedError, FileProblemsError, UsageError
+from builder.errors import BuildFailedError, FileProblemsError, ImageContentsError, UsageError
 from builder.events import Message
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def of_build(
     subject = Subject(plan.repository, record.fingerprint)
     try:
         return prove.prove(workspace, baked.work.tag, subject, (pairing,), find, baked.work.labels)
-    except (BuildFailedError, FileProblemsError, UsageError) as error:
+    except (BuildFailedError, FileProblemsError, ImageContentsError, UsageError) as error:
         workspace.report(Message(f"not proven: {error.message}"))
         return ()
 

@@ -1,6 +1,6 @@
-"""Folders of builds in progress, below ``.builder/work/``, and the removal of those that killed builds left.
+"""Folders of builds and proofs in progress, below ``.builder/work/``, and the removal of those that killed ones left.
 
-A folder is locked by the process that builds in it. One that is not locked is stale: it is removed together with its
+A folder is locked by the process that works in it. One that is not locked is stale: it is removed together with its
 temporary tag and its containers.
 """
 

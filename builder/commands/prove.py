@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder import timestamp
+from builder.building import work_folder
 from builder.definitions import target
 from builder.definitions.recipes import finding
 from builder.definitions.recipes import recipe as recipes
-from builder.engine import containers, images
+from builder.engine import images
 from builder.errors import ImageStateError, NothingToDoError, UsageError
 from builder.events import Message
 from builder.evidence import standing, store, subjects
@@ -30,15 +31,13 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.workspace import Workspace
 
-# The label of a container that proves, with the project that does so.
-_LABEL = "builder.prove"
-
 
 def run(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[ProvedImage, ...]:
     """Proves the numbered image called ``image`` for ``models``, or all that are paired with it, and keeps the result.
 
-    Raises UsageError where images.lock has no such image or model, ImageStateError where the engine does not have the
-    image that it records, FileProblemsError for a recipe that is wrong, or evidence that is damaged.
+    What a killed process left is removed first. Raises UsageError where images.lock has no such image or model,
+    ImageStateError where the engine does not have the image that it records, ImageContentsError for an image that
+    cannot be proven at all, FileProblemsError for a recipe that is wrong, or evidence that is damaged.
     """
     project = workspace.project
     lock = reading.of(project)
@@ -48,13 +47,10 @@ def run(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[P
     store.of_image(project, name)
     find = functools.partial(reference.find, project, lock, name.repository, name.number)
     subject = Subject(str(name), record.fingerprint)
-    proofs = prove.prove(workspace, str(name), subject, pairings, find, {_LABEL: str(project.root)})
+    work_folder.remove_stale(workspace)
+    with work_folder.create(workspace, name.repository, {}) as work:
+        proofs = prove.prove(workspace, str(name), subject, pairings, find, work.labels)
     return tuple(keeping.keep(project, name, proof) for proof in proofs)
-
-
-def remove_left_over(workspace: Workspace) -> None:
-    """Removes the containers in which this project proves, once the process that did so was killed."""
-    containers.remove_labelled(workspace.engine, f"{_LABEL}={workspace.project.root}")
 
 
 def accept(project: Project, image: str, models: Sequence[str], note: str) -> tuple[ProvedImage, ...]:

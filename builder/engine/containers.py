@@ -49,8 +49,14 @@ class Container:
         except EngineTimeoutError as error:
             _kill(self.endpoint, self.id)
             output = stream_demux.text(error.partial).rstrip()
-            message = f"`{' '.join(argv)}` had not ended after {timeout:g} seconds and was stopped"
+            message = f"`{_shortened(argv)}` had not ended after {timeout:g} seconds and was stopped"
             raise BuildFailedError(f"{message}\n{output}" if output else message) from None
+
+
+def _shortened(argv: Sequence[str]) -> str:
+    """A command on one line: of a script, the first."""
+    first, *more = " ".join(argv).splitlines() or [""]
+    return f"{first} …" if more else first
 
 
 def execute(

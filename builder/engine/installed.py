@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.engine import containers
-from builder.errors import FileProblemsError, ImageStateError
+from builder.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -119,10 +119,11 @@ def read(endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: st
     """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
     of an image of several.
 
-    Raises ImageStateError where the engine lacks the image, cannot run its programs, or finds no Python in it.
+    Raises ImageStateError where the engine lacks the image, ImageContentsError where it cannot run its programs or
+    finds no Python in it.
     """
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
-        executable = _require_python(container, image)
+        executable = require_python(container, image)
         answer = _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA])
         try:
             return parse(executable, answer)
@@ -168,7 +169,7 @@ def read_files(
     """Returns those of ``paths`` that exist in ``image``, which are relative to the folder that holds the importable
     ``package`` (``vllm/config.py``). Raises as ``read`` does."""
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
-        executable = _require_python(container, image)
+        executable = require_python(container, image)
         argv = [executable, "-B", "-c", _READ_FILES, package, json.dumps(sorted(paths))]
         files = _answer(container, image, argv)
     try:
@@ -183,15 +184,22 @@ def find_python(container: Container) -> str:
     return (result.output.strip().splitlines() or [""])[-1] if result.exit_code == 0 else ""
 
 
-def _require_python(container: Container, image: str) -> str:
+def require_python(container: Container, image: str, hint: str = "") -> str:
+    """Returns the path of the Python in a container of ``image`` as `find_python` does. Raises ImageContentsError where
+    there is none, with ``hint``, or it does not run here."""
     if not containers.can_execute(container):
-        raise ImageStateError(
+        raise ImageContentsError(
             f"this engine cannot run the programs of {image}, so nobody can tell what is in it",
             hint="it is for another processor: do this on a machine of its own kind",
         )
-    executable = find_python(container)
+    try:
+        executable = find_python(container)
+    except BuildFailedError:
+        raise ImageContentsError(
+            f"the Python of {image} did not tell its version in {READ_SECONDS} seconds", hint=hint
+        ) from None
     if not executable.startswith("/"):
-        raise ImageStateError(f"{image} has no Python 3, so no vLLM either")
+        raise ImageContentsError(f"{image} has no Python 3, so no vLLM either", hint=hint)
     return executable
 
 

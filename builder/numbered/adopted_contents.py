@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import images, installed
 from builder.engine.client.errors import EngineHTTPError
-from builder.errors import BuildFailedError, ImageStateError
+from builder.errors import BuildFailedError, ImageContentsError, ImageStateError
 from builder.events import Message
 from builder.numbered.adopted import AdoptedContents
 
@@ -30,7 +30,7 @@ def look_into(
     contents = AdoptedContents(images.fingerprint(details), labels=dict(details.labels))
     try:
         software = installed.read(workspace.engine, details.id, marks, details.platform)
-    except (ImageStateError, EngineHTTPError) as error:
+    except (ImageContentsError, ImageStateError, EngineHTTPError) as error:
         why = _plain(error.message.splitlines()[0].replace(details.id, image))
         return replace(contents, unknown=why), {}
     except BuildFailedError:  # its message is the whole script

@@ -17,7 +17,14 @@ from builder import humanize, timestamp
 from builder.engine import base_image, images, installed
 from builder.engine.reference import repository
 from builder.engine.registry import credentials, transfer
-from builder.errors import BuildFailedError, EngineError, ImageStateError, SourceError, TransferError
+from builder.errors import (
+    BuildFailedError,
+    EngineError,
+    ImageContentsError,
+    ImageStateError,
+    SourceError,
+    TransferError,
+)
 from builder.events import Message
 from builder.lock.model import Version
 from builder.lock.pins import LockedPackage
@@ -89,7 +96,7 @@ def reference(pin: BasePin) -> str:
 def _read_errors(pin: BasePin) -> Iterator[None]:
     try:
         yield
-    except (BuildFailedError, EngineError, ImageStateError, TransferError) as error:
+    except (BuildFailedError, EngineError, ImageContentsError, ImageStateError, TransferError) as error:
         raise SourceError(f"{pin.requested} cannot be read: {error.message}", hint=error.hint) from None
 
 

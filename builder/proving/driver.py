@@ -28,6 +28,8 @@ PORT = 8000
 READ_SECONDS = 60
 # Each piece costs a request that reads all pieces before it again.
 MOST_CUTS = 5
+# After as many questions in a row without an answer no other is asked: each takes READ_SECONDS.
+MOST_SILENT = 3
 SINGLE_TOKENS = 6
 
 
@@ -52,6 +54,8 @@ class Client:
         content = json.dumps(body).encode()
         try:
             response, data = self._exchange(path, content)
+        except TimeoutError:
+            raise
         except (OSError, http.client.HTTPException):
             # On a busy machine the front end may have closed a connection that nothing came over for a while.
             self.connection.close()
@@ -290,6 +294,19 @@ def wait(client: Client, process: int, seconds: float) -> bool:
     return False
 
 
+def exit_code(process: int, seconds: float) -> int | None:
+    """The exit code of a front end, that of a signal below zero; None where it goes on for ``seconds``: its connections
+    end a moment before it does."""
+    end = time.monotonic() + seconds
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= end:
+            return None
+        time.sleep(0.05)
+
+
 def stop(process: int) -> None:
     """Ends a front end and whatever it started."""
     with suppress(ProcessLookupError, ChildProcessError):
@@ -305,9 +322,10 @@ def peak(process: int) -> int:
     return 0
 
 
-def ask(client: Client, setup: Json) -> Json:
-    """The answers to every question of a setup, by name."""
+def ask(client: Client, process: int, setup: Json) -> Json:
+    """The answers to the questions of a setup, by name, and in ``broke_off`` why not all were asked."""
     answers: Json = {}
+    silent = 0
     for question in setup["questions"]:
         try:
             answers[question["name"]] = ANSWERS[question["kind"]](client, question)
@@ -316,7 +334,21 @@ def ask(client: Client, setup: Json) -> Json:
         except (OSError, http.client.HTTPException, KeyError, TypeError, ValueError) as error:
             client.connection.close()
             answers[question["name"]] = {"failed": f"{type(error).__name__}: {error}"}
-    return answers
+            silent = silent + 1 if isinstance(error, TimeoutError) else 0
+            is_cut = isinstance(error, (ConnectionError, http.client.HTTPException))
+            code = exit_code(process, 1.0 if is_cut else 0.0)
+            if code is not None:
+                return {"answers": answers, "broke_off": f"it ended with {code}", "killed": code == -signal.SIGKILL}
+            if silent == MOST_SILENT:
+                return {"answers": answers, "broke_off": f"it left {silent} questions in a row without an answer"}
+        else:
+            silent = 0
+    return {"answers": answers}
+
+
+def tail(log: Path) -> str:
+    """The end of what a front end wrote."""
+    return log.read_text(encoding="utf-8", errors="replace")[-4000:] if log.exists() else ""
 
 
 def template(setup: Json) -> Json:
@@ -335,7 +367,7 @@ def main(folder: Path) -> None:
     work = json.loads((folder / "work.json").read_text(encoding="utf-8"))
 
     def report(**state: Any) -> None:
-        write(folder / "state.json", {"process": os.getpid(), **state})
+        write(folder / "state.json", state)
 
     version = installed_version()
     report(step="importing", version=version)
@@ -358,9 +390,11 @@ def main(folder: Path) -> None:
             if wait(client, process, work["start_seconds"]):
                 result["started"] = time.monotonic() - began
                 report(step="asking", version=version, setup=number)
-                result["answers"] = ask(client, setup)
+                result |= ask(client, process, setup)
+                if "broke_off" in result:
+                    result["log"] = tail(log)
             else:
-                result["log"] = log.read_text(encoding="utf-8", errors="replace")[-4000:] if log.exists() else ""
+                result["log"] = tail(log)
             result["memory"] = peak(process)
         finally:
             stop(process)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 import zlib
 from dataclasses import dataclass
@@ -25,20 +26,28 @@ Json = dict[str, Any]
 
 _DRIVER = Path(__file__).with_name("driver.py")
 _FOLDER = PurePosixPath("/tmp/builder-prove")  # noqa: S108
-# Waits, a minute at most, for another state than the last one. One command that waits instead of many that look: each
-# costs as much as a hundred renders.
+# Leaves beside the work what the driver wrote, and the exit code with which it ended.
+_DRIVE = """\
+"$2" -B "$1/driver.py" "$1" > "$1/output" 2>&1
+printf %s $? > "$1/ended"
+"""
+# Waits, a minute at most, for another state than the last one, or the driver's end; prints its exit code, then the
+# state. One command that waits instead of many that look: each costs as much as a hundred renders.
 _NEXT_STATE = """\
 n=0
 while [ $n -lt 200 ]; do
-    now=$(cat "$1" 2> /dev/null)
-    if [ "$now" != "$2" ]; then printf %s "$now"; exit; fi
+    ended=$(cat "$1/ended" 2> /dev/null)
+    now=$(cat "$1/state.json" 2> /dev/null)
+    if [ -n "$ended" ] || [ "$now" != "$2" ]; then break; fi
     n=$((n + 1))
     sleep 0.3
 done
-printf %s "$now"
+printf '%s\\n%s' "$ended" "$now"
 """
 _START_SECONDS = 600
 _LONGEST = 3600
+_KILLED = 128 + signal.SIGKILL
+_NO_PYTHON = "a proof runs vLLM's front end by it; `builder probe` and `builder bench` ask a server from outside"
 # Nothing is downloaded, counted or compiled; with CPU's vLLM nothing is set aside for a cache that is not there.
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -67,7 +76,8 @@ class Setup:
 
 @dataclass(frozen=True)
 class SetupAnswers:
-    """The answers of the front end, by the question's name; None where it did not start, and ``log`` says why.
+    """The answers of the front end, by the question's name; None where it did not start, and ``log`` says why. Where it
+    did not answer all, ``broke_off`` says how it ended, and ``was_killed`` that no fault of its own need have done it.
     ``template`` is the text of the template that the setup names, None where it could not be read."""
 
     answers: Mapping[str, Json] | None
@@ -75,6 +85,8 @@ class SetupAnswers:
     log: str
     seconds: float
     memory: int
+    broke_off: str = ""
+    was_killed: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,12 +102,12 @@ def ask(
     endpoint: Endpoint, image: str, setups: Sequence[Setup], labels: Mapping[str, str], report: Report
 ) -> FrontEndRun:
     """Starts the front end of ``image`` for each setup and asks its questions. Raises ImageStateError for a missing
-    image."""
+    image, ImageContentsError for one without a Python that runs here."""
     report(Message(f"starting vLLM's front end for {_models(setups)}"))
     with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as container:
-        python = installed.find_python(container) or "python3"
+        python = installed.require_python(container, image, _NO_PYTHON)
         container_files.put(container, _files(setups))
-        containers.start(container, [python, "-B", str(_FOLDER / "driver.py"), str(_FOLDER)])
+        containers.start(container, ["sh", "-c", _DRIVE, "sh", str(_FOLDER), python])
         state = _await(container, setups, report)
         if state["step"] != "done":
             return FrontEndRun(state.get("version", ""), failure=state.get("reason", "it ended without a word"))
@@ -137,20 +149,31 @@ def _work(setup: Setup, folder: PurePosixPath) -> Json:
 
 def _await(container: Container, setups: Sequence[Setup], report: Report) -> Json:
     """The state in which the work ended."""
-    end = time.monotonic() + _LONGEST
+    began = time.monotonic()
     state: Json = {}
     text = ""
-    while time.monotonic() < end:
-        text = container.run(["sh", "-c", _NEXT_STATE, "sh", str(_FOLDER / "state.json"), text], timeout=300).output
+    while time.monotonic() < began + _LONGEST:
+        result = container.run(["sh", "-c", _NEXT_STATE, "sh", str(_FOLDER), text], timeout=300)
+        ended, _, text = result.output.partition("\n")
         state = _parsed(text) or state
         if state.get("step") in {"done", "failed"}:
             return state
+        if ended:
+            return {**state, "step": "failed", "reason": _reason(container, int(ended))}
+        if state.get("step", "importing") == "importing" and time.monotonic() > began + _START_SECONDS:
+            return {**state, "step": "failed", "reason": f"vLLM was not imported within {_START_SECONDS} seconds"}
         if state.get("step") == "asking":
             setup = setups[state["setup"]]
             report(Message(f"asking it {len(setup.questions)} questions as {setup.model}"))
-        if state and container.run(["test", "-e", f"/proc/{state['process']}"], timeout=60).exit_code:
-            return {**state, "step": "failed", "reason": "it was killed, as for want of memory"}
     return {**state, "step": "failed", "reason": f"it had not ended after {_LONGEST} seconds"}
+
+
+def _reason(container: Container, code: int) -> str:
+    """The reason for which the driver ended before its work did."""
+    if code == _KILLED:
+        return "it was killed, as for want of memory"
+    lines = container.run(["tail", "-n", "5", str(_FOLDER / "output")], timeout=60).output.strip()
+    return f"its Python ended with {code} before the work was done" + (f":\n{lines}" if lines else "")
 
 
 def _read(container: Container, name: str) -> Json:
@@ -167,7 +190,12 @@ def _parsed(text: str) -> Json:
 
 
 def _setup_answers(content: Json) -> SetupAnswers:
-    template = content.get("template", {}).get("text")
     return SetupAnswers(
-        content.get("answers"), template, content.get("log", ""), content.get("seconds", 0.0), content.get("memory", 0)
+        answers=content.get("answers"),
+        template=content.get("template", {}).get("text"),
+        log=content.get("log", ""),
+        seconds=content.get("seconds", 0.0),
+        memory=content.get("memory", 0),
+        broke_off=content.get("broke_off", ""),
+        was_killed=content.get("killed", False),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -67,7 +67,8 @@ def prove(
 ) -> tuple[Proof, ...]:
     """Proves ``image``, which the engine has under that name, for each pairing. ``subject`` names the image that the
     evidence is of; ``references`` gives what a model's behaviour is compared with. Raises ImageStateError for a missing
-    image, FileProblemsError and UsageError for a recipe whose command cannot be rendered."""
+    image, ImageContentsError for one without a Python, FileProblemsError and UsageError for a recipe whose command
+    cannot be rendered."""
     commands = [command.render(pairing.recipe, {}) for pairing in pairings]
     options = [served_options.of(each) for each in commands]
     files = [
@@ -147,14 +148,23 @@ def _judgement(
         return _without_answers(f"its template is the model's own, which cannot be had: {own.stand_in}")
     if own.stand_in and families.of_calls(chosen.tool_parser) == "gpt-oss":
         return _without_answers(f"GPT-OSS is parsed by tokens of its own, which cannot be had: {own.stand_in}")
-    return judging.judge(
-        setup.questions,
+    if answers.was_killed:
+        return _without_answers("the front end was killed while it was asked, as for want of memory")
+    questions = [each for each in setup.questions if not answers.broke_off or each.name in answers.answers]
+    judgement = judging.judge(
+        questions,
         answers.answers,
         tokenizer=own.digest,
         is_known=bool(families.of_calls(chosen.tool_parser)) and bool(chosen.tool_parser),
         reference=reference,
         dates=dates,
     )
+    if not answers.broke_off:
+        return judgement
+    left = len(setup.questions) - len(questions)
+    last = "\n".join(f"  {line}" for line in answers.log.strip().splitlines()[-12:])
+    text = f"{answers.broke_off}, so that {left} others were not asked\n{last}"
+    return replace(judgement, verdict="fail", findings=(Finding("front end", "", "fail", text), *judgement.findings))
 
 
 def _without_answers(reason: str, *, is_own: bool = False) -> Judgement:
@@ -191,7 +201,7 @@ def _own_template(own: ModelFiles) -> str | None:
 
 
 def _figures(answers: SetupAnswers | None) -> tuple[Figure, ...]:
-    if answers is None or answers.answers is None:
+    if answers is None or answers.answers is None or not answers.memory:
         return ()
     return (Figure("memory", {}, "bytes", "lower", (float(answers.memory),)),)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from builder.engine import containers, services
+from builder.engine import services
 from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.evidence import store
@@ -188,10 +188,15 @@ def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder
 def test_a_proof_that_is_killed_leaves_no_container(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     builder("run", "chat")
     upgrade_trials.change(kitchen, upgrade_trials.GOOD)
-    label = f"builder.prove={kitchen.project.root}"
-    killed = upgrade_trials.kill(kitchen, endpoint, lambda _: bool(containers.listing(endpoint, label)))
+    killed = upgrade_trials.kill(kitchen, endpoint, lambda _: _proves(kitchen, endpoint))
     assert killed
     assert killed.stage == "prove"
+
+
+def _proves(kitchen: Kitchen, endpoint: Endpoint) -> bool:
+    """True once the upgrade has a container in which it proves; the build has one, too."""
+    state = journal.read(kitchen.project, MODEL)
+    return bool(state and state.stage == "prove" and upgrade_trials.at_work(kitchen, endpoint))
 
 
 @pytest.mark.parametrize("name", ["does not start", "dies when asked"])

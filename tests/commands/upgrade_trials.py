@@ -28,6 +28,7 @@ from builder.engine.client import endpoint as endpoints
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.model import ImageName
+from builder.numbered import identity
 from builder.storage import file_lock
 from builder.upgrading import journal
 from tests import projects, shared
@@ -113,6 +114,11 @@ def candidate(endpoint: Endpoint, kitchen: Kitchen) -> services.Service | None:
     return services.find(endpoint, f"{kitchen.name}-candidate")
 
 
+def at_work(kitchen: Kitchen, endpoint: Endpoint) -> bool:
+    """True where the project has a container in which something is checked or proven."""
+    return bool(containers.listing(endpoint, f"{identity.PROJECT}={identity.existing(kitchen.project)}"))
+
+
 def change(kitchen: Kitchen, *edits: tuple[str, str], mark: str = "") -> None:
     """Makes the next build's vLLM another one, for which a probe is required."""
     path = kitchen.project.mods / "standin/vllm"
@@ -180,7 +186,7 @@ def kill(
     counts = {str(paired(kitchen)), state.before if state else ""}
     assert answering in counts, f"{answering or 'nothing'} answers, {counts} count"
     assert candidate(endpoint, kitchen) is None
-    assert not containers.listing(endpoint, f"builder.prove={kitchen.project.root}")
+    assert not at_work(kitchen, endpoint)
     return Killed(state.stage if state else "", seconds)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.engine import installed
-from builder.errors import ImageStateError
+from builder.errors import ImageContentsError, ImageStateError
 
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
@@ -117,5 +117,5 @@ def test_reading_an_image(endpoint: Endpoint, build: Build, repository: str, pla
 @pytest.mark.engine
 def test_an_image_without_python(endpoint: Endpoint, build: Build, repository: str) -> None:
     build(f"{repository}:1", "FROM debian:bookworm-slim\n")
-    with pytest.raises(ImageStateError, match="has no Python 3"):
+    with pytest.raises(ImageContentsError, match="has no Python 3"):
         installed.read(endpoint, f"{repository}:1", {repository: ""})

@@ -12,9 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.bisecting.trials import Trial
+from builder.building import work_folder
 from builder.commands.bisect_parts import serving
 from builder.engine import images
-from builder.errors import ConflictError, FileProblemsError, MeasuringError, ServeFailedError, UsageError
+from builder.errors import (
+    ConflictError,
+    FileProblemsError,
+    ImageContentsError,
+    MeasuringError,
+    ServeFailedError,
+    UsageError,
+)
 from builder.evidence.record import Subject
 from builder.lock import reading
 from builder.measuring import bounded_process, measured_server, probing
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
 # `git bisect run`: https://git-scm.com/docs/git-bisect
 _SKIP, _LAST = 125, 127
 _SCRIPT_SECONDS = 6 * 3600.0
-_LABELS = {"builder.bisect": "1"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,8 @@ def trials(
             yield JudgedTrial(Trial(tried, failed=question.times), time.monotonic() - began, reason)
         else:
             yield JudgedTrial(Trial(tried, skipped=reason), time.monotonic() - began)
-    except (MeasuringError, FileProblemsError, UsageError) as error:  # a mixture of two recipes may be none
+    # A mixture of two recipes may be none.
+    except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
         yield JudgedTrial(Trial(tried, skipped=error.message.splitlines()[0]), time.monotonic() - began)
 
 
@@ -150,7 +158,8 @@ def _proved(
     subject = Subject(tag, images.fingerprint(details) if details else "")
     find = own or reference.find(project, lock, bisection.repository, passing, model)
     pairing = ProvedPairing(model, recipe.revision, recipe)
-    (proof,) = prove.prove(workspace, tag, subject, (pairing,), lambda _: find, _LABELS)
+    with work_folder.create(workspace, "bisect", {}) as work:
+        (proof,) = prove.prove(workspace, tag, subject, (pairing,), lambda _: find, work.labels)
     evidence = proof.evidence
     if tried.number == passing and evidence.verdict != "fail":
         _keep_reference(workspace, tag, evidence.goldens, proof.raw)

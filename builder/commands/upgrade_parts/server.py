@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.commands import prove, restart, run
+from builder.building import work_folder
+from builder.commands import restart, run
 from builder.commands.shared import beside as shared
 from builder.commands.upgrade_parts import target
 from builder.upgrading.steps import ServerSettled
@@ -37,8 +38,8 @@ def settle(workspace: Workspace, upgrade: Upgrade) -> Event:
 
 def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:
     """Ends what a candidate left, and starts the model's own server again, as it was, where it ran at the start."""
-    if upgrade.stage == "prove":
-        prove.remove_left_over(workspace)
+    if upgrade.stage in {"build", "prove"}:
+        work_folder.remove_stale(workspace)
     _stop_candidates(workspace, upgrade)
     recipe = target.recipe_of_target(workspace, upgrade)
     if recipe is not None:

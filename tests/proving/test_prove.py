@@ -1,0 +1,74 @@
+"""The verdict on a front end that did not answer everything: its own fault fails, whatever else came to pass does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.definitions.recipes import recipe as recipes
+from builder.evidence.record import Subject
+from builder.proving import conversations, front_end, prove
+from builder.proving.front_end import FrontEndRun, SetupAnswers
+from tests import projects
+from tests.proving import rendering
+from tests.workspaces import NO_ENGINE, workspace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.evidence.record import Evidence
+
+RECIPE = """\
+recipe_version: "1"
+name: chat
+model: /models/one
+container: small
+command: vllm serve /models/one --chat-template a.jinja --enable-auto-tool-choice --tool-call-parser hermes
+"""
+QUESTIONS = conversations.questions("hermes", "")
+
+
+def answered(count: int, **values: object) -> SetupAnswers:
+    answers = rendering.answers(QUESTIONS[:count], rendering.template())
+    return replace(SetupAnswers(answers, "", "a line\nthe last one", 1.0, 0), **values)  # type: ignore[arg-type]
+
+
+def proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: FrontEndRun) -> Evidence:
+    project = projects.make(tmp_path)
+    projects.write(project.recipes / "chat.yaml", RECIPE)
+    pairing = prove.ProvedPairing("/models/one", None, recipes.load(project, project.recipes / "chat.yaml"))
+    monkeypatch.setattr(front_end, "ask", lambda *_: run)
+    subject = Subject("small:1", "sha256:0")
+    (proof,) = prove.prove(workspace(project, NO_ENGINE), "small:1", subject, [pairing], lambda _: None, {})
+    return proof.evidence
+
+
+def test_all_answers_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = proven(tmp_path, monkeypatch, FrontEndRun("0.32", (answered(len(QUESTIONS)),)))
+    assert (run.verdict, run.findings) == ("pass", ())
+
+
+def test_one_that_was_killed_says_nothing_of_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = answered(5, broke_off="it ended with -9", was_killed=True)
+    run = proven(tmp_path, monkeypatch, FrontEndRun("0.32", (killed,)))
+    assert run.verdict == "unclear"
+    assert [each.text for each in run.findings] == [
+        "the front end was killed while it was asked, as for want of memory"
+    ]
+
+
+def test_one_that_broke_off_fails_with_what_it_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = proven(tmp_path, monkeypatch, FrontEndRun("0.32", (answered(5, broke_off="it ended with -11"),)))
+    assert run.verdict == "fail"
+    (finding,) = run.findings
+    assert finding.text.startswith(f"it ended with -11, so that {len(QUESTIONS) - 5} others were not asked\n")
+    assert finding.text.endswith("the last one")
+    assert run.counts["conversations"] == 5
+
+
+def test_no_answers_at_all_come_to_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = proven(tmp_path, monkeypatch, FrontEndRun("", failure="its Python ended with 3 before the work was done"))
+    assert run.verdict == "unclear"
+    assert "an image without vLLM: its Python ended with 3" in run.findings[0].text
