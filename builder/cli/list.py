@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import standing_text, table
+from builder.cli import standing_text, table, upgrades_json
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
 from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.evidence.overview import ImageEvidence
     from builder.lock.model import ImageName, Lock, Model, Pairing, Status
     from builder.numbered.status import ImageOverview, ImageRow
     from builder.storage.huggingface_cache import CachedModel
+    from builder.upgrading.interrupted import InterruptedUpgrade
 
 
 _COLOURS = {"current": "green", "good": "green", "bad": "red", "missing": "red", "moved": "red"}
@@ -44,13 +45,17 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         if lost:
             print_note(lost)
         cached = listing.cached_models(workspace, lock)
-        print_json(_document(lock, overview, cached, listing.whole_evidence(workspace, target, lock, overview)))
+        evidence = listing.whole_evidence(workspace, target, lock, overview)
+        upgrades = listing.interrupted_upgrades(workspace, lock)
+        print_json(_document(lock, overview, cached, evidence, upgrades))
         return
     if overview.engine_error:
         print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
     for repository in overview.stray:
         adopts = f"`builder adopt {repository}` gives what has that name a number"
         print_note(f"{repository}:latest is not its current number; the next build or rollback mends that, {adopts}")
+    for upgrade in listing.interrupted_upgrades(workspace, lock):
+        print_note(str(upgrade))
     if lost or not overview.rows:
         empty = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one"
         print_result(lost or empty)
@@ -76,11 +81,13 @@ def _document(
     overview: ImageOverview,
     cached: Mapping[str, CachedModel],
     evidence: Mapping[ImageName, ImageEvidence],
+    upgrades: Sequence[InterruptedUpgrade],
 ) -> dict[str, Any]:
     """The list as JSON."""
     return {
         "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
         "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
+        "interrupted_upgrades": [upgrades_json.document(upgrade) for upgrade in upgrades],
     }
 
 

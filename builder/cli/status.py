@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import table
+from builder.cli import table, upgrades_json
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_line, print_note, print_result
@@ -56,12 +56,15 @@ def _document(overview: ServingOverview) -> dict[str, Any]:
     return {
         "services": [_service(state) for state in overview.states],
         "silent_nodes": list(overview.silent),
+        "interrupted_upgrades": [upgrades_json.document(upgrade) for upgrade in overview.interrupted],
     }
 
 
 def _print(overview: ServingOverview) -> None:
     for node in overview.silent:
         print_note(f"no answer from node {node}")
+    for upgrade in overview.interrupted:
+        print_note(str(upgrade))
     if not overview.states:
         print_result("nothing is being served: `builder run RECIPE` serves a model")
     for number, state in enumerate(overview.states):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from builder.evidence.overview import ImageEvidence
     from builder.project import Project
     from builder.storage.huggingface_cache import CachedModel
+    from builder.upgrading.interrupted import InterruptedUpgrade
     from builder.workspace import Workspace
 
 
@@ -65,6 +66,21 @@ def whole_evidence(
 
     sets = present_sets.of(project)
     return evidence_overview.of(project, _whole(project, target, lock), names, workspace.environment, sets)
+
+
+def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedUpgrade, ...]:
+    """The upgrades of what ``lock`` has that were interrupted."""
+    if not workspace.project.upgrading.is_dir():
+        return ()
+    from builder.upgrading import interrupted
+
+    return tuple(each for each in interrupted.of(workspace.project, lock) if _concerns(each, lock))
+
+
+def _concerns(upgrade: InterruptedUpgrade, lock: Lock) -> bool:
+    """True for the upgrade of a model or an image in ``lock``, and for one of which that is not known."""
+    repository = upgrade.before.rpartition(":")[0]
+    return upgrade.subject in lock.models or repository in {*lock.images, ""}
 
 
 def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:

@@ -13,6 +13,7 @@ from builder.errors import EngineError, LockError
 from builder.lock import reading
 from builder.lock.model import Lock
 from builder.serving import lookup, metrics, phases, running, superseded
+from builder.upgrading import interrupted
 
 if TYPE_CHECKING:
     from builder.lock.model import Pairing
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from builder.serving.phases import Phase
     from builder.serving.running import RunningServer
     from builder.serving.superseded import SupersededServer
+    from builder.upgrading.interrupted import InterruptedUpgrade
     from builder.workspace import Workspace
 
 # The time between two readings of the metrics, which give a rate.
@@ -83,10 +85,11 @@ class ServerState:
 
 @dataclass(frozen=True)
 class ServingOverview:
-    """All servers, and the nodes that do not answer."""
+    """All servers, the nodes that do not answer, and the upgrades that were interrupted."""
 
     states: tuple[ServerState, ...]
     silent: tuple[str, ...]
+    interrupted: tuple[InterruptedUpgrade, ...] = ()
 
 
 def run(workspace: Workspace, text: str | None) -> ServingOverview:
@@ -100,12 +103,15 @@ def run(workspace: Workspace, text: str | None) -> ServingOverview:
     lock = Lock()
     with suppress(LockError):  # what is served is told without it
         lock = reading.read(workspace.project.lock)
+    upgrades = interrupted.of(workspace.project, lock)
     if text is not None:
-        return ServingOverview((_state(workspace.project, lock, lookup.find(workspace, text)),), ())
+        state = _state(workspace.project, lock, lookup.find(workspace, text))
+        own = tuple(upgrade for upgrade in upgrades if upgrade.subject == state.running.model)
+        return ServingOverview((state,), (), own)
     running_servers = lookup.find_all(workspace)
     with ThreadPoolExecutor(max_workers=8) as pool:
         states = pool.map(lambda server: _state(workspace.project, lock, server), running_servers.servers)
-        return ServingOverview(tuple(states), running_servers.unreachable)
+        return ServingOverview(tuple(states), running_servers.unreachable, upgrades)
 
 
 def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:

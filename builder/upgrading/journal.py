@@ -10,7 +10,7 @@ import json
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from builder.errors import ConflictError
 from builder.events import Message
@@ -76,6 +76,16 @@ def read(project: Project, subject: str) -> Upgrade | None:
 def remove(project: Project, subject: str) -> None:
     """Forgets an upgrade that is finished."""
     _path(project, subject).unlink(missing_ok=True)
+
+
+def unfinished(project: Project) -> tuple[str, ...]:
+    """The subjects whose upgrade is not over, and that no process holds."""
+    files = sorted(project.upgrading.glob("*.json"))
+    return tuple(unquote(path.stem) for path in files if not _is_held(path.with_suffix(".lock")))
+
+
+def _is_held(path: Path) -> bool:
+    return path.exists() and file_lock.is_held(path)
 
 
 def log_path(project: Project, subject: str) -> Path:

@@ -1,4 +1,4 @@
-"""The verdict on a front end that did not answer everything: its own fault fails, whatever else came to pass does not."""
+"""The verdict on a front end that did not answer everything: a fault of its own fails, anything else does not."""
 
 from __future__ import annotations
 
