@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from builder.bisecting.candidate import BisectCandidate
 
 
 @dataclass(frozen=True)
@@ -14,6 +20,12 @@ class Axis:
 
     name: str
     units: tuple[str, ...]
+
+
+def is_inside_axis(axes: Iterable[Axis], tried: BisectCandidate) -> bool:
+    """True for a candidate that takes a part of an axis, or is at a point between two ends."""
+    counts = ((len(set(axis.units) & set(tried.taken)), len(axis.units)) for axis in axes)
+    return bool(tried.points) or any(0 < taken < every for taken, every in counts)
 
 
 @dataclass(frozen=True)

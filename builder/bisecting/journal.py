@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.bisecting.candidate import BisectCandidate
 from builder.bisecting.difference import Point, Row
-from builder.bisecting.session import JUDGES, Bisection, DoneTrial, Judge
+from builder.bisecting.session import JUDGES, Bisection, BisectOutlook, DoneTrial, Judge
 from builder.bisecting.trials import Trial
 from builder.errors import ConflictError
 from builder.storage import atomic_file, file_lock
@@ -83,6 +83,8 @@ def parse(text: str) -> Bisection:
     )
     data["waiting"] = _candidate(data["waiting"]) if data["waiting"] else None
     data["numbers"] = tuple(data["numbers"])
+    if outlook := data.get("outlook"):
+        data["outlook"] = BisectOutlook(**{**outlook, "axes": tuple(outlook["axes"])})
     texts = [data[key] for key in ("target", "repository", "platform", "started", "recipe", "recipe_before", "serving")]
     texts += [*data["served"], *data["served"].values()]
     if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, int) for n in data["numbers"]):

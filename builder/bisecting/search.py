@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from builder.bisecting import candidate, ordering, trials
+from builder.bisecting import candidate, difference, ordering, trials
 from builder.bisecting.trials import Tally
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Culprit:
 @dataclass(frozen=True)
 class Conclusion:
     """The end of a search. ``good`` and ``bad`` are the two candidates on either side, which differ in the
-    ``culprits`` alone: together they make one of the other, and where ``joint``, they could not be told apart."""
+    ``culprits`` alone: together they make one of the other, and where ``joint``, they could not be told apart.
+    ``steps`` are the candidates that it took beside the two ends, of which ``steps_on_axis`` are those that looked for
+    the place on an axis."""
 
     ending: Ending
     good: BisectCandidate
@@ -73,6 +75,7 @@ class Conclusion:
     culprits: tuple[Culprit, ...] = ()
     joint: bool = False
     steps: int = 0
+    steps_on_axis: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class _Search:
         self.first, self.last = first, last
         ends = (last, first) if subject.find_fix else (first, last)
         self.noise: Noise = trials.noise(self.tallies, *ends)
-        self.steps = len({trial.candidate for trial in answers.trials} - {first, last})
+        self.tried = {trial.candidate for trial in answers.trials} - {first, last}
 
     def conclusion(self) -> Conclusion:
         ending = self._ending_of_ends()
@@ -156,7 +159,8 @@ class _Search:
         culprits, good, bad = self._located(span, chosen, joint=joint)
         for each in (good, bad):
             self._require_sure(each)
-        return Conclusion("found", good, bad, culprits, joint, self.steps)
+        on_axis = sum(difference.is_inside_axis(span.axes, tried) for tried in self.tried)
+        return Conclusion("found", good, bad, culprits, joint, len(self.tried), on_axis)
 
     def _ending_of_ends(self) -> Ending | None:
         for end in (self.first, self.last):
@@ -292,4 +296,4 @@ class _Search:
     def _ended(
         self, ending: Ending, good: BisectCandidate | None = None, bad: BisectCandidate | None = None
     ) -> Conclusion:
-        return Conclusion(ending, good or self.first, bad or self.last, steps=self.steps)
+        return Conclusion(ending, good or self.first, bad or self.last, steps=len(self.tried))

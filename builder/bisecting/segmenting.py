@@ -140,8 +140,9 @@ class _Part:
         is_patch = path.endswith((".patch", ".diff"))
         cut = tokens.hunks if is_patch else tokens.lines
         for stretch in tokens.stretches(cut(texts[0]), cut(texts[1])):
-            place = "" if stretch.is_common else self.unit(f"{whole}, line {stretch.line}", f"mod {name}")
-            yield Segment("".join(stretch.old).encode(), "".join(stretch.new).encode(), place)
+            for part in tokens.single(stretch) if is_patch else (stretch,):
+                place = "" if part.is_common else self.unit(f"{whole}, line {part.line}", f"mod {name}")
+                yield Segment("".join(part.old).encode(), "".join(part.new).encode(), place)
 
     def _packages(self, path: str, old: str, new: str) -> Iterator[Segment]:
         before = {package.name: package for package in python.read(old)}

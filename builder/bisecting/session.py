@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from builder import humanize
 from builder.bisecting.search import Answers
 
 if TYPE_CHECKING:
@@ -43,13 +44,41 @@ class DoneTrial:
 
 
 @dataclass(frozen=True)
+class BisectOutlook:
+    """The outlook of a bisection before its first candidate: the ``steps`` beside the two ends, of which
+    ``steps_on_axis`` look for the place on the axis; ``seconds`` to build the images, None where nothing tells; the
+    bytes of ``disk`` that they take at most, and those that are ``free``, None where that is on another machine.
+    ``axes`` are in words."""
+
+    steps: int
+    steps_on_axis: int
+    axes: tuple[str, ...]
+    seconds: float | None
+    disk: int
+    free: int | None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The outlook in words."""
+        on_axis = f", {self.steps_on_axis} of them on the axis" if self.steps_on_axis else ""
+        built = "at a time that no build here has told" if self.seconds is None else humanize.duration(self.seconds)
+        free = "" if self.free is None else f" of the {humanize.size(self.free)} that are free"
+        cost = f"expected: images built in {built}, and the time of each verdict, which the ends will tell; at most "
+        return (
+            f"axes: {', '.join(self.axes) or 'none'}",
+            f"about {humanize.counted(self.steps, 'step')} after the two ends{on_axis}",
+            f"{cost}{humanize.size(self.disk)} of disk{free}",
+        )
+
+
+@dataclass(frozen=True)
 class Bisection:
     """A bisection as far as it is. ``target`` is the model, recipe or definition as typed; ``numbers`` are those of
     ``repository`` from the end that counts as good to the other. ``recipe`` is the path of the recipe, empty where the
     image alone is looked at, and ``recipe_before`` its text at the time of the first number, empty where it is the
     same. ``served`` are the labels of the model's own server, empty where none ran, and ``serving`` the image that it
-    had. ``waiting`` is the candidate that the user is looking at. With ``unstartable`` a server that does not start is
-    what is being looked for: the bad end does not either."""
+    had. ``waiting`` is the candidate that the user is looking at. ``outlook`` is that of its beginning. With
+    ``unstartable`` a server that does not start is what is being looked for: the bad end does not either."""
 
     target: str
     repository: str
@@ -66,6 +95,15 @@ class Bisection:
     rows: tuple[Row, ...] = ()
     waiting: BisectCandidate | None = None
     unstartable: bool = False
+    outlook: BisectOutlook | None = None
+
+    @property
+    def plan(self) -> tuple[str, ...]:
+        """The plan in words."""
+        first, last = (f"{self.repository}:{self.numbers[place]}" for place in (0, -1))
+        between = len(self.numbers) - 2
+        numbers = f", {humanize.counted(between, 'number')} between them" if between else ""
+        return (f"from {first} to {last}{numbers}", *(self.outlook.lines if self.outlook else ()))
 
     @property
     def answers(self) -> Answers:

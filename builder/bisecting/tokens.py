@@ -65,3 +65,17 @@ def stretches(old: Sequence[str], new: Sequence[str]) -> Iterator[Stretch]:
     for _, old_start, old_end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         yield Stretch(tuple(old[old_start:old_end]), tuple(new[new_start:new_end]), line)
         line += sum(token.count("\n") for token in new[new_start:new_end])
+
+
+def single(stretch: Stretch) -> Iterator[Stretch]:
+    """The stretch token by token: each is taken by itself, where as many stand on either side in place of the other."""
+    if stretch.is_common:
+        yield stretch
+        return
+    line = stretch.line
+    is_replaced = len(stretch.old) == len(stretch.new)
+    if not is_replaced:
+        yield from (Stretch((token,), (), line) for token in stretch.old)
+    for place, token in enumerate(stretch.new):
+        yield Stretch((stretch.old[place],) if is_replaced else (), (token,), line)
+        line += token.count("\n")

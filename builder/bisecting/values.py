@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _COMMIT = re.compile("[0-9a-f]{40}")
 BASE = "base image"
 _MARK = re.compile("\0value (?P<number>\\d+)\0")
+# A longer version goes on with a number or one of these; a file's name with its suffix.
+_NO_LONGER = r"(?!\w|\.(?:\d|dev|post))"
 _DATE = re.compile(r"^export SOURCE_DATE_EPOCH='?(?P<date>\d+)'?$", re.MULTILINE)
 
 
@@ -72,7 +74,7 @@ def marked(text: str, values: Sequence[SourceValue], *, is_new: bool) -> str:
     """The text with a mark in place of each value, so that two texts differ in what else differs."""
     for number, value in enumerate(values):
         written = value.new if is_new else value.old
-        bounds = ("", "") if _COMMIT.fullmatch(written) else (r"(?<![\w.])", r"(?![\w.])")
+        bounds = ("", "") if _COMMIT.fullmatch(written) else (r"(?<![\w.])", _NO_LONGER)
         text = re.sub(f"{bounds[0]}{re.escape(written)}{bounds[1]}", f"\0value {number}\0", text)
     return text
 

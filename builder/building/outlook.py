@@ -111,10 +111,9 @@ def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
     """The time of all that may have to run: as long as each step took before, where those that compile all did."""
     parts = compile_jobs.changed_parts(image.plan, image.kept_steps)
     titles = [title for part in parts for title in _TITLE.findall(part.files["Dockerfile"].content.decode())]
-    times = step_times.load(project).seconds
-    long = [title for title in titles if title.startswith("the ") and title.endswith(" wheel")]
-    if long and all(title in times for title in long):
-        return Expectation(sum(times.get(title, 0.0) for title in titles), "as long as its steps took before")
+    seconds = step_times.expected(step_times.load(project), titles)
+    if seconds is not None and any(map(step_times.compiles, titles)):
+        return Expectation(seconds, "as long as its steps took before")
     minutes = sum(part.definition.first_build.minutes or 0 for part in parts)
     return Expectation(minutes * 60.0, "says image.yaml") if minutes else None
 

@@ -32,6 +32,20 @@ def load(project: Project) -> StepTimes:
     return StepTimes({name: float(seconds) for name, seconds in stored.items()})
 
 
+def compiles(title: str) -> bool:
+    """True for the title of a step that compiles a source."""
+    return title.startswith("the ") and title.endswith(" wheel")
+
+
+def expected(times: StepTimes, titles: Iterable[str]) -> float | None:
+    """Returns the seconds that these steps take, as long as each did before; None where one that compiles never ran
+    here."""
+    wanted = tuple(titles)
+    if any(compiles(title) and title not in times.seconds for title in wanted):
+        return None
+    return sum(times.seconds.get(title, 0.0) for title in wanted)
+
+
 def store(project: Project, steps: Iterable[BuildStep]) -> None:
     """Stores the times of the steps that took a second or more and succeeded."""
     fresh = {s.label: s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}

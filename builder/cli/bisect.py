@@ -64,6 +64,7 @@ def bisect() -> None:
 @click.option("--prove", is_flag=True, help="Judge by the proof of templates and parsers, without a GPU.")
 @click.option("--no-serve", is_flag=True, help="Start no server for SCRIPT, which gets the image alone.")
 @click.option("--find-fix", is_flag=True, help="Look for what mended it: --bad is the older number, --good the newer.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and try nothing.")
 @json_option
 @verbosity_options
 @pass_context
@@ -77,30 +78,39 @@ def start(
     prove: bool,
     no_serve: bool,
     find_fix: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> int:
     """Begin a bisection, or go on with one.
 
-    Both ends are tried first. A script gets BUILDER_IMAGE, and BUILDER_ADDRESS and BUILDER_MODEL of the server that is
-    started for it (not with --no-serve). A server that does not start is gone around, unless that of the bad end does
-    not start either. Candidates are images called builder-bisect-…, which are removed at the end; the next two are
-    built while one is tried. The model's own server goes on, or is started again at the end where memory does not
-    suffice.
+    The plan comes first: the axes, the number of steps, the time to build their images as far as earlier builds tell
+    it, and the disk. Then both ends are tried. A script gets BUILDER_IMAGE, and BUILDER_ADDRESS and BUILDER_MODEL of
+    the server that is started for it (not with --no-serve). A server that does not start is gone around, unless that of
+    the bad end does not start either. Candidates are images called builder-bisect-…, which are removed at the end; the
+    next two are built while one is tried. The model's own server goes on, or is started again at the end where memory
+    does not suffice.
 
     \b
     Ends with
       0  if the change was found, or a candidate is waiting for your verdict
       1  if it could not be told
     """
-    from builder.cli import build_progress
+    from builder.cli import bisect_text, build_progress
     from builder.commands import bisect as command
     from builder.commands.bisect_parts.beginning import BisectRequest
 
     judge = _judge(script, probe, prove=prove, serves=not no_serve)
     with build_progress.reporter() as report:
         request = BisectRequest(what, judge, good, bad, find_fix)
-        result = command.run(context.workspace(report), request)
-    return _print(result, as_json=as_json)
+        if not dry_run:
+            return _print(command.run(context.workspace(report), request), as_json=as_json)
+        planned = command.preview(context.workspace(report), request)
+    if as_json:
+        print_json(bisect_text.plan(planned))
+    else:
+        for line in planned.plan:
+            print_result(line, hanging=2)
+    return 0
 
 
 def _judge(script: str | None, probe: str | None, *, prove: bool, serves: bool) -> Judge:

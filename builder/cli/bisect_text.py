@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from builder.cli.terminal_text import styled
@@ -9,6 +10,7 @@ from builder.cli.terminal_text import styled
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from builder.bisecting.session import Bisection
     from builder.commands.bisect_parts.report import BisectReport, FoundCulprit
 
 _SHOWN_FILES, _SHOWN_LINES = 5, 12
@@ -57,6 +59,12 @@ def _culprit(culprit_found: FoundCulprit) -> Iterator[tuple[str, int]]:
         yield f"  now: {culprit_found.hint}", 4
 
 
+def plan(bisection: Bisection) -> dict[str, Any]:
+    """The plan of a bisection for programs; times in seconds, sizes in bytes."""
+    outlook = asdict(bisection.outlook) if bisection.outlook else {}
+    return {"repository": bisection.repository, "numbers": list(bisection.numbers), **outlook}
+
+
 def document(report: BisectReport) -> dict[str, Any]:
     """The same for programs."""
     conclusion = report.conclusion
@@ -64,7 +72,9 @@ def document(report: BisectReport) -> dict[str, Any]:
         "target": report.bisection.target,
         "result": "waiting" if report.look else conclusion.ending if conclusion else None,
         "why": report.problem.splitlines(),
+        "plan": plan(report.bisection),
         "steps": conclusion.steps if conclusion else None,
+        "steps_on_axis": conclusion.steps_on_axis if conclusion else None,
         "joint": bool(conclusion and conclusion.joint),
         "culprits": [_found(each) for each in report.culprits],
         "folder": report.folder or None,

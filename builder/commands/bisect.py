@@ -3,18 +3,16 @@ line."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder import humanize
 from builder.bisecting import journal
 from builder.bisecting.search import Conclusion
 from builder.building import work_folder
-from builder.commands.bisect_parts import beginning, ending, judging, serving, steps, words
+from builder.commands.bisect_parts import beginning, ending, judging, outlook, serving, steps
 from builder.commands.bisect_parts.report import BisectReport
 from builder.errors import ConflictError
 from builder.events import Message
-from builder.lock import reading
-from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
     from builder.bisecting.session import Bisection
@@ -34,8 +32,9 @@ def run(workspace: Workspace, request: BisectRequest) -> BisectReport:
     with journal.locked(project):
         bisection = journal.read(project)
         if bisection is None:
-            bisection = beginning.of_request(workspace, request)
-            _tell_plan(workspace, bisection)
+            bisection = preview(workspace, request)
+            for line in bisection.plan:
+                workspace.report(Message(line))
             journal.write(project, bisection)
         elif (bisection.target, bisection.judge, bisection.find_fix) != (request.text, request.judge, request.find_fix):
             again = f"`builder bisect {bisection.target}` with the same options goes on with it"
@@ -46,6 +45,13 @@ def run(workspace: Workspace, request: BisectRequest) -> BisectReport:
             workspace.report(Message(f"going on with the bisection of {bisection.started}"))
             serving.stop_candidates(workspace, bisection)
         return go_on(workspace, bisection)
+
+
+def preview(workspace: Workspace, request: BisectRequest) -> Bisection:
+    """The bisection that is asked for, with its outlook; nothing is tried. Raises what `beginning.of_request` does."""
+    bisection = beginning.of_request(workspace, request)
+    shared = steps.context(workspace, bisection)
+    return replace(bisection, outlook=outlook.of_bisection(workspace, bisection, shared))
 
 
 def go_on(workspace: Workspace, bisection: Bisection) -> BisectReport:
@@ -59,21 +65,3 @@ def go_on(workspace: Workspace, bisection: Bisection) -> BisectReport:
     if isinstance(result, Conclusion):
         return ending.of_conclusion(workspace, bisection, result)
     return BisectReport(bisection, look=result)
-
-
-def _tell_plan(workspace: Workspace, bisection: Bisection) -> None:
-    """Tells what is ahead: the steps, and the disk that they take. The time of a step is known after the ends."""
-    subject = steps.context(workspace, bisection).subject
-    first, last = (ImageName(bisection.repository, bisection.numbers[place]) for place in (0, -1))
-    between = len(bisection.numbers) - 2
-    record = reading.of(workspace.project).image(last)
-    numbers = f", {humanize.counted(between, 'number')} between them" if between else ""
-    size = f"; a candidate's image is {humanize.size(record.size)}, less the layers that it shares" if record else ""
-    steps_ahead = humanize.counted(words.steps_left(bisection, subject), "step")
-    lines = (
-        f"from {first} to {last}{numbers}",
-        f"about {steps_ahead}, and 10 more for a thousand commits{size}",
-        f"axes: {', '.join(words.axes_of(bisection, subject)) or 'none'}",
-    )
-    for line in lines:
-        workspace.report(Message(line))

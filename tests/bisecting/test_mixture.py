@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.bisecting import mixture, segmenting
+from builder.bisecting import mixture, segmenting, values
 from builder.bisecting.mixture import Difference
+from builder.bisecting.values import SourceValue
 from builder.definitions import image
 from builder.definitions.mods import mod_reading
 from builder.definitions.mods.mod_files import ModFile
@@ -123,14 +124,14 @@ def test_a_commit_of_a_source_from_git_is_one_unit_and_can_be_another_one(tmp_pa
     found = between(tmp_path, old, new)
     assert units(found) == {"pull requests": ("pull request vllm#4711",), "vllm": ("vllm",)}
     require_new_end(found, old, new)
-    values = {"vllm commit": b"3" * 40, "vllm version": b"0.19.2.dev3", "vllm date": b"1790000000"}
-    files = mixture.files(found, {"vllm"}, values)
+    chosen = {"vllm commit": b"3" * 40, "vllm version": b"0.19.2.dev3", "vllm date": b"1790000000"}
+    files = mixture.files(found, {"vllm"}, chosen)
     assert b"0.19.2.dev3" in files["Dockerfile"].content
     assert b"SOURCE_DATE_EPOCH=1790000000" in files["Dockerfile"].content
     assert "patches/vllm-4711.patch" not in files
     assert b"git apply" not in files["Dockerfile"].content
     assert b"git apply" in mixture.files(found, {"pull request vllm#4711"}, {})["Dockerfile"].content
-    target = mixture.targets(found, {"vllm"}, values)["image"]
+    target = mixture.targets(found, {"vllm"}, chosen)["image"]
     assert isinstance(target, dict)
     assert target["contexts"]["vllm-source"].endswith("#" + "3" * 40)
 
@@ -169,7 +170,7 @@ def test_the_lines_of_a_mod_and_of_the_template_are_units_and_mods_come_and_go_w
 
 def test_the_hunks_of_a_patch_are_units(tmp_path: Path) -> None:
     head = "--- a/vllm/x.py\n+++ b/vllm/x.py\n"
-    hunks = ["@@ -1,2 +1,3 @@\n a\n+b\n c\n", "@@ -10,2 +11,3 @@\n d\n+e\n f\n"]
+    hunks = ["@@ -1,2 +1,3 @@\n a\n+b\n c\n", "@@ -10,2 +11,3 @@\n d\n+e\n f\n", "@@ -20,2 +21,3 @@\n g\n+h\n i\n"]
 
     def plan(text: str) -> Plan:
         made = cpu_plan()
@@ -180,6 +181,26 @@ def test_the_hunks_of_a_patch_are_units(tmp_path: Path) -> None:
     (axis,) = found.axes
     assert len(axis.units) == 1
     assert "fix.patch, line" in axis.units[0]
+    more = between(tmp_path / "more", plan(head + hunks[0]), plan(head + hunks[0] + hunks[1] + hunks[2]))
+    assert len(more.axes[0].units) == 2
+    (last,) = (unit for unit in more.axes[0].units if unit not in axis.units)
+    content = mixture.files(more, {last}, {})[
+        f"mods/{more.axes[0].name.removeprefix('mod ')}/fix.patch"
+    ].content.decode()
+    assert content == head + hunks[0] + hunks[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("mkdir vllm-0.19.1.dist-info", ["mkdir vllm-", "", ".dist-info"]),
+        ("vllm==0.19.1 vllm-0.19.1.whl", ["vllm==", "", " vllm-", "", ".whl"]),
+        ("0.19.1.dev5 0.19.1.2 10.19.1 0.19.11 0.19.1.post1", ["0.19.1.dev5 0.19.1.2 10.19.1 0.19.11 0.19.1.post1"]),
+    ],
+)
+def test_a_version_is_known_in_the_names_of_files_and_not_in_a_longer_one(text: str, parts: list[str]) -> None:
+    own = [SourceValue("vllm", "vllm version", "0.19.1", "0.20.0")]
+    assert [part for part, _ in values.split(values.marked(text, own, is_new=False), own)] == parts
 
 
 def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:

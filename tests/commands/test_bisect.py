@@ -82,6 +82,12 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
 ) -> None:
     commits = two_numbers(small, builder, upstream)
     arguments = ["bisect", "small", "--good", "1", "--run", script(tmp_path), "--no-serve"]
+    plan = json.loads(builder(*arguments, "--dry-run", "--json").stdout)
+    assert (plan["numbers"], plan["axes"]) == ([1, 2], ["template (2)", "flashinfer (1022 commits between)"])
+    assert plan["steps_on_axis"] == 10
+    assert plan["seconds"] is not None
+    assert plan["disk"] > 0
+    assert journal.read(small) is None
     answers = 0
     for _ in range(2):  # killed after a few answers
         with subprocess.Popen(
@@ -107,6 +113,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     done = builder("bisect", "replay", str(log), "--json")
     assert "trying" in done.stderr
     found = json.loads(done.stdout)
+    assert found["plan"] == plan | {"seconds": found["plan"]["seconds"], "free": found["plan"]["free"]}
     (culprit,) = found["culprits"]
     assert (found["result"], culprit["axis"], culprit["unit"]) == ("found", "flashinfer", "flashinfer")
     assert (culprit["good"], culprit["bad"]) == (commits[PLANTED - 1], commits[PLANTED])
@@ -115,6 +122,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     )  # fmt: skip
     assert f"--update flashinfer={commits[PLANTED - 1]}" in culprit["now"]
     assert found["steps"] <= 3 + 10
+    assert found["steps_on_axis"] == 10
     folder = small.root / found["folder"]
     assert {path.name for path in folder.iterdir()} == {"good", "bad", "issue.md"}
     assert commits[PLANTED] in (folder / "bad/bake.json").read_text(encoding="utf-8")

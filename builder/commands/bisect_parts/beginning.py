@@ -151,13 +151,19 @@ def _require_judge(project: Project, judge: Judge, recipe: Recipe | None) -> Non
 
 
 def _recipe_before(project: Project, recipe: Recipe | None, repository: Repository, ends: tuple[int, int]) -> str:
-    """The recipe as the project's git had it when the image that fails was built; empty where it is the same now."""
+    """The recipe as the project's git had it before: when the image that fails was built, or where it was edited before
+    that build, when the first number was. Empty where it is the same now."""
     if recipe is None:
         return ""
-    commit = project_history.last_change(project.root, recipe.file, repository.numbers[max(ends)].built)
+    moments = [repository.numbers[number].built for number in (max(ends), ends[0])]
+    texts = (_recipe_at(project, recipe, moment) for moment in moments)
+    return next((text for text in texts if text not in {"", recipe.text}), "")
+
+
+def _recipe_at(project: Project, recipe: Recipe, moment: str) -> str:
+    commit = project_history.last_change(project.root, recipe.file, moment)
     content = project_history.read_file(project.root, commit, recipe.file) if commit else None
     try:
-        text = content.decode() if content else ""
+        return content.decode() if content else ""
     except UnicodeDecodeError:
         return ""
-    return "" if text == recipe.text else text

@@ -60,7 +60,25 @@ def context(workspace: Workspace, bisection: Bisection) -> BisectContext:
 
 
 def go_on(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclusion | LookNow]:
-    """Answers every question, the journal written after each."""
+    """Answers every question, the journal written after each. Where the first number does not do what it should with
+    the recipe that git has of its time, that was not the one by which it was served: then it has the present one."""
+    bisection, result = _answered(workspace, bisection)
+    if isinstance(result, Conclusion) and bisection.recipe_before and _is_first_wrong(bisection, result):
+        first = bisection.numbers[0]
+        name = f"{bisection.repository}:{first}"
+        workspace.report(Message(f"{name} is no such end with {bisection.recipe} of its time: with the present one"))
+        others = tuple(done for done in bisection.done if done.trial.candidate.number != first)
+        bisection = _noted(workspace, replace(bisection, recipe_before="", done=others))
+        return _answered(workspace, bisection)
+    return bisection, result
+
+
+def _is_first_wrong(bisection: Bisection, conclusion: Conclusion) -> bool:
+    first = (done.trial for done in bisection.done if done.trial.candidate.number == bisection.numbers[0])
+    return conclusion.ending == "good end fails" or any(trial.skipped for trial in first)
+
+
+def _answered(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclusion | LookNow]:
     shared = context(workspace, bisection)
     with _preparing(workspace, shared) as prepare:
         while True:

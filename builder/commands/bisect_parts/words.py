@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from builder import humanize
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from builder.bisecting.session import Bisection, DoneTrial
 
 _SHOWN = 3
+_MOST_AHEAD = 60
 
 
 def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
@@ -50,10 +50,16 @@ def of_trial(done: DoneTrial) -> str:
 
 
 def steps_left(bisection: Bisection, subject: BisectSubject) -> int:
-    """The number of candidates that are still to be tried, if every verdict is the less favourable one, as far as it
-    can be known: what lies between two commits is only known once their axis is."""
-    answers, steps = bisection.answers, 0
-    while steps < 60:
+    """The number of candidates that are still to be tried, as far as it can be known."""
+    return len(candidates_ahead(bisection, subject))
+
+
+def candidates_ahead(bisection: Bisection, subject: BisectSubject) -> tuple[BisectCandidate, ...]:
+    """The candidates that are still to be tried, if every verdict is the less favourable one, as far as it can be
+    known: what lies between two commits is only known once their axis is."""
+    answers = bisection.answers
+    ahead: list[BisectCandidate] = []
+    while len(ahead) < _MOST_AHEAD:
         step = search.next_step(subject, answers)
         if not isinstance(step, search.TryCandidate):
             break
@@ -63,17 +69,8 @@ def steps_left(bisection: Bisection, subject: BisectSubject) -> int:
             fails = not fails
         trial = trials.Trial(step.candidate, 0 if fails else step.times, step.times if fails else 0)
         answers = search.Answers((*answers.trials, trial), answers.rows)
-        steps += 1
-    return steps
-
-
-def axes_of(bisection: Bisection, subject: BisectSubject) -> tuple[str, ...]:
-    """The axes between the two ends, each with how much differs on it, as far as neighbouring numbers show."""
-    units: dict[str, set[str]] = {}
-    for old, new in pairwise(bisection.numbers):
-        for axis in subject.axes(old, new):
-            units.setdefault(axis.name, set()).update(axis.units)
-    return tuple(f"{name} ({len(own)})" if len(own) > 1 else name for name, own in units.items())
+        ahead.append(step.candidate)
+    return tuple(dict.fromkeys(ahead))
 
 
 def _short(point: str) -> str:

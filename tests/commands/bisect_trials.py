@@ -1,0 +1,177 @@
+"""Bisections of planted faults, on the engine of ``scripts/engine env``. The suite takes a few of them
+(`test_bisect_faults.py`); by hand:
+
+    python -m tests.commands.bisect_trials faults            all ten, or those whose names follow
+    python -m tests.commands.bisect_trials kills NAME…       killed after every step: the answer has to be the same
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.bisecting import journal
+from builder.engine import containers, images
+from builder.engine.client import endpoint as endpoints
+from builder.numbered import identity
+from tests import shared
+from tests.commands import planted_faults
+from tests.conftest import command, remove_all
+
+if TYPE_CHECKING:
+    from builder.engine.client.endpoint import Endpoint
+    from builder.project import Project
+    from tests.commands.planted_faults import Fault, Planting
+
+_LONGEST = 1200.0
+
+
+@dataclass(frozen=True)
+class TrialAnswer:
+    """The answer of a bisection: where it was looked for, whether it is right, the steps until the axis was known and
+    those after it, and how often it was killed."""
+
+    axis: str
+    unit: str
+    is_right: bool
+    to_axis: int
+    on_axis: int
+    seconds: float
+    kills: int = 0
+
+
+def arguments(fault: Fault, folder: Path) -> list[str]:
+    """The command that looks for a fault."""
+    script = str(planted_faults.script(fault, folder))
+    target = ["chat"] if fault.serves else ["trial", "--no-serve"]
+    return ["bisect", *target, "--good", "1", "--bad", "3" if "hunk" in fault.name else "2", "--run", script, "--json"]
+
+
+def look(fault: Fault, planting: Planting, folder: Path) -> TrialAnswer:
+    """Looks for a fault, and compares the answer with what was planted."""
+    began = time.monotonic()
+    answer = json.loads(planting.builder(*arguments(fault, folder)))
+    return _found(fault, planting, answer, time.monotonic() - began)
+
+
+def look_killed(fault: Fault, planting: Planting, folder: Path) -> TrialAnswer:
+    """The same with a kill -9 of all its processes after each answer."""
+    began, kills, answers = time.monotonic(), 0, 0
+    argv = command(planting.project, *arguments(fault, folder))
+    output = folder / "output"
+    while time.monotonic() - began < _LONGEST:
+        with output.open("w") as file, subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.DEVNULL,
+            env={**os.environ, **planting.environ}, start_new_session=True,
+        ) as process:  # fmt: skip
+            while process.poll() is None:
+                done = _answers(planting.project)
+                if done > answers:
+                    answers = done
+                    os.killpg(process.pid, signal.SIGKILL)
+                    kills += 1
+                    break
+                time.sleep(0.01)
+        if process.returncode != -signal.SIGKILL:
+            assert process.returncode == 0, process.returncode
+            answer = json.loads(output.read_text(encoding="utf-8"))
+            return _found(fault, planting, answer, time.monotonic() - began, kills)
+    raise AssertionError("it does not end")
+
+
+def _answers(project: Project) -> int:
+    begun = journal.read(project)
+    return len(begun.done) if begun else 0
+
+
+def _found(fault: Fault, planting: Planting, answer: dict[str, Any], seconds: float, kills: int = 0) -> TrialAnswer:
+    culprits = answer["culprits"]
+    axis, unit = (", ".join(each[key] for each in culprits) for key in ("axis", "unit"))
+    change = "".join(each["change"] or "" for each in culprits)
+    is_right = (
+        axis == fault.axis
+        and unit.startswith(fault.unit)
+        and len(culprits) == 1
+        and fault.bad(planting) in {"", culprits[0]["bad"]}
+        and not culprits[0]["between"]
+        and fault.change in change
+        and fault.spared not in change
+    )
+    on_axis = answer["steps_on_axis"]
+    return TrialAnswer(axis, unit, is_right, answer["steps"] - on_axis, on_axis, seconds, kills)
+
+
+def left_over(endpoint: Endpoint, project: Project) -> list[str]:
+    """The candidates, containers and journals that a bisection left."""
+    own = identity.of(project).id
+    return [
+        *(tag for tag in images.tags(endpoint) if tag.startswith(f"builder-bisect-{own[:8].lower()}")),
+        *(container["Id"] for container in containers.listing(endpoint, f"{identity.PROJECT}={own}")),
+        *(["the journal"] if journal.read(project) else []),
+        *map(str, project.work.glob("*")),
+    ]
+
+
+@contextmanager
+def _session() -> Iterator[tuple[Endpoint, Path, str]]:
+    """An engine with the two bases, and a folder; all of it is gone at the end."""
+    endpoint = endpoints.find(os.environ)
+    folder = Path(tempfile.mkdtemp(prefix="builder-trials-"))
+    base = ""
+    try:
+        base = planted_faults.make_base(endpoint, folder)
+        yield endpoint, folder, base
+    finally:
+        if base:
+            remove_all(endpoint, base)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rows(what: str, names: Sequence[str]) -> Iterator[tuple[str, TrialAnswer | None]]:
+    method = {"faults": look, "kills": look_killed}[what]
+    with _session() as (endpoint, folder, base):
+        for place, fault in enumerate(planted_faults.FAULTS):
+            if names and not any(fault.name == name for name in names):
+                continue
+            own = folder / str(place)
+            own.mkdir()
+            with planted_faults.planting(endpoint, own, base, fault) as planting:
+                try:
+                    result = method(fault, planting, own)
+                    left = left_over(endpoint, planting.project)
+                    assert not left, left
+                except (AssertionError, subprocess.TimeoutExpired) as error:
+                    sys.stderr.write(f"{fault.name}: {error}\n")
+                    result = None
+                yield fault.name, result
+
+
+def _main(what: str, names: Sequence[str]) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM):  # in the background of a script, too: what was made is removed
+        signal.signal(each, signal.default_int_handler)
+    heads = ("fault", "axis", "right", "to the axis", "on it", "seconds", "kills")
+    rows = "{:26} {:16} {:5} {:>11} {:>5} {:>7} {:>5}\n"
+    sys.stdout.write(rows.format(*heads))
+    for name, result in _rows(what, names):
+        cells = ("", "no", "", "", "", "")
+        if result:
+            right = "yes" if result.is_right else f"no: {result.unit}"
+            cells = (result.axis, right, result.to_axis, result.on_axis, f"{result.seconds:.1f}", result.kills)  # type: ignore[assignment]
+        sys.stdout.write(rows.format(name, *cells))
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    shared.folder()
+    _main(sys.argv[1], sys.argv[2:])
