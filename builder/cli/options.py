@@ -37,7 +37,8 @@ update_option = click.option(
     multiple=True,
     metavar="SOURCE[=REF]",
     shell_complete=names("sources"),
-    help="Resolve base, vllm, python … again; a git source at REF, or at its newest `release` that is some days old.",
+    help="Resolve base, vllm, python … again. REF is a branch, tag or commit, `release` for the newest one that is some"
+    " days old, or the version of a wheel.",
 )
 
 

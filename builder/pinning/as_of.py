@@ -13,8 +13,11 @@ from builder import timestamp
 from builder.definitions.image import AS_OF_SOURCE, AS_OF_TODAY, WheelSource
 from builder.errors import SourceError
 from builder.lock.pins import GitPin, IncludedPin
+from builder.pinning import wheel_versions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.definitions.image import ImageDefinition, PythonRequirements
     from builder.lock.pins import Pins
     from builder.pinning.resolver import Resolver
@@ -32,7 +35,7 @@ def limit(
     pins: tuple[Pins, Pins],
     below: str,
     resolver: Resolver,
-    update: frozenset[str],
+    update: Mapping[str, str | None],
 ) -> str:
     """The moment (RFC 3339 UTC) after which nothing is taken; empty where there is none.
 
@@ -48,7 +51,8 @@ def limit(
         return below
     before, now = pins
     stays = "python" not in update and _is_same(definition, name, before, now, update)
-    made = _made(definition, wants, name, now, stays, resolver)
+    pin = now.sources.get(name)
+    made = _made(definition, wants, name, now, pin.version if stays and pin else update.get(name), resolver)
     if not made:
         resolver.say(f"{definition.name}: the day of its {name} is not known, so its packages are those of today")
         return ""
@@ -62,7 +66,7 @@ def _after_newest(pins: Pins) -> str:
     return timestamp.of(datetime.fromisoformat(newest) + timedelta(seconds=1)) if newest else ""
 
 
-def _is_same(definition: ImageDefinition, name: str, before: Pins, now: Pins, update: frozenset[str]) -> bool:
+def _is_same(definition: ImageDefinition, name: str, before: Pins, now: Pins, update: Mapping[str, str | None]) -> bool:
     """True where the closure before was resolved for the same source."""
     source, pin = definition.sources[name], before.sources.get(name)
     if pin is None or name in update:
@@ -73,9 +77,15 @@ def _is_same(definition: ImageDefinition, name: str, before: Pins, now: Pins, up
 
 
 def _made(
-    definition: ImageDefinition, wants: PythonRequirements, name: str, pins: Pins, stays: bool, resolver: Resolver
+    definition: ImageDefinition,
+    wants: PythonRequirements,
+    name: str,
+    pins: Pins,
+    version: str | None,
+    resolver: Resolver,
 ) -> str:
-    """The moment that a source was committed, uploaded, or baked into the base; empty where nothing tells it."""
+    """The moment that a source was committed, uploaded, or baked into the base; empty where nothing tells it. That of a
+    wheel is of ``version`` where one is given."""
     from builder.sources.wheels import wheel_date
 
     source, pin = definition.sources[name], pins.sources.get(name)
@@ -83,7 +93,7 @@ def _made(
         return pin.date
     if not isinstance(source, WheelSource):
         return pins.base.created if pins.base else ""
-    requirement = f"{source.package}=={pin.version}" if stays and pin else source.requirement
+    requirement = wheel_versions.requirement(source, pin, version)
     try:
         return wheel_date.read(requirement, wants, definition.platform, resolver.settings)
     except SourceError:

@@ -99,7 +99,10 @@ def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[s
                 source for chain in chains for definition in chain for source in definition_pins.names(definition)
             }
             targets = ", ".join(dict.fromkeys(chain[-1].name for chain in chains))
-            raise UsageError(f"{targets} has no source `{name}`", hint=f"its sources: {', '.join(sorted(sources))}")
+            raise UsageError(
+                f"{targets} has no source `{name}`",
+                hint=f"it has {', '.join(sorted(sources))}; image.yaml says under `sources:` what it is made from",
+            )
         for owner in owners:
             if owner:
                 updates[owner.name][name] = ref

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.errors import SourceError
 from builder.lock.pins import LockedPackage, Pins, PythonPin, WheelPin
+from builder.pinning import wheel_versions
 from builder.sources import python
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def to_run(
     pins: Pins,
     inherited: tuple[LockedPackage, ...],
     resolver: Resolver,
-    update: frozenset[str],
+    update: Mapping[str, str | None],
     as_of: str = "",
 ) -> Pins:
     """``pins``, which hold all sources from git, with the packages that the image installs resolved anew, the wheels of
@@ -37,12 +38,18 @@ def to_run(
 
     ``inherited`` are the packages of the parent images, which stay as they are, and those of a base image that others
     build, of which only those move that the definition itself asks for. A package that was in the closure keeps
-    its version where that still fits, unless ``update`` names ``python``, or the source that it is the wheel of.
+    its version where that still fits, unless ``update`` names ``python``, or the source that it is the wheel of; the
+    wheel of a source goes to the version that ``update`` maps it to.
     Nothing is taken that was uploaded after ``as_of``, but the wheels of sources and what is requested by an exact
     version. Raises SourceError.
     """
     resolver.say(f"resolving the Python packages of {definition.name} for {definition.platform}")
-    requirements = _runtime_requirements(definition, wants, _requirements_of_sources(definition, pins, resolver))
+    wheels = tuple(
+        wheel_versions.requirement(source, pins.sources.get(name), update.get(name))
+        for name, source in definition.wheel_sources.items()
+    )
+    of_sources = _requirements_of_sources(definition, pins, resolver)
+    requirements = _runtime_requirements(wheels, wants, of_sources)
     requested = python.requested_packages(definition, pins.sources, inherited)
     moving = {source.package for name, source in definition.wheel_sources.items() if name in update}
     locked = pins.python.packages if pins.python and "python" not in update else ()
@@ -66,7 +73,7 @@ def to_build(
     pins: Pins,
     inherited: tuple[LockedPackage, ...],
     resolver: Resolver,
-    update: frozenset[str],
+    update: Mapping[str, str | None],
     as_of: str = "",
 ) -> Pins:
     """``pins``, which hold all else, with the packages that it takes to build the sources from git; see ``to_run``."""
@@ -148,12 +155,11 @@ def _requirements_of_sources(definition: ImageDefinition, pins: Pins, resolver: 
 
 
 def _runtime_requirements(
-    definition: ImageDefinition, wants: PythonRequirements, of_sources: Mapping[str, tuple[str, ...]]
+    wheels: tuple[str, ...], wants: PythonRequirements, of_sources: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, ...]:
     """All that the image installs: wheels, packages, the requirements of its sources, and uv, which installs the
     others."""
     from_sources = (requirement for requirements in of_sources.values() for requirement in requirements)
-    wheels = (source.requirement for source in definition.wheel_sources.values())
     return tuple(dict.fromkeys([*wheels, *wants.packages, *from_sources, "uv"]))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import SourceError, UsageError
 from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, SourcePin
-from builder.pinning import as_of, closures, named_versions, source_pins, vendored, version_agreement
+from builder.pinning import as_of, closures, named_versions, source_pins, vendored, version_agreement, wheel_versions
 from builder.sources import python
 
 if TYPE_CHECKING:
@@ -83,24 +83,15 @@ def resolve_missing(
 ) -> ResolvedPins:
     """``pins`` with everything resolved that is missing, stale or named in ``update``; nothing else moves.
 
-    ``update`` maps names to the git ref to take instead of the definition's, or None; ``below`` is the moment after
-    which nothing was taken into the image that this one is built on. What cannot be resolved is among the faults. The
-    sources and the closures move together or, where there is a closure already, not at all: a closure is that of its
-    sources. Raises UsageError for a ref where none can be given, FileProblemsError for text that is not a requirement.
+    ``update`` maps names to the git ref, or the version of a wheel, to take instead of the definition's, or None;
+    ``below`` is the moment after which nothing was taken into the image that this one is built on. What cannot be
+    resolved is among the faults. The sources and the closures move together or, where there is a closure already, not
+    at all: a closure is that of its sources. Raises UsageError for a ref where none can be given, FileProblemsError for
+    text that is not a requirement.
     """
     from builder.definitions import requirements
 
-    for name, ref in update.items():
-        if name in definition.base_sources:
-            raise UsageError(
-                f"`--update {name}`: {name} of {definition.name} comes with its base image, {definition.base}",
-                hint="`--update base` moves the two together",
-            )
-        if ref is not None and name not in definition.git_sources:
-            raise UsageError(
-                f"`--update {name}={ref}`: only a source taken from git can be moved to a ref",
-                hint=f"write what you want into dockerfiles/{definition.name}/image.yaml",
-            )
+    _refuse_impossible(definition, update)
     requirements.check(resolver.project, definition)
     moving = set(stale(definition, pins, inherited)) | set(update)
     base = _base(definition, pins, resolver) if "base" in moving else ResolvedPins(pins)
@@ -110,16 +101,49 @@ def resolve_missing(
     moving -= {"base", *definition.base_sources}
     if not moving or (definition.base_sources and base.faults):
         return base
-    before = base.pins if definition.base_sources else pins
+    before = wheel_versions.with_chosen(definition, base.pins if definition.base_sources else pins, update)
+    if faults := _missing_wheels(definition, update, resolver):
+        return ResolvedPins(base.pins, faults=(*base.faults, *faults))
     rest = _sources(definition, before, {name: update.get(name) for name in moving}, update, resolver)
     rest = _held_against_vllm(definition, rest, resolver)
     if not rest.faults and _need_closures(pins, rest.pins, moving, update):
-        rest = _with_closures(definition, pins, rest, inherited, resolver, frozenset(update), below)
+        rest = _with_closures(definition, pins, rest, inherited, resolver, update, below)
     if rest.faults and pins.python:
         rest = ResolvedPins(pins, faults=rest.faults)
         if definition.base_sources:
             return rest
     return ResolvedPins(replace(rest.pins, base=base.pins.base), rest.patches, (*base.faults, *rest.faults))
+
+
+def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | None]) -> None:
+    """Raises UsageError for what cannot be moved as ``update`` says."""
+    for name, ref in update.items():
+        if name in definition.base_sources:
+            raise UsageError(
+                f"`--update {name}`: {name} of {definition.name} comes with its base image, {definition.base}",
+                hint="`--update base` moves the two together",
+            )
+        if ref is not None and name in definition.wheel_sources:
+            wheel_versions.require_version(definition, name, ref)
+        elif ref is not None and name not in definition.git_sources:
+            raise UsageError(
+                f"`--update {name}={ref}`: only a source from git can be moved to a ref, and a wheel to a version",
+                hint=f"write what you want into dockerfiles/{definition.name}/image.yaml",
+            )
+
+
+def _missing_wheels(
+    definition: ImageDefinition, update: Mapping[str, str | None], resolver: Resolver
+) -> tuple[Fault, ...]:
+    """A fault for each wheel that was asked for at a version that there is none of."""
+    faults = []
+    for name, version in update.items():
+        if version and name in definition.wheel_sources:
+            try:
+                wheel_versions.require_wheel(definition, name, version, resolver)
+            except SourceError as error:
+                faults.append(Fault(definition.name, name, error))
+    return tuple(faults)
 
 
 def error_of(faults: Sequence[Fault]) -> SourceError:
@@ -199,7 +223,7 @@ def _with_closures(
     resolved: ResolvedPins,
     inherited: Inherited,
     resolver: Resolver,
-    update: frozenset[str],
+    update: Mapping[str, str | None],
     below: str,
 ) -> ResolvedPins:
     wants = definition.python

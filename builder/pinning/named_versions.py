@@ -6,14 +6,14 @@ is compiled, or first run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.definitions import image
 from builder.definitions.package_name import canonical
 from builder.errors import SourceError
-from builder.lock.pins import GitPin, WheelPin
-from builder.pinning import version_ranges
+from builder.lock.pins import GitPin
+from builder.pinning import version_ranges, wheel_versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,19 +54,10 @@ def read(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[st
     pin, source = pins.sources.get("vllm"), definition.sources.get("vllm")
     if isinstance(pin, GitPin) and isinstance(source, image.GitSource):
         return _of_commit(definition, source, pin, resolver)
-    version = wheel_version(source, pin)
+    version = wheel_versions.version(source, pin)
     if isinstance(source, image.WheelSource) and version:
         return _of_wheel(definition, source, version, resolver)
     return {}
-
-
-def wheel_version(source: image.Source | None, pin: SourcePin | None) -> str:
-    """The version of a vLLM that is taken as a wheel, as the definition writes it or as it is pinned; else empty."""
-    if not isinstance(source, image.WheelSource):
-        return ""
-    written = source.requirement.partition("==")[2]
-    pinned = pin.version if isinstance(pin, WheelPin) and pin.requested == source.requested else ""
-    return written or pinned
 
 
 def installed(packages: Iterable[LockedPackage], by: str) -> dict[str, Named]:
@@ -114,14 +105,10 @@ def _of_wheel(
 
     from builder.sources.wheels import wheel_files, wheel_lookup
 
-    wants = definition.python
-    if wants is None:
+    if definition.python is None:
         return {}
     cache = resolver.project.state / "wheels"
-    indexes = tuple(index for index in wants.indexes if source.package in index.packages)
-    request = wheel_lookup.WheelRequest(
-        f"{source.package}=={version}", replace(wants, indexes=indexes), definition.platform
-    )
+    request = wheel_versions.lookup(definition, source, version)
     wheel = wheel_lookup.find(cache, request, resolver.settings)
     name = "-".join(wheel.address.rpartition("/")[2].split("-")[:2]).replace("%2B", "+")
     file = f"{name}.dist-info/METADATA"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder.definitions.image import BaseSource, WheelSource
 from builder.errors import SourceError
 from builder.lock.pins import GitPin, IncludedPin, Pins, PullPin, SourcePin, WheelPin
-from builder.pinning import named_versions, vendored
+from builder.pinning import named_versions, vendored, wheel_versions
 from builder.pinning.resolver import answered
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def resolve(
     if len(first) == len(definition.git_sources) or resolved.errors:
         return resolved
     following = {name: source for name, source in definition.git_sources.items() if source.follows_vllm}
-    there = _with_vllm(definition, replace(pins, sources=resolved.sources), update)
+    there = _with_vllm(definition, replace(pins, sources=resolved.sources))
     moved = {
         name: moving.get(name)
         for name, source in following.items()
@@ -96,12 +96,12 @@ def resolve(
     return ResolvedSources({**resolved.sources, **own}, {**resolved.patches, **rest.patches}, rest.errors)
 
 
-def _with_vllm(definition: ImageDefinition, pins: Pins, update: Collection[str]) -> Pins:
+def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
     """``pins`` with the wheel of vLLM that a source which follows it is for, before the closure pins it."""
     source, pin = definition.sources.get("vllm"), pins.sources.get("vllm")
     if not isinstance(source, WheelSource):
         return pins
-    version = named_versions.wheel_version(source, None if "vllm" in update else pin)
+    version = wheel_versions.version(source, pin)
     others = {name: other for name, other in pins.sources.items() if name != "vllm"}
     return replace(pins, sources={**others, **({"vllm": WheelPin(source.requested, version)} if version else {})})
 

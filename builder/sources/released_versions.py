@@ -15,6 +15,8 @@ from builder.sources import environment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from builder.sources.environment import UserSettings
+
 _DEFAULT = "https://pypi.org/simple"
 _JSON = "application/vnd.pypi.simple.v1+json"
 _TIMEOUT = 60.0
@@ -39,6 +41,15 @@ def between(package: str, old: str, new: str, environ: Mapping[str, str]) -> tup
     return tuple(str(version) for version in sorted(versions, reverse=ends[0] > ends[1]))
 
 
+def newest(package: str, settings: UserSettings) -> tuple[str, ...]:
+    """The versions that the user's index has, the newest first; pre-releases only where there is nothing else. Raises
+    SourceError where it does not answer."""
+    from packaging.version import Version
+
+    versions = sorted(map(Version, _files_of(package, settings)), reverse=True)
+    return tuple(map(str, [each for each in versions if not each.is_prerelease] or versions))
+
+
 def line(package: str, version: str, environ: Mapping[str, str]) -> str:
     """The entry of a version in a requirement file, with the hashes of its wheels. Raises SourceError."""
     hashes = _files(package, environ).get(version)
@@ -48,7 +59,10 @@ def line(package: str, version: str, environ: Mapping[str, str]) -> str:
 
 
 def _files(package: str, environ: Mapping[str, str]) -> dict[str, set[str]]:
-    settings = environment.read(environ)
+    return _files_of(package, environment.read(environ))
+
+
+def _files_of(package: str, settings: UserSettings) -> dict[str, set[str]]:
     index = (settings.index_url or _DEFAULT).rstrip("/")
     return _wheels(f"{index}/{package}/", str(settings.ca_file or ""))
 

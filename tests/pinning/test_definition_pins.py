@@ -23,8 +23,8 @@ from builder.sources.environment import UserSettings
 from tests import projects, shipped_files
 from tests.pinning.bases import no_contents
 from tests.sources.git_server import Vllm, served_vllm
-from tests.sources.wheelhouse import make_index, make_wheel
-from tests.workspaces import workspace
+from tests.sources.wheelhouse import make_dated_index, make_index, make_wheel, serving
+from tests.workspaces import NO_ENGINE, workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,6 +242,82 @@ def test_a_wheel_moves_when_its_source_is_updated_and_nothing_else_does(project:
     assert moved.python is not None
     versions = {package.name: package.version for package in moved.python.packages}
     assert versions == {"serve": "1.0", "uv": "1.0", "vllm": "0.19.1"}
+
+
+def versions_of(pins: Pins) -> dict[str, str]:
+    assert pins.python is not None
+    return {package.name: package.version for package in pins.python.packages}
+
+
+@pytest.mark.parametrize("written", ["vllm==0.19.1", "vllm"])
+def test_a_wheel_goes_to_the_version_that_is_chosen_and_stays_there(
+    project: Project, tmp_path: Path, written: str
+) -> None:
+    wheel = f'sources: {{vllm: {{wheel: {written}}}}}\npython: {{version: "3.12", packages: [serve]}}\n'
+    define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
+    definition = load(project, "wheel")
+    here = resolver(project, index(tmp_path, ("vllm", "0.19.0"), ("vllm", "0.19.1")))
+    first = definition_pins.resolve_missing(definition, Pins(BASE), (), here, {}).pins
+    assert versions_of(first)["vllm"] == "0.19.1"
+
+    chosen = definition_pins.resolve_missing(definition, first, (), here, {"vllm": "0.19.0"}).pins
+    assert chosen.sources == {"vllm": WheelPin(written, "0.19.0")}
+    assert versions_of(chosen) == {"serve": "1.0", "uv": "1.0", "vllm": "0.19.0"}
+    assert definition_pins.stale(definition, chosen, ()) == ()
+
+    more = replace(definition, python=replace(definition.python, packages=("serve", "kernel")))  # type: ignore[type-var]
+    completed = definition_pins.resolve_missing(more, chosen, (), here, {}).pins
+    assert versions_of(completed) == {"serve": "1.0", "kernel": "1.0", "uv": "1.0", "vllm": "0.19.0"}
+    assert definition_pins.resolve_missing(definition, chosen, (), here, {"vllm": None}).pins == first
+
+
+def test_a_wheel_written_with_its_version_stays_where_it_was_chosen_though_python_moves(
+    project: Project, tmp_path: Path
+) -> None:
+    wheel = 'sources: {vllm: {wheel: vllm==0.19.1}}\npython: {version: "3.12", packages: [serve]}\n'
+    define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
+    definition = load(project, "wheel")
+    here = resolver(project, index(tmp_path, ("vllm", "0.19.0"), ("vllm", "0.19.1")))
+    chosen = definition_pins.resolve_missing(definition, Pins(BASE), (), here, {"vllm": "0.19.0"}).pins
+    later = resolver(project, index(tmp_path, ("vllm", "0.19.0"), ("vllm", "0.19.1"), ("serve", "2.0")))
+    moved = definition_pins.resolve_missing(definition, chosen, (), later, {"python": None}).pins
+    assert versions_of(moved) == {"serve": "2.0", "uv": "1.0", "vllm": "0.19.0"}
+
+
+def test_a_version_that_no_wheel_has_is_an_error_with_those_that_there_are(project: Project, tmp_path: Path) -> None:
+    wheel = 'sources: {vllm: {wheel: vllm==0.19.1}}\npython: {version: "3.12", packages: [serve]}\n'
+    define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
+    definition = load(project, "wheel")
+    named = [("serve", "1.0"), ("uv", "1.0"), ("vllm", "0.19.0"), ("vllm", "0.19.1"), ("vllm", "0.20.0rc1")]
+    wheels = [make_wheel(tmp_path / "served", name, version) for name, version in named]
+    make_dated_index(tmp_path / "served", dict.fromkeys(wheels, "2026-01-01T00:00:00Z"))
+    with serving(tmp_path / "served") as served:
+        here = resolver(project, UserSettings(index_url=f"{served.url}/simple"))
+        before = definition_pins.resolve_missing(definition, Pins(BASE), (), here, {}).pins
+        completed = definition_pins.resolve_missing(definition, before, (), here, {"vllm": "0.31.0"})
+    assert (faults(completed), completed.pins) == (["vllm"], before)
+    error = definition_pins.error_of(completed.faults)
+    assert error.message == "wheel vllm: the package index has no wheel of vllm 0.31.0"
+    assert error.hint == "`--update vllm=VERSION` with one that it has, such as 0.19.1, 0.19.0"
+
+
+@pytest.mark.parametrize("text", ["main", "v0.19.x", "release"])
+def test_a_wheel_goes_to_no_ref(project: Project, tmp_path: Path, text: str) -> None:
+    wheel = 'sources: {vllm: {wheel: vllm}}\npython: {version: "3.12", packages: [serve]}\n'
+    define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
+    with pytest.raises(UsageError, match=f"is a wheel, and `{text}` is no version") as raised:
+        definition_pins.resolve_missing(
+            load(project, "wheel"), Pins(BASE), (), resolver(project, index(tmp_path)), {"vllm": text}
+        )
+    assert "vllm=1.2.3" in raised.value.hint
+
+
+def test_a_definition_without_vllm_says_what_it_has(project: Project, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="other has no source `vllm`") as raised:
+        chain.resolve_missing(
+            workspace(project, NO_ENGINE), Lock(), [image_chain.load(project, "other", PLATFORM)], {"vllm": "0.31.0"}
+        )
+    assert raised.value.hint == "it has base; image.yaml says under `sources:` what it is made from"
 
 
 def test_a_pin_of_another_kind_is_stale(project: Project, vllm: Vllm) -> None:
