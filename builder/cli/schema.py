@@ -8,7 +8,10 @@ from builder.cli.options import WordChoice
 from builder.cli.output import print_document, print_line
 
 FILES = ("image", "mod", "recipe", "builder", "probe", "checkpoint", "lock", "evidence")
-OUTPUTS = ("build-json", "run-json", "stop-json", "download-json", "up-json", "init-json", "explain-json")
+OUTPUTS = (
+    *("build-json", "run-json", "stop-json", "download-json", "up-json", "init-json", "explain-json"),
+    *("status-json", "list-json"),
+)
 NAMES = FILES + OUTPUTS
 
 

@@ -26,7 +26,7 @@ SCHEMAS = {
 
 OUTPUTS = {
     f"{name}-json": Path(__file__).parent / "outputs" / f"{name}.schema.json"
-    for name in ("build", "run", "stop", "download", "up", "init", "explain")
+    for name in ("build", "run", "stop", "download", "up", "init", "explain", "status", "list")
 }
 """The JSON Schema of what commands print with ``--json``."""
 

@@ -23,7 +23,7 @@ from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.measuring import present_sets
 from builder.project import Project
 from builder.workspace import open_workspace
-from tests import projects
+from tests import json_outputs, projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 
 pytestmark = pytest.mark.slow
@@ -196,7 +196,7 @@ def test_a_damaged_file_is_told_and_the_list_goes_on(project: Project) -> None:
     assert path.name in output
     assert "proven" in output
     assert "NaN is no finite number" in run(project, "show", "small:2")
-    document = json.loads(run(project, "list", "--json"))["images"][0]["evidence"]
+    document = json_outputs.parsed("list", run(project, "list", "--json"))["images"][0]["evidence"]
     assert path.name in document["problems"][0]
 
 

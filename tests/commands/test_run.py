@@ -22,7 +22,7 @@ from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.project import Project
-from tests import projects
+from tests import json_outputs, projects
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen, free_port
 from tests.conftest import command
@@ -58,7 +58,7 @@ def inspect(endpoint: Endpoint, name: str) -> dict[str, Any]:
 
 
 def status(builder: Builder, what: str) -> dict[str, Any]:
-    (found,) = json.loads(builder("status", what, "--json").stdout)["services"]
+    (found,) = json_outputs.parsed("status", builder("status", what, "--json").stdout)["services"]
     return dict(found)
 
 

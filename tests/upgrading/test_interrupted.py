@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from builder.events import ignore
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.upgrading import interrupted, journal
-from tests import projects
+from tests import json_outputs, projects
 from tests.cli.test_main import run
 from tests.upgrading.test_steps import START
 
@@ -70,7 +69,7 @@ def test_list_tells_of_it(project: Project) -> None:
     listed = run("list", cwd=project.root)
     assert "an upgrade of Org/M was interrupted (measure of small:2)" in " ".join(listed.stderr.split())
     assert "interrupted" not in listed.stdout
-    document = json.loads(run("list", "--json", cwd=project.root).stdout)
+    document = json_outputs.parsed("list", run("list", "--json", cwd=project.root).stdout)
     assert document["interrupted_upgrades"] == [
         {
             "subject": MODEL,
