@@ -151,7 +151,7 @@ def _noted(workspace: Workspace, bisection: Bisection) -> Bisection:
     return bisection
 
 
-class _Preparation:
+class CandidatesAhead:
     """The images of candidates, made in the background one after the other while another one is looked at."""
 
     def __init__(self, workspace: Workspace, shared: BisectContext, pool: ThreadPoolExecutor) -> None:
@@ -159,12 +159,14 @@ class _Preparation:
         self.begun: dict[BisectCandidate, Future[CandidateImage]] = {}
 
     def image(self, candidate: BisectCandidate) -> CandidateImage:
-        """The image of a candidate: what is being made in the background already, or made now."""
-        if future := self.begun.pop(candidate, None):
-            return future.result()
+        """The image of a candidate: what is being made in the background already, or made now, and not after what is
+        no longer needed."""
+        future = self.begun.pop(candidate, None)
         for other in self.begun.values():
             other.cancel()
         self.begun.clear()
+        if future and not future.cancel():
+            return future.result()
         return making.make(self.workspace, self.shared.span_of(candidate), candidate)
 
     def ahead(self, candidates: tuple[BisectCandidate, ...]) -> None:
@@ -177,9 +179,9 @@ class _Preparation:
 
 
 @contextmanager
-def _preparing(workspace: Workspace, shared: BisectContext) -> Iterator[_Preparation]:
+def _preparing(workspace: Workspace, shared: BisectContext) -> Iterator[CandidatesAhead]:
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="bisect") as pool:
         try:
-            yield _Preparation(workspace, shared, pool)
+            yield CandidatesAhead(workspace, shared, pool)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
