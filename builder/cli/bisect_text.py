@@ -79,6 +79,7 @@ def document(report: BisectReport) -> dict[str, Any]:
         "culprits": [_found(each) for each in report.culprits],
         "folder": report.folder or None,
         "reverted": report.reverted or None,
+        "revert_verdict": report.revert_verdict or None,
         "look": {"image": report.look.image, "address": report.look.address or None} if report.look else None,
     }
 

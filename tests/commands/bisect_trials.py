@@ -107,6 +107,7 @@ def _found(fault: Fault, planting: Planting, answer: dict[str, Any], seconds: fl
         and not culprits[0]["between"]
         and fault.change in change
         and fault.spared not in change
+        and answer["revert_verdict"] == ("good" if fault.axis == "vllm" else None)
     )
     on_axis = answer["steps_on_axis"]
     return TrialAnswer(axis, unit, is_right, answer["steps"] - on_axis, on_axis, seconds, kills)

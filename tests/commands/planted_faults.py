@@ -39,7 +39,7 @@ sources:
   vllm: {{git: "{url}", ref: main, pulls: {pulls}}}
 python: {{version: "3.11", glibc: "2.36", packages: {packages}, as_of: today}}
 serve: {{gpus: none, ipc: private, shm_size: 64m}}
-mods: [parsers, standin]
+mods: {mods}
 """
 DOCKERFILE = """\
 {% import "_parts/metadata.j2" as parts_metadata %}
@@ -98,6 +98,7 @@ class Planting:
     name: str
     port: int
     environ: dict[str, str]
+    mods: tuple[str, ...]
 
     def builder(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -113,7 +114,7 @@ class Planting:
         listed = [f"quantizer=={others}", f"tokens=={packages}", f"xgrammar=={others}"]
         text = IMAGE.format(
             repository=self.repository, base=f"{self.repository}-base:{base}", url=self.upstream.url, pulls=list(pulls),
-            packages=str(listed).replace("'", '"'),
+            packages=str(listed).replace("'", '"'), mods=list(self.mods),
         )  # fmt: skip
         projects.write(self.project.root / "dockerfiles/trial/image.yaml", text)
 
@@ -293,6 +294,7 @@ def planting(endpoint: Endpoint, folder: Path, base: str, fault: Fault) -> Itera
                 "HF_ENDPOINT": "http://127.0.0.1:9",
                 "HOME": str(folder / "home"),
             },
+            mods=("parsers", *(["standin"] if fault.serves else [])),
         )
         for number in (1, 2):
             _tag(f"{base}:{number}", f"{repository}-base:{number}")

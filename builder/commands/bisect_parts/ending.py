@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from builder import humanize, timestamp
 from builder.bisecting import journal
 from builder.building import work_folder
-from builder.commands.bisect_parts import issue_text, making, points, reverting, serving, spans, steps
+from builder.commands.bisect_parts import issue_text, making, points, revert_trial, reverting, serving, spans, steps
 from builder.commands.bisect_parts.report import BisectReport, FoundCulprit
 from builder.errors import SourceError
 from builder.events import Message
@@ -85,7 +85,9 @@ def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, s
     revert = None if bisection.find_fix else reverting.mod_of(workspace, report, span)
     if revert:
         files |= {f"mods/{revert.name}/{path}": file for path, file in revert.files.items()}
-        report = replace(report, reverted=revert.told)
+        tried = revert_trial.try_on(workspace, bisection, revert) if revert.applies else None
+        told = tried.told if tried else "not tried in an image"
+        report = replace(report, reverted=f"{revert.told}; {told}", revert_verdict=tried.word if tried else "")
     files["issue.md"] = StagedFile(issue_text.write(report, span).encode())
     folder = workspace.project.bisecting / f"found-{timestamp.now().replace(':', '')}"
     fresh = folder.with_name(f"new-{folder.name}")

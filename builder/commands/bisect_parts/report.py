@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from builder.bisecting.search import Conclusion, Culprit
     from builder.bisecting.session import Bisection
+    from builder.bisecting.trials import Word
     from builder.commands.bisect_parts.steps import LookNow
     from builder.sources.git.commit_row import CommitFacts
 
@@ -27,8 +28,8 @@ class FoundCulprit:
 @dataclass(frozen=True)
 class BisectReport:
     """The end of a bisection, or of its steps for now. ``problem`` says why nothing was found; ``folder`` holds the
-    build directories and texts; ``reverted`` tells of the mod that takes the culprit back. ``look`` is what the user
-    has to look at."""
+    build directories and texts; ``reverted`` tells of the mod that takes the culprit back, ``revert_verdict`` is that
+    on an image with it, empty where it was not tried. ``look`` is what the user has to look at."""
 
     bisection: Bisection
     conclusion: Conclusion | None = None
@@ -36,4 +37,5 @@ class BisectReport:
     problem: str = ""
     folder: str = ""
     reverted: str = ""
+    revert_verdict: Word | Literal[""] = ""
     look: LookNow | None = None

@@ -31,6 +31,7 @@ class RevertingMod:
     name: str
     files: Mapping[str, StagedFile]
     told: str
+    applies: bool
 
 
 def mod_of(workspace: Workspace, report: BisectReport, span: NumberSpan) -> RevertingMod | None:
@@ -55,4 +56,5 @@ def mod_of(workspace: Workspace, report: BisectReport, span: NumberSpan) -> Reve
     rest = f"; it leaves {len(others)} files that are no Python of {package} as they are" if others else ""
     yaml = _YAML.format(commit=short, package=package)
     content = {"mod.yaml": StagedFile(yaml.encode()), "revert.patch": StagedFile(patch)}
-    return RevertingMod(f"revert-{short}", content, f"mods/revert-{short} {fits} on {pinned[:12]}{rest}")
+    told = f"mods/revert-{short} {fits} on {pinned[:12]}{rest}"
+    return RevertingMod(f"revert-{short}", content, told, applies=outcome.state == "applies")
