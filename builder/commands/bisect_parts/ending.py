@@ -85,9 +85,9 @@ def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, s
     revert = None if bisection.find_fix else reverting.mod_of(workspace, report, span)
     if revert:
         files |= {f"mods/{revert.name}/{path}": file for path, file in revert.files.items()}
-        tried = revert_trial.try_on(workspace, bisection, revert) if revert.applies else None
-        told = tried.told if tried else "not tried in an image"
-        report = replace(report, reverted=f"{revert.told}; {told}", revert_verdict=tried.word if tried else "")
+        outcome = revert_trial.try_on(workspace, bisection, revert) if revert.applies else None
+        told = outcome.told if outcome else "not tried in an image"
+        report = replace(report, reverted=f"{revert.told}; {told}", revert_verdict=outcome.word if outcome else "")
     files["issue.md"] = StagedFile(issue_text.write(report, span).encode())
     folder = workspace.project.bisecting / f"found-{timestamp.now().replace(':', '')}"
     fresh = folder.with_name(f"new-{folder.name}")
