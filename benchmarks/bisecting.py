@@ -25,7 +25,6 @@ from builder.cli.main import run
 sys.exit(run(sys.argv[1:]))
 """
 _JUDGE = """\
-#!/bin/sh
 sleep {seconds}
 ! docker run --rm "$BUILDER_IMAGE" grep -q '^{planted} new$' /workspace/vllm/lines
 """
@@ -49,7 +48,7 @@ def _search(sandbox: Sandbox, program: list[str]) -> float:
     name = f"bisect-{secrets.token_hex(3)}"
     project = sandbox.project(name)
     judge = project.root / "judge.sh"
-    projects.write(judge, _JUDGE.format(seconds=_JUDGE_SECONDS, planted=_PLANTED))
+    projects.write(judge, "#!/bin/sh\n" + _JUDGE.format(seconds=_JUDGE_SECONDS, planted=_PLANTED))
     judge.chmod(0o755)
     for word in ("old", "new"):
         _write_mod(project, name, word)

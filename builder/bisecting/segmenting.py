@@ -190,14 +190,13 @@ class _Part:
         for stretch in tokens.stretches(marked[0], marked[1]):
             if stretch.is_common:
                 yield from _valued("".join(stretch.old), "".join(stretch.new), "", known_values)
-            elif len(stretch.old) == len(stretch.new):
-                for before, after in zip(stretch.old, stretch.new, strict=True):
-                    yield from self._instruction(before, after, stretch.line, known_values)
-            else:
-                for token in stretch.old:
-                    yield from _valued(token, "", self._unit_of(token, stretch.line), known_values)
-                for token in stretch.new:
-                    yield from _valued("", token, self._unit_of(token, stretch.line), known_values)
+                continue
+            for part in tokens.single(stretch):
+                before, after = "".join(part.old), "".join(part.new)
+                if before and after:
+                    yield from self._instruction(before, after, part.line, known_values)
+                else:
+                    yield from _valued(before, after, self._unit_of(before + after, part.line), known_values)
 
     def _instruction(
         self, before: str, after: str, line: int, known_values: Sequence[SourceValue]

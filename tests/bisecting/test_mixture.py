@@ -190,6 +190,22 @@ def test_the_hunks_of_a_patch_are_units(tmp_path: Path) -> None:
     assert content == head + hunks[0] + hunks[2]
 
 
+def test_instructions_that_came_together_are_units_of_their_own(tmp_path: Path) -> None:
+    def plan(root: Path, more: str) -> Plan:
+        project = projects.make(root)
+        template = projects.DOCKERFILE.replace("/greeting\n", f"/greeting\n{more}")
+        projects.write(root / "dockerfiles/small/Dockerfile.j2", template)
+        definition = image.load(project, "small", "linux/amd64")
+        return make(ImageInputs(definition, replace(PINS, sources={}, python=None), {}, ()))
+
+    old, new = plan(tmp_path / "a", ""), plan(tmp_path / "b", "ENV SECOND=1\nENV THIRD=1\n")
+    found = between(tmp_path, old, new)
+    assert units(found) == {"template": ("template, line 3", "template, line 4")}
+    require_ends(found, old, new)
+    text = mixture.files(found, {"template, line 4"}, {})["Dockerfile"].content.decode()
+    assert ("SECOND" in text, "THIRD" in text) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
