@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from builder.engine.client.endpoint import Endpoint
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.project import Project
-from tests import projects
+from tests import json_outputs, projects
 from tests.conftest import Command
 
 pytestmark = pytest.mark.engine
@@ -49,6 +50,26 @@ def test_a_recipe_becomes_a_numbered_image_that_serves_its_model(
     assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version one\n"
     assert (small.builds / repository / "1" / "Dockerfile").is_file()
     assert not list((small.state / "work").iterdir())
+
+
+def test_for_programs(small: Project, builder: Command, repository: str) -> None:
+    def build(*arguments: str) -> dict[str, Any]:
+        return json_outputs.parsed("build", builder("build", "chat", "--json", *arguments).stdout)
+
+    (planned,) = build("--dry-run")["planned"]
+    assert (planned["repository"], planned["existing"]) == (repository, None)
+    assert not any(step["kept"] for step in planned["steps"])
+    (built,) = build()["images"]
+    assert (built["image"], built["outcome"], built["current"]) == (f"{repository}:1", "built", f"{repository}:1")
+    paired = {"model": "Org/Model-1B", "state": "paired", "image": f"{repository}:1", "taken_from": None}
+    assert built["models"] == [paired]
+    (again,) = build()["images"]
+    assert (again["outcome"], again["current"], again["models"]) == ("existing", f"{repository}:1", [])
+    (kept_back,) = build("--force", "--no-promote")["images"]
+    assert (kept_back["image"], kept_back["current"]) == (f"{repository}:2", f"{repository}:1")
+    projects.write(small.mods / "template/run.sh", "exit 4\n")
+    failed = builder("build", "chat", "--json", code=6)
+    assert (failed.stdout, "run.sh ended with 4" in failed.stderr) == ("", True)
 
 
 def test_the_state_folder_may_lie_on_another_disk(

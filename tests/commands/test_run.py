@@ -90,8 +90,12 @@ def test_from_run_to_stop(kitchen: Kitchen, builder: Builder, endpoint: Endpoint
     assert "88.0% accepted: 1760 of 2000 drafted tokens" in for_people
     assert max(map(len, for_people.splitlines())) <= 80
 
-    stopped = builder("stop", "chat")
-    assert stopped.stdout.startswith(f"{kitchen.name} stopped after ")
+    server = json_outputs.parsed("run", builder("run", "chat", "--json").stdout)["server"]
+    assert (server["name"], server["image"], server["address"]) == (kitchen.name, f"{kitchen.repository}:2", address)
+    assert (server["already"], server["ready_seconds"]) == (True, 0)
+
+    stopped = builder("stop", "chat", "--json")
+    assert json_outputs.parsed("stop", stopped.stdout)["server"]["killed"] == []
     assert stopped.stderr == ""
     assert services.find(endpoint, kitchen.name) is None
     builder("stop", "chat", code=2)

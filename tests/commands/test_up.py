@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ import pytest
 
 from builder.engine import images
 from builder.project import Project
-from tests import hub_server, projects
+from tests import hub_server, json_outputs, projects
 from tests.commands.serving import MODEL
 from tests.conftest import command
 
@@ -55,13 +54,13 @@ def test_from_a_recipe_alone_to_a_server(kitchen: Kitchen, endpoint: Endpoint) -
         told = [line.partition(":")[0] for line in first.stderr.splitlines()]
         assert [each for each in told if each in {"image", "model", "server"}] == ["image", "model", "server"]
 
-        again = json.loads(up(fresh, environ, "up", MODEL, "--json").stdout)
+        again = json_outputs.parsed("up", up(fresh, environ, "up", MODEL, "--json").stdout)
         assert outcomes(again) == {"image": "here", "model": "here", "server": "here"}
         assert (again["server"]["image"], again["server"]["already"]) == (image, True)
 
         up(fresh, environ, "stop", "chat")
         images.remove(endpoint, image)
-        third = json.loads(up(fresh, environ, "up", "chat", "--json").stdout)
+        third = json_outputs.parsed("up", up(fresh, environ, "up", "chat", "--json").stdout)
         assert outcomes(third) == {"image": "rebuilt", "model": "here", "server": "started"}
         assert third["server"]["image"] == image
 
