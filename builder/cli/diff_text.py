@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder import humanize
-from builder.cli import evidence_text, folding, table
+from builder.cli import change_colours, evidence_text, folding, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -38,10 +38,10 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     yield from _sources(difference.sources)
     yield from _listing("pull requests", map(_pull, difference.changes.pulls))
     for change in difference.mods:
-        yield from _section(f"mod {change.name} {change.kind}", of_files(change.files, full=full))
+        yield from _section(f"mod {change.name} {change_colours.word(change.kind)}", of_files(change.files, full=full))
     yield from _contents(difference.changes, full)
     for file in difference.dockerfiles:
-        yield from _section(f"{file.path} {file.kind}", _lines(file, full))
+        yield from _section(f"{file.path} {change_colours.word(file.kind)}", _lines(file, full))
     yield from _listing("args", map(_value, difference.args))
     if difference.runs:
         names = f":{before.name.number}", f":{after.name.number}"
@@ -68,7 +68,7 @@ def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterat
         return
     kinds = [change.kind for change in changes]
     counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in _PACKAGES.items() if kind in kinds)
-    rows = [(_PACKAGES[change.kind], change.name, _versions(change)) for change in changes]
+    rows = [(change_colours.word(_PACKAGES[change.kind]), change.name, _versions(change)) for change in changes]
     shown = rows if full or len(rows) <= SHOWN_PACKAGES else rows[:SHOWN_PACKAGES]
     lines = table.lines(("", "", ""), shown, table.width() - 2)[1:]
     if len(shown) < len(rows):
@@ -113,9 +113,9 @@ def _sources(sources: Sequence[UpstreamCommits]) -> Iterator[str]:
         title = f"{change.name}  {_version(change.before)} → {_version(change.after)}"
         lines = list(_folded([source.unknown_reason], indent=2)) if source.unknown_reason else []
         if source.gained and not (source.lost and not source.gained.total):
-            lines += _commits(source.gained, "that came")
+            lines += _commits(source.gained, "came")
         if source.lost:
-            lines += _commits(source.lost, "that went")
+            lines += _commits(source.lost, "went")
         yield from _section(title, lines)
 
 
@@ -127,7 +127,7 @@ def _version(version: Version | None) -> str:
 
 def _commits(between: CommitRange, which: str) -> Iterator[str]:
     matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
-    yield f"{humanize.counted(between.total, 'upstream commit')} {which}{matching}"
+    yield f"{humanize.counted(between.total, 'upstream commit')} that {change_colours.word(which)}{matching}"
     room = table.width() - 4
     for commit in between.commits:
         line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"
@@ -137,14 +137,16 @@ def _commits(between: CommitRange, which: str) -> Iterator[str]:
 
 
 def _pull(change: PullChange) -> str:
-    words = {"added": "added", "removed": "removed", "changed": "vendored again: its patch has changed"}
-    return f"{change.source} {change.number}  {words[change.kind]}"
+    words = {"changed": "vendored again: its patch has changed"}
+    return f"{change.source} {change.number}  {words.get(change.kind) or change_colours.word(change.kind)}"
 
 
 def of_files(files: Sequence[FileChange], *, full: bool) -> Iterator[str]:
     """The text of the files that differ between two folders."""
     for file in files:
-        yield from _folded([f"{file.path}: {file.kind}{', ' if file.note else ''}{file.note}"], indent=2)
+        yield from _folded(
+            [f"{file.path}: {change_colours.word(file.kind)}{', ' if file.note else ''}{file.note}"], indent=2
+        )
         yield from (f"  {line}" for line in _diff(file, full))
 
 
@@ -154,7 +156,7 @@ def _lines(file: FileChange, full: bool) -> Iterator[str]:
 
 def _diff(file: FileChange, full: bool) -> Iterator[str]:
     shown = file.lines if full or len(file.lines) <= SHOWN_LINES else file.lines[:SHOWN_LINES]
-    yield from shown
+    yield from map(change_colours.line, shown)
     if len(shown) < len(file.lines):
         yield f"… and {len(file.lines) - len(shown)} more lines: --full shows them"
 
@@ -182,7 +184,7 @@ def _image(text: str | None) -> str:
 
 
 def _value(change: ValueChange) -> str:
-    return f"{change.name}: {_value_text(change.before)} → {_value_text(change.after)}"
+    return f"{change.name}: {change_colours.moved(_value_text(change.before), _value_text(change.after))}"
 
 
 def _value_text(value: str | None) -> str:
@@ -195,7 +197,7 @@ def _size(before: int, after: int) -> str:
 
 
 def _paired(change: PairingChange) -> str:
-    return f"{change.model}: {_pairing(change.before)} → {_pairing(change.after)}"
+    return f"{change.model}: {change_colours.moved(_pairing(change.before), _pairing(change.after))}"
 
 
 def _pairing(pairing: Pairing | None) -> str:
@@ -215,5 +217,5 @@ def _pins(change: PinChange, full: bool) -> Iterator[str]:
 
 
 def _number(change: NumberChange) -> Iterator[str]:
-    yield f"{change.image}  {change.kind}"
+    yield f"{change.image}  {change_colours.word(change.kind)}"
     yield from (f"  {_value(value)}" for value in change.values)

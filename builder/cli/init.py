@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import diagnosis_text, table
+from builder.cli import change_colours, diagnosis_text, table
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import confirm, print_json, print_line, print_note, print_result
 from builder.cli.terminal_text import styled
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from builder.diagnosis import Diagnosis
     from builder.shipped.planning import PlannedFile
     from builder.shipped.selection import Contents
-
-_COLOURS = {"+": "green", "-": "red"}
 
 
 @click.command()
@@ -158,8 +156,7 @@ def _print_update(update: InitUpdate) -> None:
 
 def _print_difference(planned: PlannedFile) -> None:
     for line in planned.difference():
-        colour = _COLOURS.get(line[:1])
-        print_line(styled(line, fg=colour) if colour else line)
+        print_line(change_colours.line(line))
 
 
 def _counted(update: InitUpdate) -> str:

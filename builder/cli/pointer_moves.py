@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from builder.cli import change_colours
 from builder.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def print_moves(
     stay."""
     for move in moves:
         what = move.what if move.is_model else f"{move.what}:latest"
-        print_result(f"{would}{what}: {move.origin or 'nothing'} → {move.to}")
+        print_result(f"{would}{what}: {change_colours.moved(str(move.origin or 'nothing'), str(move.to))}")
     for line in differences[:SHOWN_DIFFERENCES]:
         print_result(f"  {line}")
     if len(differences) > SHOWN_DIFFERENCES:
