@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import output
+from builder.cli import output, waiting
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.events import Message
@@ -71,7 +71,8 @@ def matrix(
     code = _fill(context, *wanted, profile if bench else "", dry_run=dry_run) if fill else 0
     if dry_run:
         return code
-    table = command.run(context.workspace(), *wanted)
+    with waiting.showing("reading the runs"):
+        table = command.run(context.workspace(), *wanted)
     from builder.cli import matrix_text
 
     if as_html:

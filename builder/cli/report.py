@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from builder.cli import output as printing
+from builder.cli import waiting
 from builder.cli.context import Context, pass_context
 
 _FILE, _FOLDER = "report.html", "report"
@@ -34,7 +35,8 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, re
     from builder.commands import report as command
 
     target = output or Path(_FOLDER if publish else _FILE)
-    files = command.run(context.workspace(), target, publish=publish, redact=redact)
+    with waiting.showing("drawing the page"):
+        files = command.run(context.workspace(), target, publish=publish, redact=redact)
     for file in files:
         printing.print_result(str(file))
     if opens:

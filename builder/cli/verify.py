@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import table
+from builder.cli import table, waiting
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_line, print_result
 from builder.cli.terminal_text import styled
@@ -42,9 +42,10 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     """
     from builder.commands import verify as command
 
-    findings = command.run(context.workspace())
-    if registry:
-        findings = (*findings, *command.compare_registry(context.workspace()))
+    with waiting.showing("comparing images.lock with what is there"):
+        findings = command.run(context.workspace())
+        if registry:
+            findings = (*findings, *command.compare_registry(context.workspace()))
     if as_json:
         print_json({"findings": [_document(finding) for finding in findings]})
     else:
