@@ -1,7 +1,7 @@
 """Runs all benchmarks, or the parts named, and with ``--write`` puts the results into docs/benchmarks.md.
 
     python -m benchmarks [--runs N] [--write] [everyday] [growth] [second_node] [serving] [checkpoints]
-        [bisecting]
+        [bisecting] [evidence]
 
 Needs root for the additional engines of `second_node` and the dropped caches of `checkpoints`, 25 GB of disk, and an
 idle machine for about an hour. Everything that it makes in the engine is removed afterwards, except for BuildKit's
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import bisecting, checkpoints, everyday, growth, second_node, serving
+from benchmarks import bisecting, checkpoints, everyday, evidence, growth, second_node, serving
 from benchmarks.measuring import Grid, Table, markdown
 from benchmarks.sandbox import Sandbox, sandbox
 from builder.engine.client import endpoint as endpoints
@@ -35,6 +35,7 @@ PARTS: dict[str, Part] = {
     "second_node": second_node.tables,
     "checkpoints": checkpoints.tables,
     "bisecting": bisecting.tables,
+    "evidence": evidence.tables,
 }
 # A part of the page: its name, and everything up to the next part.
 _PART = re.compile(r"<!-- (\w+) -->\n(.*?)(?=\n<!-- \w+ -->\n|\Z)", re.DOTALL)

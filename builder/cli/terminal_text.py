@@ -25,6 +25,7 @@ _OWN_COLOUR = re.compile(f"({re.escape(_OWN)}[0-9;]+m)")
 _ONE_COLOUR = r"(?:[0-47]|2[2-9]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;\d{1,3}|[34]8;2;\d{1,3};\d{1,3};\d{1,3})"
 _COLOUR = re.compile(rf"(\x1b\[(?:{_ONE_COLOUR}(?:;{_ONE_COLOUR})*)?m)")
 _END = "\x1b[0m"
+_UNUSUAL = re.compile(r"[^ -~\n\t]")
 
 
 def visible(text: str) -> str:
@@ -79,7 +80,11 @@ def of_json(text: str) -> str:
     text = redaction.redacted(text)
     if text.isprintable():
         return text
-    return "".join(letter if _shown(letter) == letter else json.dumps(letter)[1:-1] for letter in text)
+    return _UNUSUAL.sub(lambda match: _escaped(match[0]), text)
+
+
+def _escaped(letter: str) -> str:
+    return letter if _shown(letter) == letter else json.dumps(letter)[1:-1]
 
 
 def _shown(letter: str) -> str:

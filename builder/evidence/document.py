@@ -77,9 +77,7 @@ def parse(content: bytes, file: str) -> tuple[Evidence, str]:
     """Returns the evidence in the content of ``file``, and the identity of what it holds. Raises UnreadableError."""
     try:
         written = content.decode()
-        data = json.loads(
-            written, parse_float=_finite, parse_constant=_refuse_constant, object_pairs_hook=_without_repetition
-        )
+        data = _decoder().decode(written)
         digest = _digest(data) if isinstance(data, dict) else ""
     except json.JSONDecodeError as error:
         raise _unreadable(file, f"not JSON: {error.msg}", error.lineno, error.colno) from None
@@ -150,10 +148,21 @@ def _read_figure(data: Mapping[str, Any]) -> Figure:
     return Figure(data["name"], data["at"], data["unit"], data["better"], values)
 
 
+@functools.cache
+def _decoder() -> json.JSONDecoder:
+    """One for all files: to make one takes as long as to read a small file with it."""
+    return json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant, object_pairs_hook=_without_repetition)
+
+
+@functools.cache
+def _encoder() -> json.JSONEncoder:
+    return json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
 def _digest(data: Mapping[str, Any]) -> str:
     """The digest of the data whatever its layout is: git and editors change line ends and indentation."""
     kept = {name: value for name, value in data.items() if name not in _OF_THE_COPY}
-    plain = json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    plain = _encoder().encode(kept)
     return hashlib.sha256(plain.encode()).hexdigest()
 
 

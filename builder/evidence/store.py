@@ -21,7 +21,7 @@ from builder.evidence import document
 from builder.lock import name_kinds
 from builder.lock.model import ImageName
 from builder.project import below
-from builder.storage import atomic_file, regular_file, state_file, unfinished_file
+from builder.storage import atomic_file, regular_file, state_file
 
 if TYPE_CHECKING:
     from builder.evidence.record import Evidence
@@ -94,15 +94,16 @@ def look(project: Project, name: ImageName) -> KeptEvidence:
     if not project.evidence.exists():
         return KeptEvidence()
     try:
-        paths = files(folder(project, name))
+        paths = files(place := folder(project, name))
     except (OSError, UnsafePathError) as error:
         message = error.message if isinstance(error, UnsafePathError) else error.strerror or str(error)
         return KeptEvidence(problems=(Problem(Location(f"evidence/{name.repository}/{name.number}"), message),))
     runs: list[tuple[int, str, str, Evidence]] = []
     problems: list[Problem] = []
+    shown = project.relative(place)
     for path in paths:
         try:
-            evidence = read_file(path, project.relative(path.parent) + f"/{path.name}")
+            evidence = read_file(path, f"{shown}/{path.name}")
         except FileProblemsError as error:
             problems += error.problems
         else:
@@ -204,10 +205,10 @@ def files(path: Path) -> list[Path]:
     to a repository whose name begins with this one's."""
     try:
         with os.scandir(path) as entries:
-            paths = [Path(entry.path) for entry in entries if not entry.is_dir(follow_symlinks=False)]
+            names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(each for each in paths if not unfinished_file.is_abandoned(each) and not each.name.startswith("."))
+    return [path / name for name in names if not name.startswith(".")]
 
 
 def _next_sequence(project: Project, name: ImageName) -> int:
