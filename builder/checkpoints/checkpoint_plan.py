@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.checkpoints.planning.layout import PlannedShard
-    from builder.checkpoints.planning.steps import PlannedContent
+    from builder.checkpoints.planning.planned_content import PlannedContent
     from builder.checkpoints.planning.tensor_table import SourceFile, SourceListing
     from builder.checkpoints.record import CheckpointRecords
     from builder.checkpoints.source_files import SourceContents

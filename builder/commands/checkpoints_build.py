@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder import humanize
-from builder.checkpoints import build_speed, checkpoint_plan, checkpoints_lock, making, result_place
+from builder.checkpoints import build_speed, checkpoint_plan, checkpoints_lock, making, result_place, source_fetching
 from builder.checkpoints.record import CheckpointName
 from builder.definitions import checkpoint
 from builder.errors import SourceError
@@ -56,7 +56,7 @@ def run(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckp
                 CheckpointName(definition.name, revision), place.folder(revision), made.size, made.tensors, None
             )
     _require_room(plan, place)
-    making.fetch(plan, workspace.report)
+    source_fetching.fetch(plan, workspace.report)
     began = time.monotonic()
     workspace.report(Message(f"making {definition.name}: {humanize.size(plan.size)} in {len(plan.shards)} files"))
     revision, made = making.make(plan, place, recorded, workspace.report)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from builder.checkpoints import making, shard_writing
+from builder.checkpoints import shard_writing, weights_writing
 from builder.commands import checkpoints_build, checkpoints_list, checkpoints_plan, checkpoints_show, checkpoints_verify
 from builder.errors import BuilderError, ConflictError, SourceError
 from builder.events import TransferProgress
@@ -144,7 +144,7 @@ def test_a_build_goes_on_after_a_failure_at_every_file(
         return result
 
     monkeypatch.setattr(shard_writing, "write", fails)
-    monkeypatch.setattr(making, "_WORKERS", 1)
+    monkeypatch.setattr(weights_writing, "_WORKERS", 1)
     for _ in range(40):
         try:
             result = kitchen.build()
@@ -161,7 +161,7 @@ def test_a_build_goes_on_after_a_failure_at_every_file(
 KILLED = """
 import os, sys
 sys.path.insert(0, {root!r})
-from builder.checkpoints import making, build_journal
+from builder.checkpoints import build_journal, result_naming, shard_writing
 from tests.checkpoints.made import Kitchen
 from builder.project import Project
 from pathlib import Path
@@ -179,15 +179,14 @@ Kitchen(Project(Path({project!r})), Path({folder!r})).build()
 
 @pytest.mark.parametrize(
     "function",
-    ["build_journal.BuildJournal.add", "making.shard_writing._Writer.copy", "making.Path.replace", "making._rename"],
+    ["build_journal.BuildJournal.add", "shard_writing._Writer.copy", "Path.replace", "result_naming._rename"],
 )
 def test_a_kill_at_every_place_leaves_the_same_bytes(kitchen: Kitchen, function: str) -> None:
     expected = kitchen.build()
     contents = made.contents(expected.folder)
     lock = kitchen.project.checkpoints_lock.read_bytes()
-    place = {"making.Path.replace": "Path.replace"}.get(function, function)
     root = str(projects.REPOSITORY_ROOT)
-    script = KILLED.format(root=root, function=place, project=str(kitchen.project.root), folder=str(kitchen.folder))
+    script = KILLED.format(root=root, function=function, project=str(kitchen.project.root), folder=str(kitchen.folder))
     subprocess.run(["rm", "-rf", str(kitchen.cache)], check=True)
     kitchen.project.checkpoints_lock.unlink()
     kills = 0

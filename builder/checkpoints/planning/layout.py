@@ -13,7 +13,7 @@ from builder.checkpoints.planning import header, index
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from builder.checkpoints.planning.steps import PlannedContent
+    from builder.checkpoints.planning.planned_content import PlannedContent
     from builder.checkpoints.planning.tensor_table import PlannedTensor, SourceFile
 
 SINGLE = "model.safetensors"

@@ -11,7 +11,8 @@ import pytest
 from builder.checkpoints.planning import layout, steps
 from builder.checkpoints.planning.header import Header, HeaderError, StoredTensor
 from builder.checkpoints.planning.layout import ByteCopy, Conversion
-from builder.checkpoints.planning.steps import PlannedContent, StepError
+from builder.checkpoints.planning.planned_content import PlannedContent
+from builder.checkpoints.planning.steps import StepError
 from builder.checkpoints.planning.tensor_table import SourceListing
 from builder.definitions import checkpoint
 from tests import safetensors_files
