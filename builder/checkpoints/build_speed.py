@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from builder.storage import state_file
+from builder.storage import state_file, unfinished_file
 
 if TYPE_CHECKING:
     from builder.project import Project
@@ -25,7 +25,9 @@ def expected(project: Project) -> float:
 
 
 def record(project: Project, size: int, seconds: float) -> None:
-    """Remembers a build of ``size`` bytes; one of less than a second says nothing."""
-    if seconds >= _LEAST_SECONDS and size:
+    """Remembers that ``size`` bytes were made; less than a second says nothing."""
+    if seconds >= _LEAST_SECONDS and size > 0:
         content = json.dumps({"bytes_per_second": round(size / seconds)})
         state_file.write(project.state / "checkpoints.json", content.encode())
+    else:
+        unfinished_file.remove_stale(project.state / "checkpoints.json")

@@ -40,6 +40,8 @@ def make(
     on_wait = Message(f"waiting for another process that makes {plan.definition.name}")
     with file_lock.locked(place.root / LOCK, on_wait=lambda: report(on_wait)):
         journal = BuildJournal(_journal_path(work))
+        if work.is_symlink():  # a folder of the project may have come with it
+            work.unlink()
         work.mkdir(exist_ok=True)
         _forget_lost(journal, work, place)
         _write_small(plan, work, journal)
@@ -77,6 +79,16 @@ def forget(place: ResultPlace) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+
+def forget_this(plan: CheckpointPlan, place: ResultPlace) -> None:
+    """Removes what is left of a build of these inputs that was killed after its result was recorded."""
+    work = _work_folder(plan, place)
+    if not work.exists() and not _journal_path(work).exists():
+        return
+    with file_lock.locked(place.root / LOCK):
+        shutil.rmtree(work, ignore_errors=True)
+        _journal_path(work).unlink(missing_ok=True)
 
 
 def _work_folder(plan: CheckpointPlan, place: ResultPlace) -> Path:

@@ -52,27 +52,30 @@ def run(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckp
         if made.inputs == plan.inputs and place.has(revision):
             with checkpoints_lock.transaction(project) as transaction:
                 transaction.add(definition.name, revision, made)
+            making.forget_this(plan, place)
             return BuiltCheckpoint(
                 CheckpointName(definition.name, revision), place.folder(revision), made.size, made.tensors, None
             )
-    _require_room(plan, place)
+    finished = making.finished(plan, place)
+    _require_room(plan, place, finished)
     source_fetching.fetch(plan, workspace.report)
     began = time.monotonic()
     workspace.report(Message(f"making {definition.name}: {humanize.size(plan.size)} in {len(plan.shards)} files"))
     revision, made = making.make(plan, place, recorded, workspace.report)
     seconds = time.monotonic() - began
+    # Before the record: with that the next build has nothing to do, and what a kill leaves here would stay.
+    build_speed.record(project, made.size - finished, seconds)
     with checkpoints_lock.transaction(project) as transaction:
         transaction.add(definition.name, revision, made)
     making.forget(place)
-    build_speed.record(project, made.size, seconds)
     return BuiltCheckpoint(
         CheckpointName(definition.name, revision), place.folder(revision), made.size, made.tensors, seconds
     )
 
 
-def _require_room(plan: CheckpointPlan, place: ResultPlace) -> None:
+def _require_room(plan: CheckpointPlan, place: ResultPlace, finished: int) -> None:
     disk = next(folder for folder in (place.root, *place.root.parents) if folder.exists())
-    free, finished = shutil.disk_usage(disk).free, making.finished(plan, place)
+    free = shutil.disk_usage(disk).free
     needed = plan.size + plan.fetched - finished
     if needed + _SPARE > free:
         raise SourceError(

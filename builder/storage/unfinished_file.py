@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """A new file in the folder of ``path`` and its name, for the block to rename; gone when the block ends, but for
     where it got another name. Several processes may write the same ``path`` at a time. Raises OSError."""
-    _remove_stale(path)
+    remove_stale(path)
     temporary = path.with_name(f"{_prefix(path)}{os.getpid()}.{threading.get_ident()}")
     with _until_named(temporary, _make_and_lock) as file:
         yield file, temporary
@@ -43,6 +43,16 @@ def is_abandoned(path: Path) -> bool:
     first, *parts = path.name.split(".")
     is_one = not first and len(parts) > 1 and all(part.isdecimal() for part in parts[-2:])
     return is_one and not file_lock.is_held(path)
+
+
+def remove_stale(path: Path) -> None:
+    """Removes what killed writers of ``path`` left; for who does not write it."""
+    prefix = _prefix(path)
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            process, dot, thread = entry.name.removeprefix(prefix).partition(".")
+            if entry.name.startswith(prefix) and dot and process.isdecimal() and thread.isdecimal():
+                file_lock.remove_unlocked(Path(entry.path))
 
 
 def _prefix(path: Path) -> str:
@@ -73,12 +83,3 @@ def _make_and_lock(path: Path) -> int:
         if file_lock.lock_new(path, descriptor):
             return descriptor
         os.close(descriptor)
-
-
-def _remove_stale(path: Path) -> None:
-    prefix = _prefix(path)
-    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
-        for entry in entries:
-            process, dot, thread = entry.name.removeprefix(prefix).partition(".")
-            if entry.name.startswith(prefix) and dot and process.isdecimal() and thread.isdecimal():
-                file_lock.remove_unlocked(Path(entry.path))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from builder.checkpoints import shard_writing, weights_writing
+from builder.checkpoints import making, shard_writing, weights_writing
 from builder.commands import checkpoints_build, checkpoints_list, checkpoints_plan, checkpoints_show, checkpoints_verify
 from builder.errors import BuilderError, ConflictError, SourceError
 from builder.events import TransferProgress
@@ -203,6 +203,23 @@ def test_a_kill_at_every_place_leaves_the_same_bytes(kitchen: Kitchen, function:
     assert kitchen.build().name == expected.name
     assert made.contents(expected.folder) == contents
     assert kitchen.project.checkpoints_lock.read_bytes() == lock
+
+
+def test_what_a_build_left_that_was_killed_after_its_record_goes(
+    kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(making, "forget", lambda _place: None)
+        kitchen.build()
+    state = kitchen.project.state / ".checkpoints.json.1.1"
+    assert list(kitchen.cache.glob(".unfinished-*"))
+    assert kitchen.build().seconds is None
+    assert not list(kitchen.cache.glob(".unfinished-*"))
+    # One that was killed before its record has all files: what it left of the memory of speeds goes as well.
+    kitchen.project.checkpoints_lock.unlink()
+    projects.write(state, "")
+    assert kitchen.build().seconds is not None
+    assert not state.exists()
 
 
 def test_a_source_that_changes_while_it_is_read_is_noticed(kitchen: Kitchen) -> None:
