@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _DIGITS = 40
+_FILE = re.compile(r"(?!\.)[^/]{1,200}")
 _NAME = r"[a-z0-9][a-z0-9._-]{0,63}@[0-9a-f]{40}"
+
+
+def is_file_name(name: str) -> bool:
+    """True for the name of a file that a record may have: no path, no hidden file, nothing that cannot be printed."""
+    return bool(_FILE.fullmatch(name)) and name.isprintable()
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,8 @@ def write(
     with ExitStack() as stack:
         files = {file: stack.enter_context(source_files.open_file(paths[file])) for file in sorted(shard.sources)}
         _require_unchanged(files, paths, states)
-        with naming(target), target.open("w+b", buffering=0) as out:
+        target.unlink(missing_ok=True)
+        with naming(target), target.open("xb", buffering=0) as out:
             out.truncate(shard.size)
             writer = _Writer(out, count_bytes)
             writer.put(shard.beginning)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from builder.checkpoints.planning import header, index
 from builder.checkpoints.planning.header import Header, HeaderError
 from builder.checkpoints.planning.tensor_table import SourceListing
+from builder.checkpoints.record import is_file_name
 from builder.errors import SourceError
 
 if TYPE_CHECKING:
@@ -30,18 +31,19 @@ def read(source: SourceContents, further: Iterable[str]) -> SourceListing:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    weights = sorted(path for path in source.sizes if path.endswith(_SUFFIX) and "/" not in path)
+    usable = {path for path in source.sizes if is_file_name(path)}
+    weights = sorted(path for path in usable if path.endswith(_SUFFIX))
     in_index = _index(source)
     listed = sorted(set(in_index.values())) if in_index is not None else weights
-    if missing := [path for path in listed if path not in source.sizes]:
+    if missing := [path for path in listed if path not in usable]:
         raise _bad(source, index.NAME, f"it names files that are not there: {_listed(missing)}")
     if not listed:
         raise SourceError(f"{source.requested} has no safetensors files", hint="other formats are not read")
-    wanted = sorted({*listed, *(path for path in further if path in source.sizes)})
+    wanted = sorted({*listed, *(path for path in further if path in usable)})
     with ThreadPoolExecutor(_WORKERS) as pool:
         headers = dict(zip(wanted, pool.map(lambda path: read_header(source, path), wanted), strict=True))
     _require_agreement(source, headers, listed, in_index)
-    others = {path: size for path, size in source.sizes.items() if path not in weights}
+    others = {path: source.sizes[path] for path in sorted(usable.difference(weights))}
     return SourceListing(headers, tuple(listed), others)
 
 
