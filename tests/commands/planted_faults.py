@@ -75,8 +75,9 @@ name: {name}
 model: {model}
 container: {repository}
 mods: []
+defaults: {{port: {port}}}
 command: |
-  vllm serve {model} --port {port} --host 127.0.0.1
+  vllm serve {model} --port {{port}} --host 127.0.0.1
 {options}"""
 PARSERS = "".join(f"def parse_{number}(text):\n    return text\n\n\n" for number in range(9))
 # One of these flags makes it answer wrongly, one needs another that comes with it.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.commands.planted_faults import Fault
 
 pytestmark = pytest.mark.engine
-_SHORT = ("a flag, holes",)
+_SHORT = ("a template's line",)
 
 
 @pytest.fixture(scope="session")
