@@ -1,4 +1,4 @@
-"""Proofs of images that cannot be proven, and of one whose process was killed: each tells why, and leaves nothing.
+"""Proofs of images that cannot be proven, and of those whose process was killed: each tells why, and leaves nothing.
 
 The images' Python is a script of a few lines, so that it does at once whatever a real one might do.
 """
@@ -6,6 +6,7 @@ The images' Python is a script of a few lines, so that it does at once whatever 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -14,45 +15,51 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.engine import containers
+from builder.evidence import store
+from builder.lock.model import ImageName
 from builder.numbered import identity
 from tests import projects
 from tests.conftest import Command, command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
 
 pytestmark = pytest.mark.engine
 
-# `installed.find_python` asks it what it is, and whether it has vLLM; then it runs the driver, of one model or another.
+# `installed.find_python` asks it what it is, and whether it has vLLM; then it runs the driver.
 PYTHON = "#!/bin/sh\n"
 PYTHON += """\
 case "$*" in
 *version_info*) echo /usr/bin/python3; exit ;;
 *find_spec*) exit 1 ;;
 esac
-if grep -q 8192 "$3/work.json"; then sleep 100; fi
+sleep 3
 echo "no module named json" >&2
 exit 3
 """
 RECIPE = """\
 recipe_version: "1"
 name: {name}
-model: /models/{name}-model
+model: Org/{name}
 container: {repository}
-command: vllm serve /models/{name}-model --max-model-len {length}
+mods: [mods/python]
+command: vllm serve Org/{name}
 """
-APPEARS_SECONDS = 30.0
+# Nothing is asked of the hub: a tokenizer stands in.
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+LONGEST_SECONDS = 120.0
 
 
 @pytest.fixture
 def project(small: Project, repository: str, builder: Command) -> Project:
-    """Number 1 has no Python, number 2 one that runs nothing."""
-    for name, length in (("slow", 8192), ("quick", 4096)):
-        projects.write(small.recipes / f"{name}.yaml", RECIPE.format(name=name, repository=repository, length=length))
+    """Number 1 has a Python that runs nothing, and two models."""
     projects.add_mod(small.root, "python", "install -m 755 python3 /usr/bin/python3\n", {"python3": PYTHON})
-    builder("build", "small")
-    builder("build", "small", "--mod", "python")
+    for name in ("first", "second"):
+        projects.write(small.recipes / f"{name}.yaml", RECIPE.format(name=name, repository=repository))
+        builder("build", name)
     return small
 
 
@@ -61,29 +68,49 @@ def own_containers(project: Project, endpoint: Endpoint) -> list[str]:
     return [container["Id"] for container in containers.listing(endpoint, label)]
 
 
-def test_what_cannot_be_proven_says_why_and_a_killed_proof_leaves_nothing(
-    project: Project, endpoint: Endpoint, repository: str, builder: Command
-) -> None:
-    without = builder("prove", f"{repository}:1", "quick", code=7)
-    assert f"{repository}:1 has no Python 3, so no vLLM either" in without.stderr
-    assert "builder probe" in without.stderr
-
+def kill(project: Project, arguments: tuple[str, ...], moment: Callable[[], bool]) -> None:
+    """Kills a command when ``moment`` has come."""
     with subprocess.Popen(
-        command(project, "prove", f"{repository}:2", "slow"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        end = time.monotonic() + APPEARS_SECONDS
-        while not own_containers(project, endpoint) and time.monotonic() < end:
+        command(project, *arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL, env={**os.environ, **OFFLINE},
+    ) as process:  # fmt: skip
+        end = time.monotonic() + LONGEST_SECONDS
+        while not moment() and process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
-    assert len(own_containers(project, endpoint)) == 1
-    assert len(list(project.work.iterdir())) == 1
+    assert process.returncode == -signal.SIGKILL
 
+
+def test_an_image_without_a_python_is_an_error_that_says_so(small: Project, repository: str, builder: Command) -> None:
+    builder("build", "small")
+    told = builder("prove", f"{repository}:1", "chat", code=7, environ=OFFLINE).stderr
+    assert f"{repository}:1 has no Python 3, so no vLLM either" in told
+    assert "`builder probe`" in told
+    assert not list(small.work.iterdir())
+
+
+def test_a_killed_filling_leaves_a_container_that_the_next_proof_removes_and_goes_on(
+    project: Project, endpoint: Endpoint, repository: str, builder: Command
+) -> None:
+    image = ImageName(repository, 1)
+
+    def models() -> list[str | None]:
+        return [run.subject.model for run in store.of_image(project, image)]
+
+    kill(project, ("matrix", "--fill"), lambda: len(models()) == 1 and bool(own_containers(project, endpoint)))
+    assert len(models()) == 1
+    assert len(own_containers(project, endpoint)) == len(list(project.work.iterdir())) == 1
+
+    # It once waited for an hour for a state that a Python which had ended would never write.
     began = time.monotonic()
-    proven = json.loads(builder("prove", f"{repository}:2", "quick", "--json", code=1).stdout)
-    assert time.monotonic() - began < APPEARS_SECONDS  # it once looked for a state that never came, for an hour
-    (proof,) = proven["proofs"]
-    assert proof["verdict"] == "unclear"
-    (finding,) = proof["findings"]
-    assert "its Python ended with 3 before the work was done:\nno module named json" in finding["text"]
+    filled = json.loads(builder("matrix", "--fill", "--json", environ=OFFLINE).stdout)
+    assert time.monotonic() - began < LONGEST_SECONDS
+    assert {cell["word"] for cell in filled["cells"] if cell["proof"] == "prove"} == {"unclear"}
+    assert sorted(filter(None, models())) == ["Org/first", "Org/second"]
+    for run in store.of_image(project, image):
+        assert [finding.text for finding in run.findings] == [
+            "it cannot be proven with an image without vLLM: "
+            "its Python ended with 3 before the work was done:\nno module named json"
+        ]
     assert not own_containers(project, endpoint)
     assert not list(project.work.iterdir())
