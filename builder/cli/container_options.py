@@ -10,14 +10,21 @@ import click
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("--volume", "volumes", multiple=True, metavar="SRC:DST[:ro]", help="A folder or file it sees as DST."),
+    click.option(
+        "--volume",
+        "volumes",
+        multiple=True,
+        metavar="SRC:DST[:ro]",
+        help="A folder or file of this machine, which the server sees as DST.",
+    ),
     click.option(
         "--env",
         "-e",
         "env",
         multiple=True,
         metavar="NAME[=VALUE]",
-        help="A variable; your own value where none is given. A secret is written down nowhere.",
+        help="An environment variable of the server; NAME alone takes its value here. What looks like a secret is kept"
+        " nowhere.",
     ),
     click.option(
         "--publish",
@@ -25,14 +32,18 @@ _OPTIONS = (
         "publish",
         multiple=True,
         metavar="[ADDRESS:]PORT:INSIDE",
-        help="A port that leads to the container, in place of the host's network.",
+        help="A port of this machine that leads to INSIDE, in place of the host's network.",
     ),
-    click.option("--memory", metavar="SIZE", default="", help="The most memory it may have: 100g."),
     click.option(
-        "--earlyoom/--no-earlyoom", default=None, help="End it before the machine is out of memory, by earlyoom."
+        "--memory", metavar="SIZE", default="", help="The most memory that the server may take, such as 100g."
+    ),
+    click.option(
+        "--earlyoom/--no-earlyoom",
+        default=None,
+        help="End the server before the machine is out of memory, by earlyoom.",
     ),
 )
-force_option = click.option("--force", is_flag=True, help="Start it even where the memory does not suffice.")
+force_option = click.option("--force", is_flag=True, help="Start it even where memory is expected not to suffice.")
 
 
 def container_options(command: _Command) -> _Command:

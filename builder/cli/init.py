@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--all", "contents", flag_value="all", help="All definitions, mods and recipes.")
 @click.option("--minimal", "contents", flag_value="minimal", help="Only what definitions of your own are written with.")
 @click.option("--git", is_flag=True, help="Begin a git repository, where the folder is in none.")
-@click.option("--update", is_flag=True, help="Bring what this release has newer into the project that is there.")
+@click.option("--update", is_flag=True, help="Bring newer files of this release into the project that is there.")
 @click.option("--yes", is_flag=True, help="With --update: write without asking, but over nothing that was edited.")
 @click.option("--force", is_flag=True, help="With --update --yes: write over edited files, too.")
 @json_option
@@ -49,7 +49,7 @@ def init(
 ) -> int:
     """Make a project: definitions, mods, recipes and pins.
 
-    FOLDER is this one where none is named. Without --spark, --cpu, --all or --minimal it gets what suits this machine.
+    It is made in FOLDER, or here. Without --spark, --cpu, --all or --minimal it gets what suits this machine.
     Files that are there already are never replaced. Then it tells what it sees: chip, memory, engine, other Sparks, a
     checkout of spark-vllm-docker, images that could get a number.
 

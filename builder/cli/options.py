@@ -30,7 +30,11 @@ platform_option = click.option(
     "--platform", type=WordChoice(PLATFORMS), help="The platform to build for, in place of the definition's."
 )
 set_option = click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for the template, in place of the file's."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A value for an argument of the Dockerfile template, in place of image.yaml's.",
 )
 update_option = click.option(
     "--update",

@@ -21,7 +21,7 @@ STATUSES = ("good", "bad", "untested")
 @click.command()
 @click.argument("model", shell_complete=names("models"))
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Even though the image is marked bad, or lacks required evidence.")
+@click.option("--force", is_flag=True, help="Do it even though the image is marked bad, or lacks required evidence.")
 @click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
 @click.option(
     "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="The weights to serve it with."

@@ -12,7 +12,7 @@ from builder.cli.output import print_json, print_result
 
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
-@click.option("--force", is_flag=True, help="Even though the image is marked bad, or lacks required evidence.")
+@click.option("--force", is_flag=True, help="Do it even though the image is marked bad, or lacks required evidence.")
 @click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
 @json_option
 @pass_context

@@ -45,7 +45,7 @@ _node_option = click.option(
     "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
 )
 _ray_option = click.option(
-    "--ray/--no-ray", "ray", default=None, help="Join several nodes with Ray, or without it; as the recipe says."
+    "--ray/--no-ray", "ray", default=None, help="Join several nodes with Ray, or without; else as the recipe says."
 )
 _detach_option = click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers.")
 _KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model_len")

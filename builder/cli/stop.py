@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
 @click.option(
-    "--time", "seconds", type=click.IntRange(min=0), default=60, show_default=True, help="Seconds until it is killed."
+    "--time",
+    "seconds",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    default=60,
+    show_default=True,
+    help="How long it may take to finish, before it is killed.",
 )
 @json_option
 @pass_context

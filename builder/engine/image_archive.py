@@ -86,7 +86,7 @@ def save(
                     top = oci_layout.descriptor(json.loads(file.read())["manifests"][0])
     except (tarfile.TarError, EOFError):
         raise TransferError(
-            "the engine stopped in the middle of the image", hint="is it running? Then try again"
+            "the engine stopped in the middle of the image", hint="`docker info` tells if it runs; then run this again"
         ) from None
     if top is None:
         raise ValueError("the engine's archive is no OCI image layout: it is older than Docker 25")

@@ -29,7 +29,9 @@ def models_of(workspace: Workspace, lock: Lock, image: ImageName) -> tuple[str, 
 def refuse_note_alone(note: str, *, force: bool) -> None:
     """Raises UsageError for a note that is given without `--force`, which it is the reason of."""
     if note and not force:
-        raise UsageError("`--note` says why `--force` is given", hint="`builder mark` notes what was observed")
+        raise UsageError(
+            "`--note` goes with `--force`, and says why", hint="`builder mark` notes what was observed of an image"
+        )
 
 
 def passed(

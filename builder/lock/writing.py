@@ -72,7 +72,10 @@ def writing(
     try:
         real = path.resolve()
     except (OSError, RuntimeError) as error:  # a loop of links
-        raise LockError(f"{path} cannot be followed: {error}", hint="make it a file") from None
+        raise LockError(
+            f"{path} cannot be followed: {error}",
+            hint="replace the link by the file, which git has, or link to where that is",
+        ) from None
     with _writer(real.with_name(f".{real.name}.writer"), wait_seconds, on_wait) as writer:
         yield LockWriter(real, writer, read)
 

@@ -47,7 +47,7 @@ def request(
     except ValueError:
         raise EngineError(
             f"the answer of the engine at {endpoint.host} to {method} {path} is not JSON, or broke off",
-            hint="was the engine stopped meanwhile?",
+            hint="was the engine stopped meanwhile? `docker info` tells; then run this again",
         ) from None
 
 

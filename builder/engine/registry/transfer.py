@@ -138,7 +138,9 @@ def _follow(
             if match := _PUSHED_DIGEST.search(str(status.get("status"))):
                 layers.digest = match[1]
     except json.JSONDecodeError:
-        raise TransferError("the engine's response broke off", hint="is it running? Then try again") from None
+        raise TransferError(
+            "the engine's response broke off", hint="`docker info` tells if the engine runs; then run this again"
+        ) from None
     except EngineHTTPError as error:
         raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
     except EngineTimeoutError:
