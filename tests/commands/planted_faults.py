@@ -244,7 +244,7 @@ FAULTS = (
     ),
     # That of a flag alone does not start, where the one that it needs is not there.
     Fault(
-        "a flag, holes", "recipe", "recipe, line ", _flags, _ROOT, serves=True, change="--lossy", spared="--async",
+        "a flag, holes", "recipe", "recipe, --lossy", _flags, _ROOT, serves=True, change="--lossy", spared="--async",
     ),
     Fault("a package of the base", "base image", "base image", _numbers, "test ! -e /usr/share/newer-package"),
     Fault(

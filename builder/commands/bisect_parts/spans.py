@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 WHOLE = "the whole image"
 _RECIPE = "recipe"
+_CONTINUED = re.compile(r"[ \t]*\\\n[ \t]*")
+_BEFORE_FLAG = re.compile(r"(?=[ \t]--?[A-Za-z]|\n\Z)")
+_LONGEST_NAME = 40
 
 
 @dataclass(frozen=True)
@@ -103,15 +107,29 @@ def _recorded(project: Project, name: ImageName) -> RecordedBuild | None:
 
 
 def _recipe(before: str, after: str) -> SegmentedFile:
+    """The recipe in lines, and those of its command in flags: one is taken with its values, on whatever line it is."""
     segments = (
         Segment(
-            "".join(stretch.old).encode(),
-            "".join(stretch.new).encode(),
-            "" if stretch.is_common else f"{_RECIPE}, line {stretch.line}",
+            "".join(part.old).encode(),
+            "".join(part.new).encode(),
+            "" if part.is_common else f"{_RECIPE}, {_flag_or_key(*part.new, *part.old)}",
         )
-        for stretch in tokens.stretches(tokens.lines(before), tokens.lines(after))
+        for stretch in tokens.stretches(_flags(before), _flags(after))
+        for part in tokens.single(stretch)
     )
     return SegmentedFile(_RECIPE, tuple(segments), old=False, new=False)
+
+
+def _flags(text: str) -> list[str]:
+    """The lines of a recipe, cut in front of each flag, with those that go on by a backslash in one."""
+    lines = tokens.lines(_CONTINUED.sub(" ", text))
+    return [token for line in lines for token in _BEFORE_FLAG.split(line) if token]
+
+
+def _flag_or_key(text: str, *_: str) -> str:
+    words = text.split()
+    first = words[0] if words and words[0].startswith("-") else text.strip().partition(":")[0]
+    return first.partition("=")[0][:_LONGEST_NAME] or "an empty line"
 
 
 def texts_of(span: NumberSpan, unit: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from builder.bisecting.candidate import mixed
 from builder.bisecting.session import Bisection, Judge
 from builder.building import work_folder
 from builder.commands.bisect_parts import spans
@@ -51,3 +52,13 @@ def test_a_recipe_that_changed_is_the_cheapest_axis_of_the_first_number(tmp_path
     changed = replace(BISECTION, recipe="recipes/a.yaml", recipe_before=before)
     span = spans.reader(project(tmp_path), changed, "name: a\ncommand: vllm serve --x\n")(1, 2)
     assert [axis.name for axis in span.axes] == ["recipe", "Python packages"]
+
+
+def test_the_flags_of_a_command_are_units_whatever_lines_they_are_on(tmp_path: Path) -> None:
+    before = "name: a\ncommand: |\n  vllm serve m --port 1 \\\n    --first\nenv: {}\n"
+    after = "name: a\ncommand: |\n  vllm serve m --port 2 \\\n    --first \\\n    --lossy -x 1\nenv: {A: b}\n"
+    changed = replace(BISECTION, recipe="recipes/a.yaml", recipe_before=before)
+    span = spans.reader(project(tmp_path), changed, after)(1, 2)
+    assert span.axes[0].units == ("recipe, --port", "recipe, --lossy", "recipe, -x", "recipe, env")
+    text = span.recipe_text(mixed(1, 2, frozenset({"recipe, --lossy"}), {}))
+    assert text == "name: a\ncommand: |\n  vllm serve m --port 1 --first --lossy\nenv: {}\n"
