@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -90,13 +90,15 @@ Kind = Literal["prompt", "output", "turn"]
 @dataclass(frozen=True)
 class Question:
     """A question to the front end: a conversation to render, an output to parse, or the turn ``turn`` of a
-    conversation to render and parse. ``body`` is what `driver` takes."""
+    conversation to render and parse. ``body`` is what `driver` takes. One that ``is_open`` may be answered in any way,
+    but not in another way than by the number before."""
 
     name: str
     kind: Kind
     subject: Conversation | Output
     turn: int
     body: Json
+    is_open: bool = False
 
     @property
     def digest(self) -> str:
@@ -106,6 +108,8 @@ class Question:
     @property
     def expected(self) -> ParsedMessage | None:
         """The message that an output has to be read as; None where it may be read in any way, and for a prompt."""
+        if self.is_open:
+            return None
         if isinstance(self.subject, Output):
             return self.subject.expected
         calls = self.subject.turns[self.turn].calls if self.kind == "turn" else ()
@@ -123,7 +127,8 @@ def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
     for output in outputs():
         if output.family == (family or "plain") and (with_reasoning or not output.reasoning):
             chosen_questions.append(_output_question(output, has_tools=bool(tool_parser)))
-    return tuple(chosen_questions)
+    is_open = not families.reads_answers(reasoning_parser)
+    return tuple(replace(each, is_open=is_open and each.kind != "prompt") for each in chosen_questions)
 
 
 def digest_of_set() -> str:

@@ -19,6 +19,10 @@ _CALLS: dict[str, Family] = {
 # Reasoning that stands between <think> and </think>.
 _THINKING = frozenset({"qwen3", "deepseek_r1", "glm45", "glm47"})
 
+# Those that take text without any mark for an answer. Others may take all of it for reasoning, as deepseek_r1 does: its
+# models begin within a block that the prompt has opened.
+_WITHOUT_MARKS = frozenset({"", "qwen3", "glm45", "glm47", "openai_gptoss"})
+
 
 def of_calls(tool_parser: str) -> Family:
     """The family whose calls a parser reads: ``plain`` without one, empty for one that is not known here."""
@@ -30,3 +34,8 @@ def reads_reasoning(tool_parser: str, reasoning_parser: str) -> bool:
     if of_calls(tool_parser) == "gpt-oss":
         return reasoning_parser in {"", "openai_gptoss"}
     return reasoning_parser in _THINKING
+
+
+def reads_answers(reasoning_parser: str) -> bool:
+    """True where a text without a mark of reasoning is known to be read as an answer."""
+    return reasoning_parser in _WITHOUT_MARKS

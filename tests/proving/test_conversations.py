@@ -53,3 +53,11 @@ def test_another_question_has_another_digest() -> None:
     digests = [question.digest for question in conversations.questions("hermes", "qwen3")]
     assert len(set(digests)) == len(digests)
     assert conversations.digest_of_set().startswith("sha256:")
+
+
+def test_a_parser_that_may_take_everything_for_reasoning_is_only_held_against_the_number_before() -> None:
+    """As deepseek_r1 of vLLM 0.32 does, whose models answer within a block that the prompt has opened."""
+    every = conversations.questions("hermes", "deepseek_r1")
+    assert {question.kind for question in every if question.is_open} == {"output", "turn"}
+    assert all(question.expected is None for question in every if question.is_open)
+    assert not any(question.is_open for question in conversations.questions("hermes", "qwen3"))
