@@ -60,7 +60,7 @@ test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz
 
 test-gpu: $(READY)
-	@.venv/bin/python -m tests.gpu $(if $(IMAGE),--image $(IMAGE)) $(if $(PYTHON),--python $(PYTHON))
+	@.venv/bin/python -m tests.gpu $(if $(IMAGE),--image $(IMAGE)) $(if $(PYTHON),--python $(PYTHON)) $(if $(PARTS),--parts '$(PARTS)')
 
 coverage: $(READY)
 	@rm -f .coverage .coverage.*

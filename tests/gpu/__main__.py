@@ -2,6 +2,7 @@
 
     make test-gpu IMAGE=vllm-node-flashqla:3        vLLM and the mods of an image
     make test-gpu PYTHON=/opt/venv/bin/python3      vLLM of that Python, with the mods baked into it
+    make test-gpu IMAGE=… PARTS='machine,INT8 head'  these parts alone, each by its name
 
 Ends with 1 where a check fails, and with 3 where there is nothing to test on. What cannot be run is in the findings,
 with its reason.
@@ -21,39 +22,23 @@ from builder.evidence.record import Evidence, Figure, Finding, Machine, Subject
 from tests.gpu import running, vllms
 from tests.gpu.running import Outcome, Part
 
-# The limits are what a cold start took, and half as much again: on a new machine everything is compiled first.
+FLASHQLA, VLLM_ALONE = "FLASHQLA_PREFILL=require", "FLASHQLA_PREFILL=off"
+INT8, OWN_HEAD = "INT8_LM_HEAD=require", "INT8_LM_HEAD=off"
+# The limits are what a cold start took, and half as much again: on a new machine everything is compiled first. What
+# takes longest is last: where the time is over before, it can be run by itself.
 PARTS = (
     Part("machine", "part_machine.py", seconds=60),
+    Part("mods", "part_mods.py", seconds=60),
     Part("CUDA runtime", "part_runtime.py", seconds=90, mod="flashqla"),
     Part("INT8 head", "part_head.py", seconds=90, mod="int8-lm-head"),
-    Part(
-        "served eagerly", "part_serving.py", ("eager", "FLASHQLA_PREFILL=require", "INT8_LM_HEAD=off"), 240, "flashqla"
-    ),
-    Part("served by vLLM alone", "part_serving.py", ("eager", "FLASHQLA_PREFILL=off", "INT8_LM_HEAD=off"), 150),
-    Part(
-        "served with an INT8 head",
-        "part_serving.py",
-        ("eager", "FLASHQLA_PREFILL=off", "INT8_LM_HEAD=require"),
-        150,
-        "int8-lm-head",
-    ),
-    Part("kernels, 64 value heads", "part_kernels.py", ("64",), 150, "flashqla"),
-    Part(
-        "served compiled",
-        "part_serving.py",
-        ("compiled", "FLASHQLA_PREFILL=require", "INT8_LM_HEAD=auto"),
-        200,
-        "flashqla",
-    ),
-    Part("hybrid checkpoint", "part_hybrid.py", seconds=150, mod="enable-hybrid-int4fp8"),
-    Part("mods", "part_mods.py", seconds=60),
-    Part(
-        "options of the recipe qwen3.5-122b-tf5",
-        "part_serving.py",
-        ("recipe", "FLASHQLA_PREFILL=require", "INT8_LM_HEAD=require"),
-        300,
-    ),
-    Part("kernels, 32 value heads", "part_kernels.py", ("32",), 300, "flashqla"),
+    Part("hybrid checkpoint", "part_hybrid.py", (VLLM_ALONE, OWN_HEAD), 150, "enable-hybrid-int4fp8"),
+    Part("served eagerly", "part_serving.py", ("eager", FLASHQLA, OWN_HEAD), 240, "flashqla"),
+    Part("served by vLLM alone", "part_serving.py", ("eager", VLLM_ALONE, OWN_HEAD), 150),
+    Part("served with an INT8 head", "part_serving.py", ("eager", VLLM_ALONE, INT8), 150, "int8-lm-head"),
+    Part("options of the recipe qwen3.5-122b-tf5", "part_recipe.py", (VLLM_ALONE, INT8), 300),
+    Part("served compiled", "part_serving.py", ("compiled", FLASHQLA, "INT8_LM_HEAD=auto"), 200, "flashqla"),
+    Part("kernels for 64 value heads", "part_kernels.py", ("64",), 150, "flashqla"),
+    Part("kernels for 32 value heads", "part_kernels.py", ("32",), 300, "flashqla"),
 )
 # Two that differ in one thing, each with what is compared.
 COMPARED = {
@@ -73,13 +58,14 @@ NOTHING_TO_TEST_ON = 3
 
 def main(arguments: list[str]) -> int:
     asked = options(arguments)
+    parts = chosen(asked.parts)
     vllm = vllms.ImageVllm(asked.image) if asked.image else vllms.InstalledVllm(asked.python)
-    reason = vllms.why_no_gpu() or ("" if asked.image else vllms.why_no_vllm(asked.python))
+    reason = vllms.why_no_gpu() or (vllms.why_no_image(asked.image) if asked.image else vllms.why_no_vllm(asked.python))
     if reason:
         sys.stderr.write(f"nothing was tested: {reason}\n  it needs an NVIDIA GPU, and IMAGE=NAME:N or PYTHON=PATH\n")
         return NOTHING_TO_TEST_ON
     started, began = time.gmtime(), time.monotonic()
-    outcome = running.run(vllm, PARTS, write)
+    outcome = running.run(vllm, parts, write)
     compare_tokens(outcome)
     outcome.findings += [Finding(name, "not run", "unclear", reason) for name, reason in NOT_RUN]
     evidence = record(vllm.name, outcome, time.strftime("%Y-%m-%dT%H:%M:%SZ", started), time.monotonic() - began)
@@ -101,8 +87,20 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make test-gpu", description=__doc__)
     parser.add_argument("--image", default="", help="an image with vLLM, by its tag")
     parser.add_argument("--python", default="python3", help="a Python with vLLM, where no image is given")
+    parser.add_argument("--parts", default="", help="names of parts, with commas; all where none is given")
     parser.add_argument("--output", type=Path, default=Path("test-gpu.json"), help="the JSON that is written")
     return parser.parse_args(arguments)
+
+
+def chosen(names: str) -> tuple[Part, ...]:
+    """The parts of these names, and the first one, which tells the machine that the figures are of. Ends with 2 where
+    one of the names is of none."""
+    wanted = {name.strip() for name in names.split(",") if name.strip()}
+    if unknown := wanted - {part.name for part in PARTS}:
+        listed = "\n  ".join(part.name for part in PARTS)
+        sys.stderr.write(f"there is no part {', '.join(sorted(unknown))}; the parts are\n  {listed}\n")
+        raise SystemExit(2)
+    return tuple(part for part in PARTS if not wanted or part.name in wanted or part is PARTS[0])
 
 
 def compare_tokens(outcome: Outcome) -> None:

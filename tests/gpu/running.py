@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.evidence.record import Figure, Finding
+from tests.gpu.parts.part_run import NOT_ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tests.gpu.vllms import ImageVllm, InstalledVllm
 
-LIMIT = 590.0  # seconds in all
+LIMIT = 570.0  # seconds in all, and MARGIN
+# After a part's own end: for a container to start and go, and for the stacks of what did not end.
+MARGIN = 25.0
 _TOLD = 1500  # characters of what a part said before it ended
 
 
@@ -50,7 +53,7 @@ class Outcome:
 
     def take(self, part: Part, output: str) -> int:
         """Takes the results in a part's output; returns how many there are."""
-        results = list(_results(output))
+        results = [result for result in _results(output) if "stood" not in result]
         for result in results:
             if figure := result.get("figure"):
                 self.figures.append(Figure(**{**figure, "values": tuple(figure["values"])}))
@@ -66,34 +69,55 @@ class Outcome:
 
 
 def run(vllm: InstalledVllm | ImageVllm, parts: tuple[Part, ...], say: Callable[[str], None]) -> Outcome:
+    """Runs the parts in their order. The first one tells the machine: where that fails, none of the others can run."""
     outcome, began = Outcome(), time.monotonic()
-    for part in parts:
-        left = LIMIT - (time.monotonic() - began)
-        if left < 10:
-            outcome.leave_out(part, f"the {LIMIT:.0f} seconds were over")
-            continue
-        if part.mod and not outcome.has(part.mod):
-            outcome.leave_out(part, f"the mod {part.mod} is not in this vLLM")
-            continue
-        say(f"{part.name} …")
-        started = time.monotonic()
-        _run_part(vllm, part, min(left, part.seconds), outcome)
-        say(f"{part.name}: {time.monotonic() - started:.0f} s")
+    stopped = ""
+    try:
+        for part in parts:
+            left = LIMIT - (time.monotonic() - began)
+            if reason := stopped or _why_not(part, left, outcome):
+                outcome.leave_out(part, reason)
+                continue
+            say(f"{part.name} …")
+            started = time.monotonic()
+            _run_part(vllm, part, min(left, part.seconds), outcome)
+            say(f"{part.name}: {time.monotonic() - started:.0f} s")
+            if part is parts[0] and (outcome.failed or not outcome.versions):
+                stopped = f"the part {part.name} failed"
+    finally:
+        vllm.clean_up()
     return outcome
 
 
+def _why_not(part: Part, left: float, outcome: Outcome) -> str:
+    """Why the part is not run, or nothing."""
+    if left < 10:
+        return f"the {LIMIT:.0f} seconds were over; alone it has them all: PARTS='{part.name}'"
+    if part.mod and not outcome.has(part.mod):
+        return f"the mod {part.mod} is not in this vLLM"
+    return ""
+
+
 def _run_part(vllm: InstalledVllm | ImageVllm, part: Part, seconds: float, outcome: Outcome) -> None:
-    command = vllm.command(part.script, part.arguments)
+    command = vllm.command(part.script, part.arguments, seconds)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + MARGIN)
     except subprocess.TimeoutExpired as ended:
-        count = outcome.take(part, _text(ended.stdout))
-        outcome.leave_out(part, f"it had not ended after {seconds:.0f} seconds, and told {count} results until then")
+        vllm.end()
+        _not_ended(part, seconds, _text(ended.stdout), outcome)
         return
-    count = outcome.take(part, done.stdout)
-    if done.returncode or not count:
+    if done.returncode == NOT_ENDED:
+        _not_ended(part, seconds, done.stdout, outcome)
+    elif not outcome.take(part, done.stdout) or done.returncode:
         last = (done.stdout[-_TOLD:] + done.stderr[-_TOLD:]).strip()
         outcome.findings.append(Finding(part.name, part.script, "fail", f"ended with {done.returncode}: {last}"))
+
+
+def _not_ended(part: Part, seconds: float, output: str, outcome: Outcome) -> None:
+    count = outcome.take(part, output)
+    stood = "".join(f"\n{process}" for result in _results(output) for process in result.get("stood", ()))
+    reason = f"it had not ended after {seconds:.0f} seconds, and told {count} results until then"
+    outcome.leave_out(part, f"{reason}; it stood at:{stood}" if stood else reason)
 
 
 def _text(output: bytes | str | None) -> str:

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import yaml
 
 from builder.evidence import document
@@ -21,74 +22,184 @@ from tests.projects import REPOSITORY_ROOT
 
 FIGURE = {"figure": {"name": "prefill", "at": {"tokens": 64}, "unit": "ms", "better": "lower", "values": [0.3]}}
 FAULT = {"finding": {"check": "numbers", "at": "64", "verdict": "fail", "text": "off by 1"}}
+MACHINE = {"version": {"gpu": "NVIDIA GB10", "mods": "flashqla fix"}}
 
 
 @dataclass(frozen=True)
-class Script:
-    """A part that is a line of Python."""
+class Scripts:
+    """Parts that are files of a folder."""
 
-    code: str
-    name: str = "a script"
+    folder: Path
+    name: str = "scripts"
 
-    def command(self, _script: str, _arguments: object) -> list[str]:
-        return [sys.executable, "-uc", self.code]
+    def command(self, script: str, arguments: tuple[str, ...], seconds: float) -> list[str]:
+        return [sys.executable, str(vllms.PARTS / vllms.RUN), f"{seconds:.0f}", str(self.folder / script), *arguments]
+
+    def end(self) -> None:
+        raise AssertionError("a part that runs here ends with its own process")
+
+    def clean_up(self) -> None:
+        (self.folder / "cleaned up").touch()
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Scripts:
+    return Scripts(tmp_path)
+
+
+def outcome_of(scripts: Scripts, code: str, seconds: float = 60) -> Outcome:
+    (scripts.folder / "part.py").write_text(code)
+    return run(scripts, Part("kernels", "part.py", seconds=seconds))
+
+
+def run(scripts: Scripts, *parts: Part) -> Outcome:
+    return running.run(scripts, parts, lambda _: None)  # type: ignore[arg-type]
 
 
 def printed(*results: object) -> str:
     return "".join(f"print({json.dumps(json.dumps({'result': each}))})\n" for each in results)
 
 
-def outcome_of(code: str, seconds: float = 60) -> Outcome:
-    return running.run(Script(code), (Part("kernels", "part.py", seconds=seconds),), lambda _: None)  # type: ignore[arg-type]
+def make_test_gpu(path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs it with the programs in ``path`` alone."""
+    command = [sys.executable, "-m", "tests.gpu", "--output", str(path / "out.json"), *arguments]
+    environ = {**os.environ, "PATH": str(path)}
+    return subprocess.run(command, cwd=Path(__file__).parents[2], env=environ, capture_output=True, text=True)
+
+
+def program(path: Path, name: str, script: str) -> None:
+    (path / name).write_text(f"#!/bin/sh\n{script}\n")
+    (path / name).chmod(0o755)
 
 
 def test_without_a_gpu_it_says_so_and_ends_with_an_error(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.gpu", "--output", str(tmp_path / "out.json")]
-    environ = {**os.environ, "PATH": str(tmp_path)}
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], env=environ, capture_output=True, text=True)
+    done = make_test_gpu(tmp_path)
     assert done.returncode == test_gpu.NOTHING_TO_TEST_ON
     assert done.stderr.startswith("nothing was tested: nvidia-smi is not installed\n")
     assert not (tmp_path / "out.json").exists()
 
 
-def test_what_a_part_has_told_is_taken() -> None:
-    outcome = outcome_of(printed(FIGURE, FAULT, {"count": "checks"}, {"version": {"gpu": "NVIDIA GB10"}}))
+def test_an_image_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) -> None:
+    program(tmp_path, "nvidia-smi", "echo 'GPU 0: NVIDIA GB10 (UUID: GPU-0)'")
+    done = make_test_gpu(tmp_path, "--image", "vllm-node:3")
+    assert (done.returncode, "docker is not installed" in done.stderr) == (test_gpu.NOTHING_TO_TEST_ON, True)
+    program(tmp_path, "docker", "echo 'Error response from daemon: No such image: vllm-node:3' >&2; exit 1")
+    done = make_test_gpu(tmp_path, "--image", "vllm-node:3")
+    assert (done.returncode, "No such image: vllm-node:3" in done.stderr) == (test_gpu.NOTHING_TO_TEST_ON, True)
+
+
+def test_a_container_that_gets_no_gpu_stops_the_rest_and_everything_is_cleaned_up(tmp_path: Path) -> None:
+    program(tmp_path, "nvidia-smi", "echo 'GPU 0: NVIDIA GB10 (UUID: GPU-0)'")
+    refused = 'could not select device driver "" with capabilities: [[gpu]]'
+    log = tmp_path / "log"
+    program(tmp_path, "docker", f"echo \"$*\" >> {log}; case $1 in run) echo '{refused}' >&2; exit 125;; esac")
+    done = make_test_gpu(tmp_path, "--image", "vllm-node:3")
+    assert done.returncode == 1
+    evidence = json.loads((tmp_path / "out.json").read_text())
+    first, *others = evidence["findings"]
+    assert refused in first["text"]
+    assert others[0]["text"] == "not run to its end: the part machine failed"
+    calls = log.read_text().splitlines()
+    assert [call.split()[0] for call in calls] == ["image", "run", "rm", "volume"]
+    (name,) = (word for word in calls[1].split() if word.startswith("builder-test-gpu-") and ":" not in word)
+    assert calls[2].split()[-1] == name
+    assert all(volume in calls[1] for volume in calls[3].split()[3:])
+
+
+def test_the_part_that_a_container_does_not_end_is_removed_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killing `docker run` leaves the container running, with the GPU's memory."""
+    log = tmp_path / "log"
+    program(tmp_path, "docker", f'echo "$*" >> {log}; case $1 in run) exec sleep 60;; esac')
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(running, "MARGIN", 1.0)
+    outcome = running.run(vllms.ImageVllm("vllm-node:3"), (Part("kernels", "part.py", seconds=1),), lambda _: None)
+    assert "had not ended after 1 seconds" in outcome.findings[0].text
+    assert [call.split()[0] for call in log.read_text().splitlines()] == ["run", "rm", "rm", "volume"]
+
+
+def test_what_a_part_has_told_is_taken(scripts: Scripts) -> None:
+    outcome = outcome_of(scripts, printed(FIGURE, FAULT, {"count": "checks"}, MACHINE))
     assert [figure.mean for figure in outcome.figures] == [0.3]
     assert [finding.at for finding in outcome.findings] == ["kernels: 64"]
-    assert (outcome.counts, outcome.versions) == ({"checks": 1}, {"kernels": {"gpu": "NVIDIA GB10"}})
+    assert (outcome.counts, outcome.versions) == ({"checks": 1}, {"kernels": MACHINE["version"]})
     assert outcome.failed
+    assert (scripts.folder / "cleaned up").exists()
 
 
-def test_a_part_that_does_not_end_keeps_what_it_told_and_is_named() -> None:
+def test_a_part_that_does_not_end_keeps_what_it_told_and_says_where_it_stood(scripts: Scripts) -> None:
     began = time.monotonic()
-    outcome = outcome_of(printed(FIGURE) + "import time\ntime.sleep(60)", seconds=2)
+    stands = f"""
+import subprocess, sys, time
+sys.path.insert(0, {str(vllms.PARTS)!r})
+import part_results
+def compiling():
+    subprocess.run(["sleep", "61"])
+compiling()
+"""
+    outcome = outcome_of(scripts, printed(FIGURE) + stands, seconds=4)
     assert time.monotonic() - began < 30
     assert len(outcome.figures) == 1
     (finding,) = outcome.findings
     assert finding.verdict == "unclear"
-    assert "had not ended after 2 seconds, and told 1 results until then" in finding.text
+    assert "had not ended after 4 seconds, and told 1 results until then; it stood at:\n" in finding.text
+    assert "in compiling" in finding.text
+    assert finding.text.endswith("\nsleep 61")
     assert not outcome.failed
+    assert not subprocess.run(["pgrep", "-f", "^sleep 61$"], capture_output=True).stdout
 
 
-def test_a_part_that_dies_or_tells_nothing_is_a_failure() -> None:
-    assert "ended with 1" in outcome_of("raise SystemExit('undefined symbol: cudaDeviceReset')").findings[0].text
-    assert outcome_of("pass").failed
+def test_what_a_part_leaves_ends_with_it(scripts: Scripts) -> None:
+    outcome_of(scripts, printed(FIGURE) + "import subprocess\nsubprocess.Popen(['sleep', '62'])")
+    assert not subprocess.run(["pgrep", "-f", "^sleep 62$"], capture_output=True).stdout
 
 
-def test_a_part_whose_mod_is_not_in_this_vllm_is_named_and_not_run() -> None:
+def test_a_part_that_dies_or_tells_nothing_is_a_failure(scripts: Scripts) -> None:
+    died = outcome_of(scripts, "raise SystemExit('undefined symbol: cudaDeviceReset')")
+    assert "ended with 1" in died.findings[0].text
+    assert outcome_of(scripts, "pass").failed
+
+
+def test_engines_are_spawned_as_vllm_serve_does(scripts: Scripts) -> None:
+    """A forked one stands still in its first operation on the CPU, once the part has used OpenMP's threads itself."""
+    way = "os.environ['VLLM_WORKER_MULTIPROC_METHOD']"
+    code = f"import json, os\nprint(json.dumps({{'result': {{'version': {{'way': {way}}}}}}}))"
+    assert outcome_of(scripts, code).versions == {"kernels": {"way": "spawn"}}
+
+
+def test_a_part_whose_mod_is_not_in_this_vllm_is_named_and_not_run(scripts: Scripts) -> None:
+    (scripts.folder / "part.py").write_text(printed(MACHINE))
     machine = Part("machine", "part.py")
     parts = (machine, Part("INT8 head", "part.py", mod="int8-lm-head"), Part("kernels", "part.py", mod="flashqla"))
-    script = Script(printed({"version": {"mods": "flashqla fix"}}))
-    outcome = running.run(script, parts, lambda _: None)  # type: ignore[arg-type]
+    outcome = run(scripts, *parts)
     assert [(finding.check, finding.verdict) for finding in outcome.findings] == [("INT8 head", "unclear")]
     assert outcome.findings[0].text == "not run to its end: the mod int8-lm-head is not in this vLLM"
     assert list(outcome.versions) == ["machine", "kernels"]
 
 
+def test_where_the_time_is_over_the_others_are_named_with_how_to_run_them(
+    scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LIMIT", 5.0)
+    (finding,) = run(scripts, Part("kernels", "part.py")).findings
+    assert finding.text.endswith("alone it has them all: PARTS='kernels'")
+
+
+def test_parts_are_chosen_by_name_and_the_machine_is_always_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [part.name for part in test_gpu.chosen("INT8 head, mods")] == ["machine", "mods", "INT8 head"]
+    assert test_gpu.chosen("") == test_gpu.PARTS
+    with pytest.raises(SystemExit) as ended:
+        test_gpu.chosen("INT4 head")
+    assert ended.value.code == 2
+    assert "there is no part INT4 head; the parts are\n  machine\n" in capsys.readouterr().err
+    assert not any("," in part.name for part in test_gpu.PARTS)
+
+
 def test_the_options_of_the_recipe_are_those_that_it_has() -> None:
-    """part_serving.py runs where there is no YAML to be read, and holds a copy."""
+    """part_recipe.py runs where there is no YAML to be read, and holds a copy."""
     recipe = yaml.safe_load((REPOSITORY_ROOT / "recipes/qwen3.5-122b-tf5.yaml").read_text())
-    source = (vllms.PARTS / "part_serving.py").read_text()
+    source = (vllms.PARTS / "part_recipe.py").read_text()
     (value,) = (
         node.value
         for node in ast.parse(source).body
@@ -102,8 +213,8 @@ def test_the_options_of_the_recipe_are_those_that_it_has() -> None:
     assert "--enable-prefix-caching" in recipe["command"]
 
 
-def test_what_is_written_is_evidence() -> None:
-    outcome = outcome_of(printed(FIGURE, FAULT, {"version": {"gpu": "NVIDIA GB10", "vllm": "0.28.0"}}))
+def test_what_is_written_is_evidence(scripts: Scripts) -> None:
+    outcome = outcome_of(scripts, printed(FIGURE, FAULT, {"version": {"gpu": "NVIDIA GB10", "vllm": "0.28.0"}}))
     evidence = test_gpu.record("vllm-node-flashqla:3", outcome, "2026-11-22T18:00:00Z", 12.5)
     assert document.problem(evidence) == ""
     assert evidence.verdict == "fail"

@@ -1,10 +1,21 @@
-"""The results of a part: figures and failed checks, each printed as a line of JSON when it is known."""
+"""The results of a part: figures and failed checks, each printed as a line of JSON when it is known.
+
+Every process that imports this can be asked for its stack (part_run.py): a part, and the engine that it spawns.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import os
+import signal
 import sys
+from pathlib import Path
 from typing import Any
+
+if stacks := os.environ.get("PART_STACKS"):
+    # Not closed: a process that stands still writes there.
+    faulthandler.register(signal.SIGUSR1, Path(stacks, str(os.getpid())).open("w"), all_threads=False)  # noqa: SIM115
 
 
 class Results:
