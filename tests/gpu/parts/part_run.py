@@ -26,7 +26,7 @@ ENVIRONMENT = {
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     # Greedy tokens need none of FlashInfer's sampling, which compiles for minutes where it has never run.
     "VLLM_USE_FLASHINFER_SAMPLER": "0",
-    # On Hopper these multiply FP8 weights with block scales, and compile for three minutes; vLLM has kernels of its own.
+    # On Hopper these multiply FP8 weights with block scales, and compile for three minutes. vLLM has its own kernels.
     "VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER": "0",
     "VLLM_USE_DEEP_GEMM": "0",
     # Nothing is fetched or told; on a machine without a network each try would wait.
