@@ -57,6 +57,7 @@ def run(workspace: Workspace) -> RepairedLock:
         return locks[0]
 
     with images_lock.repair(workspace, read) as writer:
+        merged_builds.remove_unfinished(workspace.project)
         merged = writer.lock
         pairs: list[tuple[ImageName, ImageName]] = []
         chosen: list[str] = []

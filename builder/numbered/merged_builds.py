@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.lock import merging, reading, text
 from builder.numbered import adopted, images_lock, plan_file
 from builder.plan.model import input_hash
+from builder.project import below
 from builder.sources.git import project_history
 from builder.storage import atomic_file, atomic_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.project import Project
@@ -46,11 +47,20 @@ def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName)
     return moved_from is not None
 
 
+def remove_unfinished(project: Project) -> None:
+    """Removes what a killed process left of `restore_both`, and what could not be removed then. images.lock must be
+    held."""
+    shutil.rmtree(_scratch(project), ignore_errors=True)
+    for pattern in (_beside("*"), atomic_folder.aside_of(Path("*")).name):
+        for folder in project.builds.glob(f"*/{pattern}"):
+            shutil.rmtree(below(project.builds, folder), ignore_errors=True)
+
+
 @contextmanager
 def _scratch_folder(project: Project) -> Iterator[Path]:
     """An empty folder for the time of the block. Its name is always the same, since images.lock is held: what a killed
     process left there goes."""
-    folder = project.state / "renumber"
+    folder = _scratch(project)
     shutil.rmtree(folder, ignore_errors=True)
     try:
         yield _folder(folder)
@@ -88,7 +98,7 @@ def is_of(directory: Path, image: NumberedImage) -> bool:
 def _new_directory(project: Project, source: Path, name: ImageName) -> Iterator[Path]:
     """A copy of ``source``, which becomes the build directory of a number in one step, as the block left it."""
     target = project.build_directory(name.repository, name.number)
-    beside = target.with_name(f".{target.name}.new")
+    beside = target.with_name(_beside(target.name))
     shutil.rmtree(beside, ignore_errors=True)
     shutil.copytree(source, beside, symlinks=True)  # what a link leads to is no part of it
     yield beside
@@ -102,6 +112,14 @@ def _rename_record(directory: Path, origin: ImageName, to: ImageName) -> None:
     record = reading.read(file)
     if record.image(origin):
         atomic_file.write_alone(file, text.dump(merging.renamed(record, origin, to.number)).encode())
+
+
+def _scratch(project: Project) -> Path:
+    return project.state / "renumber"
+
+
+def _beside(name: str) -> str:
+    return f".{name}.new"
 
 
 def _folder(path: Path) -> Path:

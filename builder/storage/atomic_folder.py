@@ -57,7 +57,7 @@ def replace(fresh: Path, target: Path) -> None:
     """Makes ``fresh`` the folder ``target`` in place of the one that may be there, for one writer at a time: whoever is
     killed leaves the old one or the new one. Where the file system cannot exchange two folders (network file systems),
     there is no ``target`` for a moment. Raises OSError."""
-    aside = target.with_name(f".{target.name}.old")
+    aside = aside_of(target)
     shutil.rmtree(aside, ignore_errors=True)
     _sync(fresh)
     if target.exists() and _exchange(fresh, target):
@@ -68,6 +68,11 @@ def replace(fresh: Path, target: Path) -> None:
         target.rename(aside)
     _rename(fresh, target)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def aside_of(target: Path) -> Path:
+    """The name of the former ``target`` while `replace` cannot exchange the two."""
+    return target.with_name(f".{target.name}.old")
 
 
 def _exchange(fresh: Path, target: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Links in build directories that somebody committed: what they lead to is never read into the project."""
+"""Build directories after a merge: no link that somebody committed is followed, and nothing unfinished stays."""
 
 from __future__ import annotations
 
@@ -26,3 +26,15 @@ def test_a_renumbered_build_directory_brings_no_file_of_the_machine(tmp_path: Pa
     copied = numbers.folder(to)
     assert (copied / "plan.json").is_file()
     assert all((copied / link).is_symlink() for link in ("notes", "folder"))
+
+
+def test_what_a_killed_process_left_goes_and_no_number(tmp_path: Path) -> None:
+    numbers = kept.start(tmp_path / "project")
+    folder = numbers.folder(numbers.add(cpu_plan()))
+    left = [folder.with_name(".2.new"), folder.with_name(".2.old"), numbers.project.state / "renumber"]
+    for unfinished in left:
+        projects.write(unfinished / "mods/ours/run.sh", "x")
+    kept_files = sorted(folder.rglob("*"))
+    merged_builds.remove_unfinished(numbers.project)
+    assert not any(unfinished.exists() for unfinished in left)
+    assert sorted(folder.rglob("*")) == kept_files
