@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.definitions.recipes.container import LABEL
-from builder.engine import containers, services
+from builder.commands.bisect_parts import making
+from builder.engine import containers, images, services
 from builder.engine.buildkit import bake
 from builder.project import Project
 from tests import projects, shared, shipped_files
@@ -297,6 +298,7 @@ def planting(endpoint: Endpoint, folder: Path, base: str, fault: Fault) -> Itera
             },
             mods=("parsers", *(["standin"] if fault.serves else [])),
         )
+        stack.callback(_remove_candidates, endpoint, made.project)
         for number in (1, 2):
             _tag(f"{base}:{number}", f"{repository}-base:{number}")
         made.define()
@@ -309,6 +311,12 @@ def planting(endpoint: Endpoint, folder: Path, base: str, fault: Fault) -> Itera
 
 def _tag(old: str, new: str) -> None:
     subprocess.run(["docker", "tag", old, new], check=True)
+
+
+def _remove_candidates(endpoint: Endpoint, project: Project) -> None:
+    """Removes those of a bisection that was interrupted."""
+    for tag in images.tags(endpoint, [making.repository(project)]):
+        images.remove(endpoint, tag)
 
 
 def _remove_servers(endpoint: Endpoint, name: str) -> None:
