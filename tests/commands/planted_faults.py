@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes.container import LABEL
 from builder.commands.bisect_parts import making
+from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, images, services
 from builder.engine.buildkit import bake
 from builder.project import Project
@@ -374,7 +374,7 @@ def _history(upstream: Upstream, *, holes: tuple[int, ...]) -> tuple[str, ...]:
     for number in range(COMMITS):
         title = "[Frontend] Stream `arguments`" if number == PLANTED else f"commit {number}"
         when = f"Somebody <somebody@example.org> {1_780_000_000 + 60 * number} +0000"
-        files = {"vllm/number.py": f"NUMBER = {number}\n"}
+        files = {"vllm/number": f"{number}\n"}
         if number == 0:
             files |= {"vllm/__init__.py": "", "vllm/parsers.py": PARSERS, "vllm/tools.py": "ANSWER = 0\n"}
         if number == PLANTED:
