@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.bisecting import journal
-from builder.engine import images, services
+from builder.engine import services
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
+from tests.commands.bisect_trials import left_over
 from tests.commands.git_upstream import Upstream
 from tests.commands.serving import MODEL, Kitchen
 from tests.commands.test_git_sources import use
@@ -73,10 +74,6 @@ def two_numbers(small: Project, builder: Command, upstream: Upstream) -> list[st
     return commits
 
 
-def left_over(endpoint: Endpoint) -> list[str]:
-    return [tag for tag in images.tags(endpoint) if tag.startswith("builder-bisect-")]
-
-
 def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     small: Project, builder: Command, upstream: Upstream, repository: str, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -130,8 +127,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     text = (folder / "issue.md").read_text(encoding="utf-8")
     assert commits[PLANTED] in text
     assert "`` [Frontend] Stream `arguments` ``" in text or "``[Frontend] Stream `arguments```" in text
-    assert left_over(endpoint) == []
-    assert journal.read(small) is None
+    assert left_over(endpoint, small) == []
 
 
 def test_ends_that_say_otherwise_and_the_users_own_verdict(
@@ -156,7 +152,7 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
 
     builder("bisect", "small")
     assert "stopped" in builder("bisect", "stop").stdout
-    assert left_over(endpoint) == []
+    assert left_over(endpoint, small) == []
 
 
 def test_a_probe_finds_the_line_of_a_mod_while_the_model_is_served(kitchen: Kitchen, endpoint: Endpoint) -> None:
@@ -188,4 +184,4 @@ def test_a_probe_finds_the_line_of_a_mod_while_the_model_is_served(kitchen: Kitc
     assert after
     assert (after.id, after.status) == (before.id, "running")
     assert services.find(endpoint, f"{kitchen.name}-candidate") is None
-    assert left_over(endpoint) == []
+    assert left_over(endpoint, kitchen.project) == []
