@@ -282,7 +282,8 @@ def planting(endpoint: Endpoint, folder: Path, base: str, fault: Fault) -> Itera
     with ExitStack() as stack:
         upstream = stack.enter_context(git_upstream.serving(folder / "git"))
         index = stack.enter_context(wheelhouse.serving(_wheels(folder / "index")))
-        stack.callback(remove_all, endpoint, repository)
+        for name_of_images in (repository, f"{repository}-base"):
+            stack.callback(remove_all, endpoint, name_of_images)
         stack.callback(_remove_servers, endpoint, name)
         made = Planting(
             project=_project(folder / "project"),
