@@ -35,6 +35,8 @@ CRASHES_TOGETHER = 1
 TAIL = 20
 # Where one node ends, the others often do, a moment later; and what stops a server removes its containers one by one.
 _SETTLE_SECONDS = 1.0
+# The exit codes of what was told to end (SIGINT, SIGKILL, SIGTERM), and of what ended as if nothing were wrong.
+_STOPPED = frozenset({0, 130, 137, 143})
 
 
 def wait(project: Project, started: StartedServer, report: Report, crashes: int = CRASHES) -> float:
@@ -103,7 +105,8 @@ def _watch(server: RunningServer, report: Report, most_crashes: int) -> float:
         probed = time.monotonic() if is_due else probed
         if _is_ready(server, service, phase, is_due=is_due):
             return time.monotonic() - began
-        if crashes >= limit:
+        is_over = crashes > 0 and not service.is_up  # the engine starts no candidate again
+        if crashes >= limit or is_over:
             time.sleep(_SETTLE_SECONDS)
             _, ended = _look(server)
             raise _EndedError(ended)
@@ -117,7 +120,7 @@ def _look(server: RunningServer) -> tuple[Service, tuple[_EndedMember, ...]]:
     if len(states) > 1 and not all(state.is_up for state in states):
         time.sleep(_SETTLE_SECONDS)
         states = _states(server)
-    elif not states[0].is_up:
+    elif not states[0].is_up and states[0].exit_code in _STOPPED:
         raise _stopped_error(server)
     pairs = zip(server.members, states, strict=True)
     crashes = [(member, state.restarts - member.service.restarts + (not state.is_up)) for member, state in pairs]

@@ -11,7 +11,7 @@ from builder.definitions.recipes import recipe
 from builder.definitions.recipes.container import LABEL
 from builder.engine import services
 from builder.engine.client.endpoint import Endpoint
-from builder.errors import ConflictError
+from builder.errors import ConflictError, ServeFailedError
 from builder.lock import reading
 from builder.serving import readiness
 from builder.serving.image_selection import for_recipe
@@ -55,6 +55,14 @@ def test_what_is_stopped_from_outside_is_not_waited_for(endpoint: Endpoint, kitc
     ends = started(endpoint, kitchen, "true")
     with pytest.raises(ConflictError, match="was stopped from outside while it started"):
         readiness.wait(kitchen.project, ends, lambda _: None)
+
+
+def test_what_ends_and_is_not_started_again_has_failed(endpoint: Endpoint, kitchen: Kitchen) -> None:
+    """As a candidate beside the server of its model."""
+    ends = started(endpoint, kitchen, "echo 'ValueError: no such parser' >&2; exit 3")
+    with pytest.raises(ServeFailedError, match="(?s)ended before it answered.*ValueError: no such parser"):
+        readiness.wait(kitchen.project, ends, lambda _: None)
+    assert services.find(endpoint, kitchen.name) is None
 
 
 def test_a_health_check_that_is_made_seldom_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:

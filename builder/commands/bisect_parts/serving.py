@@ -11,8 +11,7 @@ from builder.commands.shared import beside as shared
 from builder.definitions import image
 from builder.definitions.recipes import recipe as recipes
 from builder.definitions.recipes.container import STOPPING_SECONDS
-from builder.engine import services
-from builder.errors import ConflictError, FileProblemsError, ServeFailedError
+from builder.errors import FileProblemsError
 from builder.serving import beside, readiness, starting
 from builder.serving.image_selection import UnnumberedImage
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 _LEFT = "which a bisection left"
-# By SIGINT, SIGKILL or SIGTERM, or as if nothing were wrong.
-_STOPPED = {0, 130, 137, 143}
 
 
 def recipe_of(workspace: Workspace, bisection: Bisection, text: str = "") -> Recipe:
@@ -47,16 +44,7 @@ def start(workspace: Workspace, bisection: Bisection, recipe: Recipe, tag: str) 
     prepared = beside.prepare(workspace, request, selection)
     shared.make_room(workspace, request.text, prepared)
     started = starting.start(prepared, workspace.environment)
-    try:
-        readiness.wait(workspace.project, started, workspace.report, crashes=1)
-    except ConflictError as error:
-        head = started.server.head
-        state = services.find(head.engine.endpoint, head.service.id)
-        if state is None or state.is_up or state.exit_code in _STOPPED:
-            raise
-        # The engine starts no candidate again, so that its crash looks as if somebody had stopped it.
-        stop.end(started.server, STOPPING_SECONDS)
-        raise ServeFailedError(f"it ended with {state.exit_code} while it started") from error
+    readiness.wait(workspace.project, started, workspace.report)
     return started.server
 
 
