@@ -126,9 +126,19 @@ time.sleep(600)
 """
     done = probed(project, script, seconds=1)
     assert reasons(done) == {"it had not ended after 1 s"}
-    for pid in (project.root / "probes/mine/pids").read_text(encoding="utf-8").split():
-        state = Path(f"/proc/{pid}/stat")
-        assert not state.exists() or state.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+    pids = (project.root / "probes/mine/pids").read_text(encoding="utf-8").split()
+    end = time.monotonic() + 10  # what was killed may take a moment to be gone
+    while any(map(_runs, pids)) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(map(_runs, pids))
+
+
+def _runs(pid: str) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in {"Z", "X"}
 
 
 def test_what_a_script_leaves_in_the_background_holds_nothing_up(project: Project) -> None:
