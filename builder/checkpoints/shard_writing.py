@@ -81,10 +81,8 @@ class _Writer:
         rest = memoryview(content)
         while rest:
             written = os.pwrite(self._out.fileno(), rest, self._at)
-            self._at += written
             rest = rest[written:]
-        if self._at - self._counted >= _STRETCH:
-            self._count()
+            self._advance(written)
 
     def copy(self, source: IO[bytes], piece: ByteCopy) -> None:
         """Copies bytes as they are. A hole in the source is one in the result."""
@@ -105,6 +103,9 @@ class _Writer:
 
     def _skip(self, size: int) -> None:
         self.digest.update(bytes(size))
+        self._advance(size)
+
+    def _advance(self, size: int) -> None:
         self._at += size
         if self._at - self._counted >= _STRETCH:
             self._count()
