@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePath
 
 import pytest
@@ -170,19 +171,30 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def builder(small: Project) -> Command:
     """Runs ``builder`` on ``small`` as a user would; fails the test where the exit code is not ``code``."""
 
-    def run(*arguments: str, code: int = 0, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(small, *arguments),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **(environ or {})},
-        )
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+    return partial(run_command, small)
 
-    return run
+
+def run_command(
+    project: Project,
+    *arguments: str,
+    code: int = 0,
+    environ: Mapping[str, str] | None = None,
+    timeout: float = 300,
+    cwd: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Runs ``builder`` on a project as a user would, with ``environ`` beside the environment of the tests; fails the
+    test where the exit code is not ``code``."""
+    done = subprocess.run(
+        command(project, *arguments),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **(environ or {})},
+    )
+    assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
 
 
 def command(project: Project, *arguments: str) -> list[str]:

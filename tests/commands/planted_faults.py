@@ -4,7 +4,6 @@ and what a bisection has to answer. Two judges are noisy; in two histories some 
 from __future__ import annotations
 
 import difflib
-import os
 import subprocess
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from builder.project import Project
 from tests import projects, shared, shipped_files
 from tests.commands import git_upstream, serving
 from tests.commands.serving import MODEL
-from tests.conftest import BASE, command, remove_all
+from tests.conftest import BASE, remove_all, run_command
 from tests.sources import wheelhouse
 
 if TYPE_CHECKING:
@@ -103,12 +102,7 @@ class Planting:
     mods: tuple[str, ...]
 
     def builder(self, *arguments: str) -> str:
-        done = subprocess.run(
-            command(self.project, *arguments), capture_output=True, text=True, timeout=600,
-            stdin=subprocess.DEVNULL, env={**os.environ, **self.environ},
-        )  # fmt: skip
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        return done.stdout
+        return run_command(self.project, *arguments, environ=self.environ, timeout=600).stdout
 
     def define(self, *, base: int = 1, packages: str = "1.0", pulls: tuple[int, ...] = (7, 8)) -> None:
         """Writes image.yaml; ``packages`` is the version of the one that has many, the others' goes with it."""

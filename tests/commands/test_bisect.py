@@ -22,7 +22,7 @@ from tests.commands.git_upstream import Upstream
 from tests.commands.serving import MODEL, Kitchen
 from tests.commands.test_git_sources import use
 from tests.commands.test_upgrade import CHECK, PROBE, ROOT
-from tests.conftest import Command, command
+from tests.conftest import Command, command, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,12 +157,7 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
 
 def test_a_probe_finds_the_line_of_a_mod_while_the_model_is_served(kitchen: Kitchen, endpoint: Endpoint) -> None:
     def builder(*arguments: str) -> str:
-        done = subprocess.run(
-            command(kitchen.project, *arguments), capture_output=True, text=True, timeout=300,
-            stdin=subprocess.DEVNULL, env={**os.environ, **kitchen.environ},
-        )  # fmt: skip
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        return done.stdout
+        return run_command(kitchen.project, *arguments, environ=kitchen.environ).stdout
 
     path = kitchen.project.mods / "standin/vllm"
     text = path.read_text(encoding="utf-8")

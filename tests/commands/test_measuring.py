@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from builder.engine import services
 from builder.engine.client.endpoint import Endpoint
 from tests import projects
 from tests.commands.serving import Kitchen
-from tests.conftest import command
+from tests.conftest import command, run_command
 
 pytestmark = pytest.mark.engine
 
@@ -31,19 +32,7 @@ print(json.dumps({"models": len(listing["data"])}))
 
 @pytest.fixture
 def builder(kitchen: Kitchen) -> Builder:
-    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(kitchen.project, *arguments),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **kitchen.environ},
-        )
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
-
-    return run
+    return partial(run_command, kitchen.project, environ=kitchen.environ)
 
 
 def write_probe(kitchen: Kitchen, name: str, script: str, **more: object) -> None:

@@ -25,7 +25,7 @@ from builder.project import Project
 from tests import json_outputs, projects
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen, free_port
-from tests.conftest import command
+from tests.conftest import command, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,16 +38,8 @@ Builder = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def builder(kitchen: Kitchen) -> Builder:
     def run(*arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(kitchen.project, *arguments),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **kitchen.environ, **environ},
-        )
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        more = {**kitchen.environ, **environ}
+        return run_command(kitchen.project, *arguments, code=code, environ=more, timeout=120)
 
     return run
 

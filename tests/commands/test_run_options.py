@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import urllib.request
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from builder.engine.client import api
 from builder.engine.client.endpoint import Endpoint
 from tests import projects
 from tests.commands.serving import Kitchen, free_port
-from tests.conftest import command
+from tests.conftest import run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,17 +33,8 @@ def builder(kitchen: Kitchen, tmp_path: Path) -> Builder:
     folder.mkdir()
 
     def run(*arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(kitchen.project, *arguments),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **kitchen.environ, **environ},
-        )
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
+        more = {**kitchen.environ, **environ}
+        return run_command(kitchen.project, *arguments, code=code, environ=more, timeout=120, cwd=folder)
 
     return run
 

@@ -9,6 +9,7 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -22,7 +23,7 @@ from builder.upgrading import journal
 from tests import projects
 from tests.commands import upgrade_trials
 from tests.commands.serving import MODEL, Kitchen
-from tests.conftest import command
+from tests.conftest import command, run_command
 
 pytestmark = pytest.mark.engine
 
@@ -42,15 +43,7 @@ sys.exit(0 if b"good" in urllib.request.urlopen(f"{address}/models", timeout=10)
 
 @pytest.fixture
 def builder(kitchen: Kitchen) -> Builder:
-    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(kitchen.project, *arguments), capture_output=True, text=True, timeout=300,
-            stdin=subprocess.DEVNULL, env={**os.environ, **kitchen.environ},
-        )  # fmt: skip
-        assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done
-
-    return run
+    return partial(run_command, kitchen.project, environ=kitchen.environ)
 
 
 def change(kitchen: Kitchen, verdict: str) -> None:
