@@ -135,6 +135,10 @@ class TreeGoneError(BuildFailedError):
         self.address = address
 
 
+class DiskFullError(BuildFailedError):
+    """A build for which a disk had no room: it says nothing about what was to be built."""
+
+
 class ImageStateError(BuilderError):
     """An image that images.lock records is missing from the engine, or its tag points at other content."""
 

@@ -155,6 +155,28 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     assert left_over(endpoint, small) == []
 
 
+def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: Endpoint, tmp_path: Path) -> None:
+    """The candidate with number 2's template alone meets a disk without room, which tells nothing about it."""
+    builder("build", "small", "--mod", "template")
+    projects.write(small.mods / "template/chat.jinja", "version two\n")
+    template = small.root / "dockerfiles/small/Dockerfile.j2"
+    writes = 'RUN grep "version two" chat.jinja || head -c 1 /dev/zero > /dev/full\n'
+    projects.write(template, template.read_text(encoding="utf-8") + f"ENV ANOTHER=1\n{writes}")
+    builder("build", "small", "--mod", "template")
+    judge = tmp_path / "judge.sh"
+    projects.write(judge, '#!/bin/sh\ntest -z "$(docker run --rm "$BUILDER_IMAGE" printenv ANOTHER)"\n')
+    judge.chmod(0o755)
+    for _ in range(2):
+        told = builder("bisect", "small", "--run", str(judge), "--no-serve", code=6).stderr
+        assert "No space left on device" in told
+        assert "give the same command again, to go on where it was" in told
+        begun = journal.read(small)
+        assert begun is not None
+        assert not any(done.trial.skipped for done in begun.done)
+    builder("bisect", "stop")
+    assert left_over(endpoint, small) == []
+
+
 def test_a_probe_finds_the_line_of_a_mod_while_the_model_is_served(kitchen: Kitchen, endpoint: Endpoint) -> None:
     def builder(*arguments: str) -> str:
         return run_command(kitchen.project, *arguments, environ=kitchen.environ).stdout

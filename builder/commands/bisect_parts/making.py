@@ -12,7 +12,7 @@ from builder.building import bake_run, work_folder
 from builder.building.bake_run import BakeJob
 from builder.commands.bisect_parts import points
 from builder.engine import images
-from builder.errors import BuildFailedError, FileProblemsError, SourceError
+from builder.errors import BuildFailedError, DiskFullError, FileProblemsError, SourceError
 from builder.lock.model import ImageName
 from builder.numbered import identity
 from builder.plan import bake, model
@@ -74,7 +74,8 @@ def tag_of(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -
 
 
 def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> CandidateImage:
-    """Makes the image of a candidate unless it is there. One that cannot be built is no error: it is gone around."""
+    """Makes the image of a candidate unless it is there. One that cannot be built is no error: it is gone around.
+    Raises DiskFullError, which tells nothing about the candidate."""
     try:
         tag = tag_of(workspace, span, candidate)
         build = None if candidate.number is not None else build_of(workspace, span, candidate)
@@ -83,6 +84,9 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
         with work_folder.create(workspace, "bisect", with_bake_file(build)) as work:
             bake_run.bake(workspace, [BakeJob(work.directory, "bisect", build.targets, work)])
             images.tag(workspace.engine, work.tag, tag)
+    except DiskFullError as error:
+        hint = f"{error.hint}; then give the same command again, to go on where it was"
+        raise DiskFullError(error.message, log=error.log, hint=hint) from None
     except (BuildFailedError, SourceError, FileProblemsError) as error:
         return CandidateImage("", f"does not build: {error.message.splitlines()[0]}")
     return CandidateImage(tag)

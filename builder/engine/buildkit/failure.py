@@ -10,7 +10,7 @@ from builder.engine.buildkit.memory import StepMemory
 from builder.engine.buildkit.progress import title
 from builder.engine.client.api import raw
 from builder.engine.client.errors import NO_ROOM, START_HINT
-from builder.errors import BuilderError, BuildFailedError, EngineError, TreeGoneError
+from builder.errors import BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def build_error(
             memory = replace(memory, killed=True)
         head = f"the build failed in step {_short(step.name)}, with exit code {step.exit_code}{_end(memory)}"
         lines = [head, *(f"  {line}" for line in log.tail(digest))]
-        return BuildFailedError("\n".join(lines), log=path, hint=_hint("\n".join(lines) + reason, memory))
+        return _failed(lines, "\n".join(lines) + reason, memory, path)
     try:
         raw(endpoint, "GET", "/_ping", timeout=_ANSWER_WAIT)
     except EngineError as error:
@@ -68,12 +68,9 @@ def build_error(
             return TreeGoneError(message, address=tree[1], log=path)
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]
-        hint = _hint(step.error, log.memory(digest).after(step.error))
-        if _BASE.search(step.name):
-            hint = hint or _BASE_HINT
-        return BuildFailedError("\n".join(lines), log=path, hint=hint)
-    hint = _local_hint(reason) or _hint(reason, StepMemory().after(reason))
-    return BuildFailedError("\n".join([f"the build failed: {reason}", *excerpt]), log=path, hint=hint)
+        hint = _BASE_HINT if _BASE.search(step.name) else ""
+        return _failed(lines, step.error, log.memory(digest).after(step.error), path, hint)
+    return _failed([f"the build failed: {reason}", *excerpt], reason, StepMemory().after(reason), path)
 
 
 def _short(name: str) -> str:
@@ -87,15 +84,21 @@ def _excerpt(lines: Sequence[str]) -> list[str]:
     return list(lines[max(rules[-2] - 1, 0) : rules[-1]]) if len(rules) >= 2 else []
 
 
-def _local_hint(reason: str) -> str:
-    """The advice where buildx itself, and no step, found a disk of this machine full."""
-    match = _LOCAL_FILE.search(reason)
-    return f"make room on the disk that holds {match[1]}, and build again" if match else ""
+def _failed(lines: Sequence[str], said: str, memory: StepMemory, path: str, hint: str = "") -> BuildFailedError:
+    """The error with these lines and the advice that fits what was ``said``; ``hint`` where none does."""
+    message = "\n".join(lines)
+    if NO_ROOM in said.lower():
+        return DiskFullError(message, log=path, hint=_room_hint(said))
+    return BuildFailedError(message, log=path, hint=_memory_hint(memory) or hint)
 
 
-def _hint(text: str, memory: StepMemory) -> str:
-    if NO_ROOM in text.lower():
-        return "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
+def _room_hint(said: str) -> str:
+    if match := _LOCAL_FILE.search(said):
+        return f"make room on the disk that holds {match[1]}, and build again"
+    return "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
+
+
+def _memory_hint(memory: StepMemory) -> str:
     if not memory.killed:
         return ""
     if memory.jobs > 1:

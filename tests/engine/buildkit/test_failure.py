@@ -13,7 +13,7 @@ from builder.engine.buildkit.failure import build_error
 from builder.engine.buildkit.log import BuildLog
 from builder.engine.buildkit.progress import BuildProgress
 from builder.engine.client.endpoint import Endpoint
-from builder.errors import BuilderError, BuildFailedError, EngineError, TreeGoneError
+from builder.errors import BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
 from tests.engine.client.test_api import answering, serving
 
 if TYPE_CHECKING:
@@ -121,6 +121,14 @@ def test_a_step_that_failed_before_the_engine_went_away_is_the_reason(tmp_path: 
 )
 def test_hints(alive: Endpoint, error: str, hint: str) -> None:
     assert hint in judged(alive, [f"ERROR: failed to solve: {error}"]).hint
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [("tar: No space left on device", DiskFullError), ("signal: killed", BuildFailedError)],
+)
+def test_a_full_disk_is_told_from_what_does_not_build(alive: Endpoint, error: str, kind: type) -> None:
+    assert type(judged(alive, [f"ERROR: failed to solve: {error}"])) is kind
 
 
 def test_a_long_step_is_named_by_its_beginning(alive: Endpoint) -> None:
