@@ -241,7 +241,10 @@ FAULTS = (
     Fault(
         "a flag, holes", "recipe", "recipe, --lossy", _flags, _ROOT, serves=True, change="--lossy", spared="--async",
     ),
-    Fault("a package of the base", "base image", "base image", _numbers, "test ! -e /usr/share/newer-package"),
+    Fault(
+        "a package of the base", "base image", "base image", _numbers, "test ! -e /usr/bin/tree",
+        change="+package tree ",
+    ),
     Fault(
         "a pull request", "pull requests", "pull request vllm#9", _numbers,
         _python("import sys, importlib.util; sys.exit(importlib.util.find_spec(\"vllm.pull_9\") is not None)"),
@@ -340,7 +343,7 @@ def make_base(endpoint: Endpoint, folder: Path) -> str:
     repository = f"{shared.unique_name()}-base"
     shared.remove_at_end(repository)
     own = f"FROM {BASE}\nRUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3 git\n"
-    for number, more in ((1, ""), (2, "RUN touch /usr/share/newer-package\n")):
+    for number, more in ((1, ""), (2, "RUN apt-get install -qq -y tree\n")):
         context = folder / f"base-{number}"
         projects.write(context / "Dockerfile", own + more)
         projects.write(context / "bake.json", '{"target": {"image": {"context": "."}}}')

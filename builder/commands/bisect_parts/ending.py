@@ -9,9 +9,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder import humanize, timestamp
-from builder.bisecting import journal
+from builder.bisecting import journal, values
 from builder.building import work_folder
-from builder.commands.bisect_parts import issue_text, making, points, revert_trial, reverting, serving, spans, steps
+from builder.commands.bisect_parts import (
+    base_change,
+    issue_text,
+    making,
+    points,
+    revert_trial,
+    reverting,
+    serving,
+    spans,
+    steps,
+)
 from builder.commands.bisect_parts.report import BisectReport, FoundCulprit
 from builder.errors import SourceError
 from builder.events import Message
@@ -75,7 +85,7 @@ def _last_note(own: list[DoneTrial]) -> str:
 
 def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, shared: BisectContext) -> BisectReport:
     span = shared.spans(*_numbers(shared, conclusion))
-    culprits = tuple(_facts(workspace, bisection, span, culprit) for culprit in conclusion.culprits)
+    culprits = tuple(_facts(workspace, bisection, span, conclusion, culprit) for culprit in conclusion.culprits)
     files: dict[str, StagedFile] = {}
     for side, tried in (("good", conclusion.good), ("bad", conclusion.bad)):
         build = None if tried.number is not None else making.build_of(workspace, span, tried)
@@ -106,7 +116,9 @@ def _numbers(shared: BisectContext, conclusion: Conclusion) -> tuple[int, int]:
     return tuple(sorted((conclusion.good.number or 0, conclusion.bad.number or 0), key=numbers.index))  # type: ignore[return-value]
 
 
-def _facts(workspace: Workspace, bisection: Bisection, span: NumberSpan, culprit: Culprit) -> FoundCulprit:
+def _facts(
+    workspace: Workspace, bisection: Bisection, span: NumberSpan, conclusion: Conclusion, culprit: Culprit
+) -> FoundCulprit:
     tree = points.tree_of(span, culprit.unit)
     if tree:
         old, new = (address.partition("#")[2] for address in (tree.old, tree.new))
@@ -124,6 +136,8 @@ def _facts(workspace: Workspace, bisection: Bisection, span: NumberSpan, culprit
     if culprit.good or culprit.bad:
         old_text, new_text = culprit.good or old_text, culprit.bad or new_text
     text = "".join(difflib.unified_diff(_lines(old_text), _lines(new_text), f"{span.old}", f"{span.new}", n=1))
+    if culprit.axis == values.BASE:
+        text += base_change.packages(workspace, span, conclusion)
     return FoundCulprit(culprit, text=text, hint=_hint(workspace, bisection, culprit, span))
 
 
