@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import pointer_moves
+from builder.cli import change_colours, pointer_moves
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import WordChoice
 from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
-    from builder.lock.model import Status
+    from builder.commands.pair import WeightsChange
+    from builder.lock.model import ImageName, Status
 
 STATUSES = ("good", "bad", "untested")
 
@@ -38,7 +39,7 @@ def pair(
     from builder.commands import pair as command
 
     result = command.run(context.workspace(), model, image, force=force, note=note, checkpoint=checkpoint)
-    moved = (result.move,) if result.move else ()
+    moved, weights = (result.move,) if result.move else (), result.weights
     if as_json:
         print_json(
             {
@@ -47,13 +48,27 @@ def pair(
                 "recipe": result.recipe,
                 "moves": pointer_moves.moves_json(moved),
                 "differences": list(result.differences),
+                "weights": {"from": weights.before and str(weights.before), "to": str(weights.now)}
+                if weights
+                else None,
             }
         )
     elif moved:
         pointer_moves.print_moves(moved, result.differences, ())
         print_result(f"  by {result.recipe}" if result.recipe else "  no recipe: `builder build RECIPE` gives it one")
+    elif weights:
+        _print_weights(result.model, result.image, weights)
     else:
         print_result(f"{result.model} was paired with {result.image} already")
+
+
+def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None:
+    """Other weights with the same image: a rollback goes to another image, so the way back is told here."""
+    before = weights.before
+    own = before.short if before else "its own weights"
+    print_result(f"{model} with {image}: {change_colours.moved(own, weights.now.short)}")
+    if before:
+        print_result(f"  back: `builder pair {model} {image} --checkpoint {before.short}`")
 
 
 @click.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder.checkpoints import record
 from builder.errors import UsageError
 from builder.evidence import gate
 from builder.lock import reading
@@ -14,8 +15,18 @@ from builder.numbered.pointers import PointerMove
 from builder.serving import checkpoint_weights, model_pairing
 
 if TYPE_CHECKING:
+    from builder.checkpoints.record import CheckpointName
     from builder.lock.model import ImageName, Lock
     from builder.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class WeightsChange:
+    """Other weights for the same image: a rollback, which goes to another image, does not undo it. ``before`` is None
+    where those were the model's own."""
+
+    before: CheckpointName | None
+    now: CheckpointName
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,7 @@ class Paired:
     recipe: str | None
     move: PointerMove | None
     differences: tuple[str, ...]
+    weights: WeightsChange | None = None
 
 
 def run(
@@ -65,8 +77,12 @@ def run(
         transaction.commit(before.with_pairing(model, pairing))
         if moves:  # the number may have come by git: others in this engine leave it from now on
             images_lock.tell_numbers(workspace, transaction.lock, name.repository)
-    move = moves[0] if moves else None
-    return Paired(model, name, pairing.recipe, move, pointers.differences(workspace.project, before, moves))
+    differences = pointers.differences(workspace.project, before, moves)
+    if moves:
+        return Paired(model, name, pairing.recipe, moves[0], differences)
+    replaced = record.parse_name(before.models[model].pairing.revision or "")
+    change = WeightsChange(replaced, weights) if weights and weights != replaced else None
+    return Paired(model, name, pairing.recipe, None, differences, change)
 
 
 def _moves(lock: Lock, model: str, name: ImageName) -> tuple[PointerMove, ...]:

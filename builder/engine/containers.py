@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from builder.engine.client import stream_demux
-from builder.engine.client.api import raw, request
+from builder.engine.client.api import DISK_SECONDS, raw, request
 from builder.engine.client.errors import EngineHTTPError, EngineTimeoutError
 from builder.errors import BuildFailedError, ImageStateError
 
@@ -132,13 +132,15 @@ def running(
         body["HostConfig"]["DeviceRequests"] = list(devices)
     try:
         query = {"platform": platform} if platform else {}
-        container_id = request(endpoint, "POST", "/containers/create", query=query, body=body)["Id"]
+        container_id = request(endpoint, "POST", "/containers/create", query=query, body=body, timeout=DISK_SECONDS)[
+            "Id"
+        ]
     except EngineHTTPError as error:
         if not error.is_not_found:
             raise
         raise ImageStateError(f"the engine has no image {image}") from None
     try:
-        request(endpoint, "POST", f"/containers/{container_id}/start")
+        request(endpoint, "POST", f"/containers/{container_id}/start", timeout=DISK_SECONDS)
         yield Container(endpoint, container_id)
     finally:
         remove(endpoint, container_id)
@@ -178,7 +180,8 @@ def _kill(endpoint: Endpoint, container_id: str) -> None:
 def remove(endpoint: Endpoint, container_id: str) -> None:
     """Kills and removes a container; does nothing if it no longer exists."""
     try:
-        request(endpoint, "DELETE", f"/containers/{container_id}", query={"force": 1, "v": 1})
+        query = {"force": 1, "v": 1}
+        request(endpoint, "DELETE", f"/containers/{container_id}", query=query, timeout=DISK_SECONDS)
     except EngineHTTPError as error:
         if error.is_conflict:  # it is being removed already
             _await_removal(endpoint, container_id)
@@ -189,7 +192,8 @@ def remove(endpoint: Endpoint, container_id: str) -> None:
 def _await_removal(endpoint: Endpoint, container_id: str) -> None:
     """Waits for the engine to finish removing a container that it began to remove when its process ended."""
     try:
-        request(endpoint, "POST", f"/containers/{container_id}/wait", query={"condition": "removed"})
+        query = {"condition": "removed"}
+        request(endpoint, "POST", f"/containers/{container_id}/wait", query=query, timeout=DISK_SECONDS)
     except EngineHTTPError as error:
         if not error.is_not_found:
             raise

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.client.api import quoted, request
+from builder.engine.client.api import DISK_SECONDS, quoted, request
 from builder.engine.client.errors import EngineHTTPError
 from builder.engine.reference import split_tag
 from builder.errors import ConflictError, ImageStateError
@@ -200,7 +200,7 @@ def remove(endpoint: Endpoint, name: str) -> bool:
     Raises ConflictError where a container uses the image: it is then not deleted.
     """
     try:
-        request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=600)
+        request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=DISK_SECONDS)
     except EngineHTTPError as error:
         if error.is_not_found:
             return False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.engine import containers
 from builder.engine.client import stream_demux
-from builder.engine.client.api import quoted, request, stream
+from builder.engine.client.api import DISK_SECONDS, quoted, request, stream
 from builder.engine.client.errors import EngineHTTPError
 from builder.errors import ConflictError, ImageStateError
 
@@ -100,7 +100,9 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
     Raises ImageStateError for a missing image, ConflictError where another container has the name.
     """
     try:
-        container_id = request(endpoint, "POST", "/containers/create", query={"name": name}, body=body)["Id"]
+        container_id = request(
+            endpoint, "POST", "/containers/create", query={"name": name}, body=body, timeout=DISK_SECONDS
+        )["Id"]
     except EngineHTTPError as error:
         if error.is_not_found:
             raise ImageStateError(f"the engine has no image {body['Image']}") from None
@@ -115,7 +117,7 @@ def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
 
 def start(endpoint: Endpoint, container: str) -> None:
     """Starts a container. Raises EngineHTTPError where the engine cannot: no such program or device, a port in use."""
-    request(endpoint, "POST", f"/containers/{container}/start", timeout=300)
+    request(endpoint, "POST", f"/containers/{container}/start", timeout=DISK_SECONDS)
 
 
 def stop(endpoint: Endpoint, container: str, seconds: int) -> Service | None:

@@ -1,4 +1,5 @@
-"""Makes a tiny random Qwen3 and its tokenizer in the folder named as the first argument. Runs inside the image."""
+"""Makes a tiny random Qwen3 and its tokenizer in each folder that is named, each with weights of its own. Runs inside
+the image."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from pathlib import Path
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>"]
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, seed: int) -> None:
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
@@ -25,7 +26,7 @@ def main(folder: Path) -> None:
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     fast.save_pretrained(folder)
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=1024,
         hidden_size=64,
@@ -46,4 +47,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for number, name in enumerate(sys.argv[1:]):
+        main(Path(name), number)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # A request that another one got in the way of, in which case the engine did nothing (moby, daemon/containerd).
 _CHANGED_MEANWHILE = b"consistency error: data changed during operation, retry"
 _PAUSES = (0.02, 0.1, 0.3, 1.0)  # seconds
+# For what waits for the engine's disk: the first container of an image of tens of GB, which unpacks it, or the end of
+# one. Minutes where another image is exported meanwhile.
+DISK_SECONDS = 900.0
 
 
 def request(

@@ -1,0 +1,104 @@
+"""A made checkpoint on the real cpu image: its weights are served, and go back with the pairing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.definitions.recipes.container import LABEL
+from builder.engine import containers
+from builder.engine.client.endpoint import Endpoint
+from builder.lock import reading
+from builder.project import Project
+from tests import projects, shared
+from tests.commands.serving import free_port
+from tests.conftest import remove_all
+from tests.cpu_image import builder, project, run_in
+from tests.end_to_end.test_serving import MOD, RECIPE, SMALL, TEMPLATE, chat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
+
+HERE = Path(__file__).parent
+MODEL = "Org/Mixed"
+DEFINITION = """\
+description: one tiny model with a layer of another
+model: Org/Mixed
+sources:
+  first: {{folder: {folder}/first}}
+  second: {{folder: {folder}/second}}
+steps:
+  - take: first
+  - replace: second
+    select: ["model.layers.{layer}.*"]
+    expect: 11
+  - verify: {{dtypes: {{BF16: 24}}}}
+"""
+
+
+@pytest.fixture
+def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """The shipped project with a recipe that serves the checkpoint."""
+    repository = f"{shared.unique_name()}-cpu"
+    made = project(tmp_path / "project", repository, RECIPE)
+    text = (made.root / RECIPE).read_text(encoding="utf-8")
+    for old, new in (
+        ("Qwen3-0.6B-cpu", f"{repository}-served"),
+        ("model: Qwen/Qwen3-0.6B", "model: checkpoint:mixed"),
+        ("vllm serve Qwen/Qwen3-0.6B", "vllm serve {model}"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    projects.write(made.root / "recipes/mixed.yaml", text)
+    for name in ("HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    yield made
+    containers.remove_labelled(endpoint, f"{LABEL}={repository}-served")
+    remove_all(endpoint, repository)
+
+
+def make(cpu: Project, folder: Path, layer: int) -> None:
+    definition = DEFINITION.format(folder=folder, layer=layer)
+    projects.write(cpu.root / "checkpoints/mixed/checkpoint.yaml", definition)
+    builder(cpu, "checkpoints", "build", "mixed")
+
+
+def served_answer(cpu: Project) -> str:
+    port = free_port()
+    builder(cpu, "run", MODEL, "--port", str(port), *SMALL)
+    said = chat(port)
+    builder(cpu, "stop", MODEL)
+    return said
+
+
+def test_weights_are_served_and_go_back_with_their_pairing(cpu: Project, endpoint: Endpoint, tmp_path: Path) -> None:
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    image = builder(cpu, "build", RECIPE).split()[1]
+    argv = ["python3", "/here/tiny_model.py", "/models/first", "/models/second"]
+    run_in(endpoint, image, argv, {HERE: "/here", folder: "/models"})
+
+    make(cpu, folder, layer=0)
+    builder(cpu, "build", "recipes/mixed.yaml")
+    one = served_answer(cpu)
+    first = reading.read(cpu.lock).models[MODEL].pairing
+    assert str(first.image) == image
+    make(cpu, folder, layer=1)
+    assert served_answer(cpu) == one  # a model stays on the weights that it is paired with
+
+    said = builder(cpu, "pair", MODEL, image, "--checkpoint", "mixed")
+    assert f"back: `builder pair {MODEL} {image} --checkpoint mixed@" in said
+    builder(cpu, "pair", MODEL, image, "--checkpoint", first.revision or "")
+
+    template = cpu.mods / MOD / TEMPLATE
+    projects.write(template, "{#- changed -#}\n" + template.read_text(encoding="utf-8"))
+    builder(cpu, "build", "recipes/mixed.yaml", "--no-prove")
+    builder(cpu, "pair", MODEL, f"{first.image.repository}:2", "--checkpoint", "mixed")
+    assert served_answer(cpu) != one
+    builder(cpu, "rollback", MODEL)
+    assert reading.read(cpu.lock).models[MODEL].pairing == first
+    assert served_answer(cpu) == one
