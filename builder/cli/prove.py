@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
 _COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
-_COUNTS = ("conversations", "outputs", "compared")  # a run of another version may lack one
+_COUNTS = ("conversations", "outputs", "compared", "too_long")  # a run of another version may lack one
 _SHOWN = 10
 
 
@@ -83,13 +83,14 @@ def print_proof(result: ProvedImage) -> None:
 
 def summary(evidence: Evidence) -> str:
     """The conversations and outputs of a proof, as they stand behind its verdict; empty where there were none."""
-    conversations, outputs, of_before = (evidence.counts.get(name, 0) for name in _COUNTS)
+    conversations, outputs, of_before, too_long = (evidence.counts.get(name, 0) for name in _COUNTS)
     if not conversations and not outputs:
         return ""
     rendered = humanize.counted(conversations, "conversation")
     parsed = humanize.counted(outputs, "output")
     compared = f", {of_before} compared with the number before" if of_before else ""
-    return f", {rendered} and {parsed} in {humanize.duration(evidence.seconds)}{compared}"
+    left_out = f", {too_long} longer than the context" if too_long else ""
+    return f", {rendered} and {parsed} in {humanize.duration(evidence.seconds)}{compared}{left_out}"
 
 
 def _document(result: ProvedImage) -> dict[str, Any]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 TOKENIZER = "tokenizer"
 _DIGITS = 16
 _NO_STREAM = "derender failed"
+# vLLM's words for a prompt that leaves no room in `--max-model-len`.
+_TOO_LONG = "maximum context length"
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ def judge(
         answer = answers.get(question.name) or {"failed": "it was not answered"}
         if "missing" in answer:
             continue
-        if "failed" in answer:
+        if _is_too_long(answer):  # no fault; but one that was not so before has changed
+            _keep(tally, question, "longer than the context", "too long")
+        elif "failed" in answer:
             tally.find(question, "fail", iter([("answer", f"the front end broke off: {answer['failed']}")]))
         elif isinstance(question.subject, Conversation) and question.kind == "prompt":
             _judge_prompt(tally, question, question.subject, answer, prompts, is_known=is_known, dates=dates)
@@ -91,6 +95,10 @@ def judge(
     if unread:
         text = f"{unread} outputs were not parsed back: this release of vLLM has nothing that does it without a GPU"
         tally.findings.append(Finding("parsers", "", "unclear", text))
+    too_long = sum(_is_too_long(answer) for answer in answers.values())
+    if too_long and not prompts:
+        text = f"all {too_long} questions are longer than the context that the recipe gives the model"
+        tally.findings.append(Finding("context", "", "unclear", text))
     changed = list(_changes(tally, reference)) if reference else []
     findings = (*tally.findings, *changed)
     verdicts = [finding.verdict for finding in findings]
@@ -99,12 +107,17 @@ def judge(
         "outputs": sum(
             question.kind != "prompt" and "whole" in answers.get(question.name, {}) for question in questions
         ),
+        "too_long": too_long,
         "properties": tally.properties,
         "compared": len(_comparable(tally, reference)) if reference else 0,
         "failed": verdicts.count("fail"),
         "changed": verdicts.count("changed"),
     }
     return Judgement(worst(verdicts), counts, findings, tally.goldens, tally.texts)
+
+
+def _is_too_long(answer: Mapping[str, Any]) -> bool:
+    return _TOO_LONG in answer.get("refused", "")
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:

@@ -100,6 +100,19 @@ def test_a_template_may_refuse_what_it_does_not_take() -> None:
     assert judge(answers).verdict == "fail"
 
 
+def test_a_conversation_longer_than_the_context_is_no_fault_of_the_template() -> None:
+    refused = {"refused": "This model's maximum context length is 4096 tokens. However, your prompt contains 4097"}
+    answers = good()
+    answers["question"] = refused
+    judgement = judge(answers)
+    assert (judgement.verdict, judgement.counts["too_long"]) == ("pass", 1)
+    assert judge(answers, reference(judgement)).verdict == "pass"
+    assert judge(answers, reference(judge(good()))).verdict == "changed"
+    nothing = judge(dict.fromkeys(answers, refused))
+    assert nothing.verdict == "unclear"
+    assert "longer than the context that the recipe gives" in nothing.findings[0].text
+
+
 def test_a_release_that_cannot_parse_is_unclear() -> None:
     answers = good()
     for question in QUESTIONS:
