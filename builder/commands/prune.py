@@ -103,7 +103,8 @@ class Pruned:
 
 def plan(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) -> PrunePlan:
     """Plans a prune in which, of each repository, the ``keep`` newest numbers stay and those built less than
-    ``older_than`` ago. Changes nothing. Raises EngineError where no engine answers."""
+    ``older_than`` ago. Removes nothing. Raises EngineError where no engine answers."""
+    images_lock.recover(workspace)  # what a prune that was killed still had to do is no longer planned
     lock, own_id = reading.of(workspace.project), identity.existing(workspace.project)
     states, tags = status.states(workspace, lock)
     every = {image.id: image for image in disk_usage.all_images(workspace.engine)}
