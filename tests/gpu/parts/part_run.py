@@ -29,6 +29,9 @@ ENVIRONMENT = {
     # On Hopper these multiply FP8 weights with block scales, and compile for three minutes. vLLM has its own kernels.
     "VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER": "0",
     "VLLM_USE_DEEP_GEMM": "0",
+    # Triton's own place. Where vLLM compiles a model, torch puts it below a folder that is named after the path of the
+    # checkpoint, which is another at each start: kernels that earlier parts have compiled are compiled again.
+    "TRITON_CACHE_DIR": str(Path.home() / ".triton/cache"),
     # Nothing is fetched or told; on a machine without a network each try would wait.
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
