@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from builder import humanize
@@ -104,7 +105,8 @@ def _rows(matrix: Matrix, *, words: bool) -> list[tuple[str, ...]]:
         shown = [proof for proof in matrix.proofs if proof in tried] or list(matrix.proofs[:1])
         for place, proof in enumerate(shown):
             cells = (matrix.cell(image, model, proof) for model in matrix.models)
-            rows.append(("" if place else str(image), proof, *(_shown(cell, words=words) for cell in cells)))
+            shown_cells = (_shown(cell.word, bool(cell.others), words=words) for cell in cells)
+            rows.append(("" if place else str(image), proof, *shown_cells))
     return rows
 
 
@@ -114,9 +116,10 @@ def _fits(rows: Sequence[tuple[str, ...]], headings: Sequence[str]) -> bool:
     return sum(widths) + len(table.GAP) * (len(headings) + 1) <= table.width()
 
 
-def _shown(cell: MatrixCell, *, words: bool) -> str:
-    text = _SHORT.get(cell.word, cell.word) if words else _MARKS[cell.word]
-    return _word(cell.word, text) + (_OTHERS if cell.others else "")
+@functools.cache
+def _shown(word: CellWord, ran_elsewhere: bool, *, words: bool) -> str:
+    text = _SHORT.get(word, word) if words else _MARKS[word]
+    return _word(word, text) + (_OTHERS if ran_elsewhere else "")
 
 
 def _word(word: str, text: str = "") -> str:

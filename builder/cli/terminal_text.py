@@ -35,7 +35,8 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        part if number % 2 else "".join(map(_shown, part)) for number, part in enumerate(_OWN_COLOUR.split(text))
+        part if number % 2 or part.isprintable() else "".join(map(_shown, part))
+        for number, part in enumerate(_OWN_COLOUR.split(text))
     )
 
 

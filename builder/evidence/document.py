@@ -16,16 +16,13 @@ from builder.errors import Location, Problem
 from builder.evidence.record import Evidence, Figure, Finding, Machine, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
 _TOLD = 3  # problems of one file: the first say enough
 # What may be otherwise in another copy of the same run: where it came from, and its place among the runs there.
 _OF_THE_COPY = frozenset({"foreign", "sequence"})
-
-
-_RESULTS = frozenset({"counts", "figures", "findings", "goldens", "raw", "sampling"})
 
 
 class UnreadableError(Exception):
@@ -38,6 +35,17 @@ class UnreadableError(Exception):
 
 def of(evidence: Evidence) -> dict[str, Any]:
     """The record as JSON data. The derived figures are in it as well, so that a reader needs no statistics."""
+    return {
+        **of_outline(evidence),
+        **_filled({"sampling": dict(evidence.sampling), "counts": dict(evidence.counts)}),
+        **_filled({"figures": [_of_figure(figure) for figure in evidence.figures]}),
+        **_filled({"findings": [vars(finding) for finding in evidence.findings]}),
+        **_filled({"goldens": dict(evidence.goldens), "raw": evidence.raw}),
+    }
+
+
+def of_outline(evidence: Evidence) -> dict[str, Any]:
+    """The part of the JSON data that tells how an image stands: all but the results in full."""
     subject = evidence.subject
     return {
         "format": FORMAT,
@@ -56,10 +64,6 @@ def of(evidence: Evidence) -> dict[str, Any]:
             **_filled({"arguments": subject.arguments, "overrides": dict(subject.overrides)}),
             **({"machine": vars(subject.machine)} if subject.machine else {}),
         },
-        **_filled({"sampling": dict(evidence.sampling), "counts": dict(evidence.counts)}),
-        **_filled({"figures": [_of_figure(figure) for figure in evidence.figures]}),
-        **_filled({"findings": [vars(finding) for finding in evidence.findings]}),
-        **_filled({"goldens": dict(evidence.goldens), "raw": evidence.raw}),
     }
 
 
@@ -91,11 +95,6 @@ def parse(content: bytes, file: str) -> tuple[Evidence, str]:
     if faults:
         raise UnreadableError(tuple(Problem(Location(file), fault) for fault in faults))
     return _read(data), digest
-
-
-def of_outline(evidence: Evidence) -> dict[str, Any]:
-    """The part of the JSON data that tells how an image stands: all but the results in full."""
-    return {name: value for name, value in of(evidence).items() if name not in _RESULTS}
 
 
 def read_outline(data: Mapping[str, Any]) -> Evidence:
@@ -134,12 +133,13 @@ def _of_figure(figure: Figure) -> dict[str, Any]:
 def _read(data: Mapping[str, Any]) -> Evidence:
     subject = data["subject"]
     machine = subject.get("machine")
-    parts = {name: value for name, value in data.items() if name != "format"}
-    parts |= {
+    parts = {
+        **data,
         "subject": Subject(**{**subject, "machine": Machine(**machine) if machine else None}),
         "figures": tuple(_read_figure(figure) for figure in data.get("figures", ())),
         "findings": tuple(Finding(**finding) for finding in data.get("findings", ())),
     }
+    del parts["format"]
     return Evidence(**parts)
 
 
@@ -203,8 +203,7 @@ def _refuse_constant(written: str) -> NoReturn:
     raise ValueError(f"{written} is no finite number")
 
 
-def _without_repetition(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    pairs = list(pairs)
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     block = dict(pairs)
     if len(block) < len(pairs):
         raise ValueError("a key stands twice")

@@ -1,5 +1,5 @@
-"""The last runs of every number and the facts of recipes, remembered between commands: reading and checking a thousand
-files takes half a second.
+"""The last runs of every number and the facts of recipes, remembered between commands: reading and checking
+four thousand files takes half a second.
 
 The memory is in the state folder, and may vanish. What it tells counts while the state of the files that it was made
 from is the one that was seen: time of change (ctime), size and inode, as in git's index.

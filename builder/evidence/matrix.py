@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from builder.evidence.overview import ImageEvidence, JudgedRun
-    from builder.evidence.record import Evidence, Kind
+    from builder.evidence.record import Kind
     from builder.lock.model import ImageName, Lock
 
 CellWord = Literal["proven", "changed", "failed", "stale", "unclear", "never tried"]
@@ -97,8 +97,10 @@ def word_of(judged: JudgedRun) -> CellWord:
 
 
 def _cells(name: ImageName, model: str, runs: list[JudgedRun]) -> Iterator[MatrixCell]:
-    for proof in dict.fromkeys(_proof(each.run) for each in runs):
-        of_proof = [each for each in runs if _proof(each.run) == proof]
+    by_proof: dict[str, list[JudgedRun]] = {}
+    for each in runs:
+        by_proof.setdefault(proof_of(each.run.kind, each.run.name), []).append(each)
+    for proof, of_proof in by_proof.items():
         own = next((each for each in of_proof if not each.run.foreign), None)
         theirs = next((each for each in of_proof if each.run.foreign), None)
         others, others_file = (word_of(theirs), _path(name, theirs)) if theirs else (None, "")
@@ -110,10 +112,6 @@ def _cells(name: ImageName, model: str, runs: list[JudgedRun]) -> Iterator[Matri
         yield MatrixCell(
             name, model, proof, word_of(own), why, _path(name, own), run.started, run.seconds, others, others_file
         )
-
-
-def _proof(run: Evidence) -> str:
-    return proof_of(run.kind, run.name)
 
 
 def _path(name: ImageName, judged: JudgedRun) -> str:

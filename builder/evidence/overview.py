@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from builder.errors import Problem
     from builder.evidence.index import SetNow
+    from builder.evidence.present_subjects import RequiredRuns, ServedFacts
     from builder.evidence.record import Evidence
     from builder.evidence.standing import PairingStanding, Standing
     from builder.evidence.store import KeptEvidence
@@ -36,13 +37,15 @@ class JudgedRun:
 class ImageEvidence:
     """The evidence of one image: its runs in the order in which they were added, its standing with each model that it
     serves or served or was run with, those that it ``serves`` now, and the problems of files that are no evidence.
-    ``last`` are the last runs of each kind, name and model, those of others apart."""
+    ``last`` are the last runs of each kind, name and model, those of others apart; ``files`` the names of the files of
+    ``runs``, in the same order."""
 
     runs: tuple[Evidence, ...] = ()
     pairings: tuple[PairingStanding, ...] = ()
     serves: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
     last: tuple[JudgedRun, ...] = ()
+    files: tuple[str, ...] = ()
 
     @property
     def standing(self) -> Standing | None:
@@ -57,6 +60,7 @@ class ImageEvidence:
     @property
     def json(self) -> dict[str, Any]:
         """All of it as JSON data: the runs as their files have them."""
+        files = {id(run): file for run, file in zip(self.runs, self.files, strict=True)}
         return {
             "standing": self.standing,
             "pairings": [
@@ -64,12 +68,12 @@ class ImageEvidence:
                     "model": pairing.model,
                     "standing": pairing.standing,
                     "why": pairing.why,
-                    "run": store.file_name(pairing.run) if pairing.run else None,
+                    "run": files[id(pairing.run)] if pairing.run else None,
                     "foreign": pairing.has_foreign,
                 }
                 for pairing in self.pairings
             ],
-            "runs": [{"file": store.file_name(run), **document.of(run)} for run in self.runs],
+            "runs": [{"file": files[id(run)], **document.of(run)} for run in self.runs],
             "problems": [str(problem) for problem in self.problems],
         }
 
@@ -112,20 +116,26 @@ def _judged(
         name: frozenset(model for model in models if lock.models[model].pairing.image == name)
         for name, models in paired.items()
     }
+    required_of = functools.cache(memory.required_of)
+    now = {
+        (kind, name): memory.set_now(kind, name, sets)
+        for kind, name in dict.fromkeys((run.kind, run.name) for each in kept.values() for run in each.runs)
+    }
+    present_sets = {key: digest for key, digest in now.items() if digest}
     evidence = {}
     for name, each in kept.items():
-        models = dict.fromkeys([*paired.get(name, ()), *(run.subject.model for run in each.runs)])
-        now = {(run.kind, run.name): memory.set_now(run.kind, run.name, sets) for run in each.runs}
-        present_sets = {key: digest for key, digest in now.items() if digest}
+        by_model: dict[str | None, list[Evidence]] = {model: [] for model in paired.get(name, ())}
+        for run in each.runs:
+            by_model.setdefault(run.subject.model, []).append(run)
         pairings = tuple(
             standing.of(
-                m,
-                each.runs,
-                functools.partial(presents.of, name, m),
-                _required(name, m, each, presents, memory),
+                model,
+                runs,
+                functools.partial(presents.of, name, model),
+                _required(each, presents.recorded(name, model), required_of(model)),
                 present_sets,
             )
-            for m in models
+            for model, runs in by_model.items()
         )
         judged = tuple(
             JudgedRun(
@@ -135,16 +145,15 @@ def _judged(
             )
             for run, file in store.last_runs(each)
         )
-        evidence[name] = ImageEvidence(each.runs, pairings, serving.get(name, frozenset()), each.problems, judged)
+        evidence[name] = ImageEvidence(
+            each.runs, pairings, serving.get(name, frozenset()), each.problems, judged, each.files
+        )
     return evidence
 
 
-def _required(
-    name: ImageName, model: str | None, kept: KeptEvidence, presents: PresentSubjects, memory: EvidenceIndex
-) -> set[standing.Requirement]:
+def _required(kept: KeptEvidence, facts: ServedFacts | None, of_project: RequiredRuns) -> set[standing.Requirement]:
     """The probes that the recipe and builder.yaml require, and every benchmark where they require a figure."""
-    facts = presents.recorded(name, model)
-    both = [memory.required_of(model), *([facts.requires] if facts else [])]
+    both = [of_project, *([facts.requires] if facts else [])]
     required: set[standing.Requirement] = {("probe", probe) for each in both for probe in each.probes}
     if any(each.has_figures for each in both):
         required |= {("bench", run.name) for run in kept.runs if run.kind == "bench"}

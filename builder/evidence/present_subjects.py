@@ -49,6 +49,7 @@ class PresentSubjects:
         self._environ = environ
         self._read = read
         self._facts: dict[str, ServedFacts | None] = {}
+        self._subjects: dict[tuple[ImageName, str | None, Kind], Subject] = {}
         self._pairings = {
             (pairing.image, model): pairing
             for model, paired in lock.models.items()
@@ -57,7 +58,10 @@ class PresentSubjects:
 
     def of(self, image: ImageName, model: str | None, kind: Kind) -> Subject:
         """The subject of a run of this kind with the recipe of the pairing."""
-        return self.with_recipe(image, model, kind, self.recorded(image, model), NOTHING)
+        key = (image, model, kind)
+        if key not in self._subjects:
+            self._subjects[key] = self.with_recipe(image, model, kind, self.recorded(image, model), NOTHING)
+        return self._subjects[key]
 
     def with_recipe(
         self, image: ImageName, model: str | None, kind: Kind, facts: ServedFacts | None, overrides: Mapping[str, str]

@@ -93,21 +93,22 @@ def look(project: Project, name: ImageName) -> KeptEvidence:
     """The runs of a numbered image, with the problems of files that are no evidence."""
     if not project.evidence.exists():
         return KeptEvidence()
+    shown = f"evidence/{name.repository}/{name.number}"
     try:
-        paths = files(place := folder(project, name))
+        place = folder(project, name)
+        names = _file_names(place)
     except (OSError, UnsafePathError) as error:
         message = error.message if isinstance(error, UnsafePathError) else error.strerror or str(error)
-        return KeptEvidence(problems=(Problem(Location(f"evidence/{name.repository}/{name.number}"), message),))
+        return KeptEvidence(problems=(Problem(Location(shown), message),))
     runs: list[tuple[int, str, str, Evidence]] = []
     problems: list[Problem] = []
-    shown = project.relative(place)
-    for path in paths:
+    for each in names:
         try:
-            evidence = read_file(path, f"{shown}/{path.name}")
+            evidence = _read_file(f"{place}/{each}", each, f"{shown}/{each}")
         except FileProblemsError as error:
             problems += error.problems
         else:
-            runs.append((evidence.sequence, evidence.started, path.name, evidence))
+            runs.append((evidence.sequence, evidence.started, each, evidence))
     ordered = sorted(runs, key=lambda run: run[:-1])
     return KeptEvidence(tuple(run[-1] for run in ordered), tuple(problems), tuple(run[-2] for run in ordered))
 
@@ -138,11 +139,7 @@ def images(project: Project) -> tuple[ImageName, ...]:
 
 def read_file(path: Path, shown: str) -> Evidence:
     """The run in a file, called ``shown`` in messages. Raises FileProblemsError where it is none."""
-    try:
-        content = regular_file.read(path, LARGEST)
-    except OSError as error:
-        raise FileProblemsError((Problem(Location(shown), error.strerror or str(error)),), hint=_HINT) from None
-    return read(path.name, content, shown)
+    return _read_file(str(path), path.name, shown)
 
 
 def read(name: str, content: bytes, shown: str) -> Evidence:
@@ -203,12 +200,24 @@ def move(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -
 def files(path: Path) -> list[Path]:
     """The files in a folder of evidence, sorted; what a killed writer left is none of them, and a folder there belongs
     to a repository whose name begins with this one's."""
+    return [path / name for name in _file_names(path)]
+
+
+def _file_names(path: Path) -> list[str]:
     try:
         with os.scandir(path) as entries:
             names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [path / name for name in names if not name.startswith(".")]
+    return [name for name in names if not name.startswith(".")]
+
+
+def _read_file(path: str, name: str, shown: str) -> Evidence:
+    try:
+        content = regular_file.read(path, LARGEST)
+    except OSError as error:
+        raise FileProblemsError((Problem(Location(shown), error.strerror or str(error)),), hint=_HINT) from None
+    return read(name, content, shown)
 
 
 def _next_sequence(project: Project, name: ImageName) -> int:

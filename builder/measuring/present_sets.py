@@ -18,14 +18,24 @@ def of(project: Project) -> Callable[[Kind, str], str | None]:
     wrong, and for proofs: their answers are compared question by question, and fewer of them are no other ones."""
 
     def set_now(kind: Kind, name: str) -> str | None:
-        from builder.definitions import configuration
-        from builder.measuring import bench, probing
-
+        if kind == "prove":
+            return None
         try:
-            if kind == "probe":
-                return probing.digest(project, name)
-            return bench.digest(configuration.load(project).profile(name)) if kind == "bench" else None
+            return _of_probe(project, name) if kind == "probe" else _of_profile(project, name)
         except BuilderError:
             return None
 
     return set_now
+
+
+def _of_probe(project: Project, name: str) -> str:
+    from builder.measuring import probing
+
+    return probing.digest(project, name)
+
+
+def _of_profile(project: Project, name: str) -> str:
+    from builder.definitions import configuration
+    from builder.measuring import bench
+
+    return bench.digest(configuration.load(project).profile(name))

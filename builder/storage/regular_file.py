@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+_PIECE = 1 << 16
 
-def read(path: Path, largest: int) -> bytes:
+
+def read(path: Path | str, largest: int) -> bytes:
     """Returns the content of a plain file of at most ``largest`` bytes. Raises OSError for anything else; it never
     waits, as opening a pipe would."""
     try:
@@ -19,15 +21,25 @@ def read(path: Path, largest: int) -> bytes:
     except OSError as error:
         # ELOOP: a link; ENXIO: a socket.
         raise _no_file(path) if error.errno in (errno.ELOOP, errno.ENXIO) else error from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise _no_file(path)
-        content = file.read(largest + 1) if status.st_size <= largest else b""
+        content = _up_to(descriptor, largest + 1, status.st_size) if status.st_size <= largest else b""
+    finally:
+        os.close(descriptor)
     if len(content) > largest or status.st_size > largest:
         raise OSError(errno.EFBIG, f"larger than {largest:,} bytes", str(path))
     return content
 
 
-def _no_file(path: Path) -> OSError:
+def _up_to(descriptor: int, largest: int, size: int) -> bytes:
+    """At most ``largest`` bytes of a file of this size. It may grow meanwhile, and those of the kernel tell none."""
+    content = os.read(descriptor, min(size + 1, largest))
+    while len(content) not in (size, largest) and (more := os.read(descriptor, min(largest - len(content), _PIECE))):
+        content += more
+    return content
+
+
+def _no_file(path: Path | str) -> OSError:
     return OSError(errno.EINVAL, "it is no plain file", str(path))

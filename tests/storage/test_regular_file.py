@@ -38,6 +38,12 @@ def test_a_device_is_refused(tmp_path: Path) -> None:
             regular_file.read(path, 100)
 
 
+def test_a_file_that_tells_no_size_is_read_whole() -> None:
+    version = Path("/proc/version")
+    assert version.stat().st_size == 0
+    assert regular_file.read(version, 4096) == version.read_bytes()
+
+
 def test_a_file_that_grows_is_not_read_for_ever() -> None:
     # Files of /proc are of no size.
     with pytest.raises(OSError, match="larger than 1 bytes"):
