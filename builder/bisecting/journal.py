@@ -55,8 +55,8 @@ def read(project: Project) -> Bisection | None:
         return None
     except _UNREADABLE:
         raise ConflictError(
-            f"{project.relative(path)} is no journal of a bisection that this program writes",
-            hint="look where it came from, and remove it: nothing else knows of it",
+            f"{project.relative(path)} is no journal of a bisection that this version of builder can read",
+            hint="end it with the version that wrote it, `builder bisect stop`; or remove the file, and begin anew",
         ) from None
 
 

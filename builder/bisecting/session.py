@@ -61,9 +61,9 @@ class BisectOutlook:
     def lines(self) -> tuple[str, ...]:
         """The outlook in words."""
         on_axis = f", {self.steps_on_axis} of them on the axis" if self.steps_on_axis else ""
-        built = "at a time that no build here has told" if self.seconds is None else humanize.duration(self.seconds)
-        free = "" if self.free is None else f" of the {humanize.size(self.free)} that are free"
-        cost = f"expected: images built in {built}, and the time of each verdict, which the ends will tell; at most "
+        built = "an unknown time (none was built here)" if self.seconds is None else humanize.duration(self.seconds)
+        free = "" if self.free is None else f" of the {humanize.size(self.free)} free"
+        cost = f"expected: {built} to build images, and each verdict, timed at the two ends; at most "
         return (
             f"axes: {', '.join(self.axes) or 'none'}",
             f"about {humanize.counted(self.steps, 'step')} after the two ends{on_axis}",

@@ -36,7 +36,7 @@ def lines(report: BisectReport) -> Iterator[tuple[str, int]]:
     for culprit_found in report.culprits:
         yield from _culprit(culprit_found)
     if report.reverted:
-        yield f"  taking it back: {report.reverted}; it is in {report.folder}/mods", 4
+        yield f"  a mod that takes it back: {report.reverted}; it is in {report.folder}/mods", 4
     yield f"  {report.folder} has both sides as build directories, and issue.md for upstream", 4
 
 

@@ -30,7 +30,8 @@ def run(workspace: Workspace, file: Path) -> BisectReport:
     try:
         bisection = journal.parse(regular_file.read(file, _LARGEST).decode())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise FileProblemsError((Problem(Location(str(file)), "no log that `builder bisect log` printed"),)) from None
+        problem = Problem(Location(str(file)), "not a log that `builder bisect log` printed")
+        raise FileProblemsError((problem,)) from None
     lock = reading.of(project)
     names = [ImageName(bisection.repository, number) for number in bisection.numbers]
     if missing := [str(name) for name in names if lock.image(name) is None]:

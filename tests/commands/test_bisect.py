@@ -142,6 +142,9 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     told = builder("bisect", "small", "--run", str(judge), "--no-serve", code=1).stdout
     assert "cannot tell: the end that should fail passes" in told
     assert f"{repository}:2: passed 3, failed 0" in told
+    assert "what to do: judge by what shows the fault" in told
+    fix = ("bisect", "small", "--find-fix", "--bad", "1", "--good", "2", "--run", str(judge), "--no-serve")
+    assert "cannot tell: the end that should fail passes" in builder(*fix, code=1).stdout
 
     assert f"look at {repository}:1" in builder("bisect", "small").stdout
     assert f"look at {repository}:2" in builder("bisect", "good").stdout

@@ -44,7 +44,9 @@ def of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
     recipe, repository_name = _subject(project, lock, request.text)
     repository = lock.images.get(repository_name)
     if repository is None or not repository.numbers:
-        raise NothingToDoError(f"no image of {repository_name} has a number")
+        raise NothingToDoError(
+            f"{repository_name} has no numbered image", hint="`builder build` makes one: a bisection compares two"
+        )
     pairings = _pairings(lock, recipe.model if recipe else None, repository_name)
     ends = _ends(repository_name, repository, pairings, request)
     _require_judge(project, request.judge, recipe)
@@ -98,12 +100,11 @@ def _ends(name: str, repository: Repository, pairings: tuple[Pairing, ...], requ
     if last is None:
         raise NothingToDoError(f"no number of {name} is current", hint="--bad N says which one fails")
     first = first or (present if request.find_fix else _last_good(repository, pairings, last))
+    if first is None and not request.find_fix:
+        hint = f"--good N says which one; `builder mark {name}:N good` keeps that"
+        raise UsageError(f"no number before {name}:{last} is known to be good", hint=hint)
     if first is None or first == last:
-        flag = "--bad" if request.find_fix else "--good"
-        raise UsageError(
-            f"no number before {name}:{last} is known to be good" if not request.find_fix else "the ends are the same",
-            hint=f"{flag} N says which one; `builder mark {name}:N good` keeps that",
-        )
+        raise UsageError(f"{name}:{last} cannot be both ends", hint="--good N and --bad N say between which to look")
     return first, last
 
 
@@ -147,7 +148,7 @@ def _require_judge(project: Project, judge: Judge, recipe: Recipe | None) -> Non
         probing.require(project, judge.name)
     if recipe is None and (judge.kind in {"probe", "prove"} or (judge.kind == "script" and judge.serves)):
         hint = "name a recipe or a model, or give `--run SCRIPT --no-serve`, which gets the image alone"
-        raise UsageError("a definition has no server to be looked at", hint=hint)
+        raise UsageError("a definition does not say how a model is served", hint=hint)
 
 
 def _recipe_before(project: Project, recipe: Recipe | None, repository: Repository, ends: tuple[int, int]) -> str:

@@ -38,13 +38,26 @@ if TYPE_CHECKING:
     from builder.commands.bisect_parts.steps import BisectContext
     from builder.workspace import Workspace
 
+_OUTSIDE = "the cause may lie outside of the images: the driver, memory, options or weights"
+# Why nothing was found, and what to do.
 _ENDINGS = {
-    "found": "",
-    "good end fails": "the end that should pass fails as well",
-    "bad end passes": "the end that should fail passes",
-    "alike": "both ends fail about as often: no number of trials tells them apart",
-    "end untried": "an end could not be tried",
-    "nothing differs": "nothing that is recorded differs between the two numbers",
+    "passes": (
+        "the end that should fail passes",
+        f"judge by what shows the fault, with another --run or --probe; or {_OUTSIDE}",
+    ),
+    "fails": (
+        "the end that should pass fails as well",
+        f"--good N names another number that passed; or {_OUTSIDE}",
+    ),
+    "alike": (
+        "both ends fail about as often: no number of trials tells them apart",
+        "judge by what fails more clearly: a script of --run may try several times, and count",
+    ),
+    "end untried": (
+        "an end could not be tried",
+        "mend what it says, and give the same command again; or name other ends by --good N and --bad N",
+    ),
+    "nothing differs": ("nothing that is recorded differs between the two numbers", _OUTSIDE),
 }
 
 
@@ -63,7 +76,9 @@ def of_conclusion(workspace: Workspace, bisection: Bisection, conclusion: Conclu
 
 
 def _problem(bisection: Bisection, conclusion: Conclusion) -> str:
-    reason = _ENDINGS[conclusion.ending]
+    if conclusion.ending == "found":
+        return ""
+    reason, advice = _ENDINGS[_kind(bisection, conclusion)]
     ends = [
         trial
         for trial in bisection.done
@@ -75,7 +90,14 @@ def _problem(bisection: Bisection, conclusion: Conclusion) -> str:
         for number in (bisection.numbers[0], bisection.numbers[-1])
         if (own := [each for each in ends if each.trial.candidate.number == number])
     ]
-    return "\n".join([reason, *seen]) if reason else ""
+    return "\n".join([reason, *seen, f"what to do: {advice}"])
+
+
+def _kind(bisection: Bisection, conclusion: Conclusion) -> str:
+    """The kind of end. The search calls the two numbers by their places: what was mended fails at the first."""
+    if conclusion.ending in {"good end fails", "bad end passes"}:
+        return "fails" if (conclusion.ending == "good end fails") != bisection.find_fix else "passes"
+    return conclusion.ending
 
 
 def _last_note(own: list[DoneTrial]) -> str:

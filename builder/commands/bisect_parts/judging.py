@@ -57,10 +57,14 @@ class JudgedTrial:
 
 def require_script(judge: Judge) -> None:
     """Raises UsageError for a script that cannot be run."""
-    if judge.kind == "script" and not os.access(judge.name, os.X_OK):
+    if judge.kind != "script":
+        return
+    if not Path(judge.name).is_file():
+        raise UsageError(f"there is no script {judge.name}", hint="--run takes a program: 0 is good, 125 skip, 1 bad")
+    if not os.access(judge.name, os.X_OK):
         raise UsageError(
-            f"{judge.name} is no program that can be run",
-            hint=f"`chmod +x {judge.name}`, and its first line says by what",
+            f"{judge.name} cannot be run as a program",
+            hint=f"`chmod +x {judge.name}`, and begin it with a line such as `#!/bin/sh`",
         )
 
 

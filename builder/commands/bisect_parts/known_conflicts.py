@@ -91,7 +91,8 @@ def _conflicts(packages: Packages) -> Iterator[str]:
             there = packages.get(requirement.name.lower().replace("_", "-").replace(".", "-"))
             applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
             if there and applies and not requirement.specifier.contains(there[0], prereleases=True):
-                yield f"{name} {version} needs {requirement.name}{requirement.specifier}, and not {there[0]}"
+                needed = f"{requirement.name}{requirement.specifier}"
+                yield f"{name} {version} requires {needed}, but would get {there[0]}"
 
 
 def _installed(workspace: Workspace, name: ImageName) -> Packages:

@@ -32,7 +32,7 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
         elif package := _package_of(span, question.unit):
             listed = _versions(workspace, span, package, question)
     except SourceError as error:
-        workspace.report(Message(f"what lies between is not known: {error.message.splitlines()[0]}"))
+        workspace.report(Message(f"the commits or versions between cannot be listed: {error.message.splitlines()[0]}"))
     return Row(question.unit, question.after, question.before, listed)
 
 

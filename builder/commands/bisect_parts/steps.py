@@ -66,7 +66,8 @@ def go_on(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclu
     if isinstance(result, Conclusion) and bisection.recipe_before and _is_first_wrong(bisection, result):
         first = bisection.numbers[0]
         name = f"{bisection.repository}:{first}"
-        workspace.report(Message(f"{name} is no such end with {bisection.recipe} of its time: with the present one"))
+        told = f"{name} does not do what it should with the {bisection.recipe} of its time"
+        workspace.report(Message(f"{told}: trying it with the present one"))
         others = tuple(done for done in bisection.done if done.trial.candidate.number != first)
         bisection = _noted(workspace, replace(bisection, recipe_before="", done=others))
         return _answered(workspace, bisection)
