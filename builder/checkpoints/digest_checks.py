@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def require_demanded(plan: CheckpointPlan, files: Mapping[str, RecordedFile]) -> None:
     """Raises ConflictError for files that have other digests than `verify` of the definition demands."""
     wrong = [
-        f"{name} has the SHA-256 {(files[name].digest or '').removeprefix('sha256:')}, and not {digest}"
+        f"SHA-256 of {name} is {(files[name].digest or '').removeprefix('sha256:')}, and not {digest}"
         for name, digest in plan.content.digests.items()
         if files[name].digest != f"sha256:{digest}"
     ]
     if wrong:
-        message = f"{plan.definition.file}: what must hold does not: {'; '.join(wrong)}"
+        message = f"{plan.definition.file}: the files are not those that `verify` demands: {'; '.join(wrong)}"
         raise ConflictError(message, hint="the files stay until a build succeeds: correct `verify`, or the sources")
 
 

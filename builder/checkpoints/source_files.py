@@ -121,4 +121,5 @@ def _sizes(folder: Path) -> dict[str, int]:
         entries = [entry for entry in os.scandir(folder) if entry.is_file()]
         return {entry.name: entry.stat().st_size for entry in entries}
     except OSError as error:
-        raise SourceError(f"{folder}: {error.strerror}", hint="is the source's folder right?") from None
+        hint = "`folder` of this source in checkpoint.yaml says where it is"
+        raise SourceError(f"{folder}: {error.strerror}", hint=hint) from None

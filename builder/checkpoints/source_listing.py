@@ -89,7 +89,7 @@ def _require_agreement(
 
 
 def _bad(source: SourceContents, path: str, message: str) -> SourceError:
-    hint = "is the source whole?"
+    hint = "the source is damaged or not whole: fetch it again, or name another in checkpoint.yaml"
     return SourceError(f"{source.shown(path)}: {message}", hint=hint)
 
 

@@ -190,8 +190,12 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
     else:
         for each in results:
             how = "every byte" if full else "headers and small files"
-            state = f"{len(each.problems)} problems" if each.problems else f"{each.files} files as recorded ({how})"
-            print_result(f"{each.name}@{each.revision[:12]}: {state if each.is_here else 'not on this machine'}")
+            state = f"{each.files} files as recorded ({how})"
+            if not each.is_here:
+                state = "not on this machine"
+            elif each.problems:
+                state = humanize.counted(len(each.problems), "problem")
+            print_result(f"{each.name}@{each.revision[:12]}: {state}")
             for problem in each.problems:
                 print_result(f"  {problem}", hanging=4)
     return 7 if any(each.problems or not each.is_here for each in results) else 0

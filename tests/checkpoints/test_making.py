@@ -249,7 +249,7 @@ def test_a_source_that_is_cut_while_it_is_read_is_noticed(kitchen: Kitchen) -> N
 
 def test_a_digest_that_must_hold_and_does_not(kitchen: Kitchen) -> None:
     kitchen.define(more=f'  - verify: {{files: {{config.json: "{"0" * 64}"}}}}\n')
-    with pytest.raises(ConflictError, match=r"what must hold does not: config\.json has the SHA-256"):
+    with pytest.raises(ConflictError, match=r"the files are not those that `verify` demands: SHA-256 of config\.json"):
         kitchen.build()
     assert not kitchen.project.checkpoints_lock.exists()
 

@@ -61,7 +61,8 @@ def _apply(content: PlannedContent, step: CheckpointStep, sources: Mapping[str, 
             return _config(content, step)
         case VerifyStep():
             demands.require(step, content.tensors)
-            return after(content, "what must hold does", 0, digests={**content.digests, **step.files})
+            text = "verifies the result, whose tensors are as required"
+            return after(content, text, 0, digests={**content.digests, **step.files})
 
 
 def _config(content: PlannedContent, step: ConfigStep) -> PlannedContent:
