@@ -101,8 +101,8 @@ def _parts(result: InitResult) -> dict[str, Sequence[str]]:
 
 def _print_next(result: InitResult) -> None:
     go = "" if result.project.root == Path.cwd() else f"`cd {result.project.root}`, then "
-    if result.selection.recipes:
-        print_result(f"next: {go}`builder up {_parts(result)['recipes'][0]}` makes an image and serves it;")
+    if result.first:
+        print_result(f"next: {go}`builder up {Path(result.first).stem}` makes an image and serves it;")
         print_result("  `builder recipes list` shows every recipe")
     else:
         print_result(f"next: {go}write dockerfiles/NAME/image.yaml, or `builder adopt IMAGE`")
@@ -151,7 +151,8 @@ def _print_update(update: InitUpdate) -> None:
         if each.before is not None:
             _print_difference(each)
     for each in update.edited:
-        print_note(f"note: {each.path} was edited here, or did not come with this program: it stays unless you say so")
+        edited = f"note: {each.path} was edited here, or did not come with this program"
+        print_note(f"{edited}: only a yes of yours, or --yes --force, writes over it")
 
 
 def _print_difference(planned: PlannedFile) -> None:

@@ -45,11 +45,13 @@ class InitRequest:
 
 @dataclass(frozen=True)
 class InitResult:
-    """A project that was made. ``reason`` says why it has these contents, where the user did not say; ``kept`` are
-    files of the folder that were there and are as they were; ``git`` is true where a repository was begun."""
+    """A project that was made. ``reason`` says why it has these contents, where the user did not say; ``first`` is the
+    recipe to begin with, None where there is none; ``kept`` are files of the folder that were there and are as they
+    were; ``git`` is true where a repository was begun."""
 
     project: Project
     selection: Selection
+    first: str | None
     reason: str
     written: tuple[str, ...]
     kept: tuple[str, ...]
@@ -81,6 +83,7 @@ def run(request: InitRequest, environ: Mapping[str, str], proc: Path = PROC) -> 
     return InitResult(
         project=project,
         selection=selected,
+        first=_first(selected, proc),
         reason=reason,
         written=(*(each.path for each in planned if each.state != "same"), *(() if has_lock else (project.lock.name,))),
         kept=(project.lock.name,) if has_lock else (),
@@ -102,6 +105,14 @@ def suited(proc: Path) -> tuple[Contents, str]:
     return "cpu", "this machine has no NVIDIA GPU"
 
 
+def _first(selected: Selection, proc: Path) -> str | None:
+    """The recipe whose image takes least to make, of those that this machine can serve where there are such."""
+    if suited(proc)[0] == "cpu" and selected.contents == "all":
+        without_gpu = selection.select("cpu").recipes
+        return next((file for file in selected.recipes if file in without_gpu), None)
+    return next(iter(selected.recipes), None)
+
+
 def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     """The folder to make a project of. Raises UsageError for one that holds everything else, or is none."""
     root = folder.expanduser().resolve()
@@ -117,7 +128,7 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     if around and around.root == root:
         raise ConflictError(
             f"{root} is a project already: nothing was written",
-            hint="`builder init --update` brings what this release has newer",
+            hint="`builder init --update` brings what is newer in this release",
         )
     if around:
         raise ConflictError(

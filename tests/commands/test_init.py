@@ -56,6 +56,17 @@ def test_its_settings_can_be_read_with_nothing_set(tmp_path: Path) -> None:
     assert configuration.load(project) == Configuration()
 
 
+def test_what_it_begins_with_is_something_that_this_machine_serves(tmp_path: Path) -> None:
+    without_gpu, with_gpu = tmp_path / "without", tmp_path / "with"
+    write(with_gpu / "driver/nvidia/gpus/0/information", "Model: a GPU\n")
+    first = {
+        proc.name: init.run(InitRequest(tmp_path / f"{proc.name}-project", "all"), {"HOME": "/nowhere"}, proc).first
+        for proc in (without_gpu, with_gpu)
+    }
+    assert first["without"] == "recipes/qwen3-0.6b-cpu.yaml"
+    assert first["with"] == "recipes/qwen3.5-122b-node.yaml"
+
+
 def test_what_suits_the_machine_is_taken(tmp_path: Path) -> None:
     assert init.suited(tmp_path)[0] == "cpu"
     write(tmp_path / "driver/nvidia/gpus/0/information", "Model: \t NVIDIA RTX\n")
