@@ -9,7 +9,7 @@ from builder.errors import EngineError
 if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
 
-START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `make engine`"
+START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
 
 NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
 NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), and run it again"

@@ -22,7 +22,7 @@ OLDEST_BUILDX = (0, 14)
 _INSTALL = (
     "Debian and Ubuntu: Docker's own packages docker-ce and docker-buildx-plugin "
     "(https://docs.docker.com/engine/install/); DGX OS: `sudo apt install docker-ce docker-buildx-plugin`; "
-    "or a private engine: `make engine`"
+    "or a private engine: `scripts/engine up`"
 )
 _BUILDX_WAIT = 20.0
 

@@ -116,7 +116,7 @@ def test_no_socket(tmp_path: Path) -> None:
         EngineError, match=r"no Docker engine answers at .* \(from DOCKER_HOST\): No such file"
     ) as caught:
         api.request(endpoint, "GET", "/_ping")
-    assert "make engine" in caught.value.hint
+    assert "scripts/engine up" in caught.value.hint
 
 
 def test_a_socket_whose_engine_is_gone(tmp_path: Path) -> None:
