@@ -82,6 +82,6 @@ def import_(context: Context, file: Path, origin: str, as_json: bool) -> int:
     else:
         for each in taken:
             count = humanize.counted(each.count, "run")
-            where = f"for {each.image}, {each.new} of them new" if each.image else "not taken: no such image is here"
-            print_result(f"{each.theirs}: {count} {where}")
+            taken_for = f"for {each.image}, {each.new} of them new" if each.image else ""
+            print_result(f"{each.theirs}: {count} {taken_for or 'not taken: no image here has its content'}")
     return int(not any(each.image for each in taken))

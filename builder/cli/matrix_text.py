@@ -33,7 +33,8 @@ _VERDICTS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear"
 def print_matrix(matrix: Matrix) -> None:
     """Prints the table: words under the names of the models, under letters, or marks, as the terminal has room."""
     if not matrix.images or not matrix.models:
-        output.print_result("no images yet" if not matrix.images else "no model is paired with an image, or was run")
+        empty = "no model is paired with an image, or was run on one: `builder pair MODEL IMAGE` pairs them"
+        output.print_result(empty if matrix.images else "no images yet: `builder build TARGET` makes the first")
         return
     letters = [_letter(place) for place in range(len(matrix.models))]
     headings, words = list(matrix.models), True
@@ -51,7 +52,9 @@ def print_matrix(matrix: Matrix) -> None:
     if any(cell.others for tried in matrix.cells.values() for cell in tried):
         output.print_result(f"{_OTHERS} ran elsewhere as well, which counts for nothing here: --json has those runs")
     counts = ", ".join(f"{count:,} {word}" for word, count in matrix.counts().items() if count)
-    output.print_result(f"of {humanize.counted(len(matrix.images) * len(matrix.models), 'pair')}: {counts}")
+    pairs = humanize.counted(len(matrix.images) * len(matrix.models), "pair")
+    each = f" with {len(matrix.proofs)} proofs each" if len(matrix.proofs) > 1 else ""
+    output.print_result(f"of {pairs}{each}: {counts}")
 
 
 def document(matrix: Matrix) -> dict[str, Any]:

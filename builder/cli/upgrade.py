@@ -71,7 +71,7 @@ def _sentence(result: UpgradeReport) -> str:
     if upgrade.result == "promoted":
         return f"{before} → {upgrade.candidate}"
     if upgrade.result == "unchanged":
-        return f"{before} is what a build makes with everything resolved anew"
+        return f"nothing newer: with everything resolved anew, a build makes {before} again"
     name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
     return f"stays on {before}, {'given up' if upgrade.result == 'aborted' else 'the candidate was rejected'}{name}"
 

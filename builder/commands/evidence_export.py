@@ -55,6 +55,6 @@ def _runs(project: Project, lock: Lock, images: Sequence[ImageName]) -> Iterator
         fingerprint = lock.images[name.repository].numbers[name.number].fingerprint
         runs, problems = traveling.of_image(project, name, fingerprint)
         if problems:
-            raise FileProblemsError(problems, hint="take back the committed file with git, or delete it")
+            raise FileProblemsError(problems, hint="restore the committed file with git, or delete it")
         if own := tuple(run for run in runs if not run.foreign):
             yield SharedRuns(str(name), fingerprint, own)

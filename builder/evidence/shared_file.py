@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LARGEST = 256 << 20
 _KIND, _FORMAT = "builder evidence", 1
-_HINT = "take it again from whoever wrote it: `builder evidence export` makes such a file"
+_HINT = "ask whoever wrote it for another: `builder evidence export` makes such a file"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ def read(path: Path) -> tuple[SharedRuns, ...]:
     try:
         data = json.loads(regular_file.read(path, LARGEST))
     except OSError as error:
-        raise _wrong(shown, error.strerror or str(error)) from None
+        problem = Problem(Location(shown), error.strerror or str(error))
+        raise FileProblemsError((problem,), hint="name a file that `builder evidence export` wrote") from None
     except (ValueError, RecursionError):
         raise _wrong(shown, "not a file of evidence: no JSON") from None
     if not isinstance(data, dict) or data.get("kind") != _KIND or not isinstance(data.get("images"), list):

@@ -43,8 +43,8 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
     if then.machine and present.machine:
         yield from _of_machine(then.machine, present.machine)
     if _differ(evidence.set, set_now):
-        yield {"prove": "the conversations are others now", "bench": "the profile is another now"}.get(
-            evidence.kind, "the probe is another now"
+        yield {"prove": "the conversations changed", "bench": "the profile changed"}.get(
+            evidence.kind, "the probe changed"
         )
 
 

@@ -38,7 +38,7 @@ _NAME = re.compile(
     r"(?P<started>[0-9]{8}T[0-9]{6}Z)-(?P<kind>prove|bench|probe)-"
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})-(?P<digest>[0-9a-f]{8})[.]json"
 )
-_HINT = "take back the committed file with git, or delete it: each file is one run, and the others do without it"
+_HINT = "restore the committed file with git, or delete it: each file is one run, and the others do without it"
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def read(name: str, content: bytes, shown: str) -> Evidence:
     except document.UnreadableError as error:
         raise FileProblemsError(error.problems, hint=_HINT) from None
     if not digest.startswith(parts["digest"]) or name != _file_name(evidence, parts["digest"]):
-        message = "its content is not that which its name tells: it was changed after it was written"
+        message = "its content does not match the digest in its name: it was changed after it was written"
         raise FileProblemsError((Problem(Location(shown), message),), hint=_HINT)
     return evidence
 

@@ -70,7 +70,7 @@ def _of_standing(model: PageModel, back: str) -> Iterator[PageConcern]:
     if model.standing == "failed":
         yield PageConcern("failed", model.model, model.image, model.why or "the last proof failed", back or prove)
     elif model.standing == "changed":
-        text = model.why or "answers are others than those of the number before"
+        text = model.why or "answers differ from those of the number before"
         yield PageConcern("changed", model.model, model.image, text, f"{prove} --accept")
     elif model.standing == "stale":
         yield PageConcern("stale", model.model, model.image, model.why, prove)

@@ -51,7 +51,7 @@ def _step(step: PageStep) -> PageStep:
 
 
 def _run(run: PageRun) -> PageRun:
-    stale = ("something that it was made of is another now",) if run.stale else ()
+    stale = ("something that it depends on changed",) if run.stale else ()
     foreign = _ELSEWHERE if run.foreign else ""
     return replace(run, stale=stale, foreign=foreign, accepted="", run=_digits(run.run))
 

@@ -68,8 +68,8 @@ def read(project: Project, subject: str) -> Upgrade | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ConflictError(
-            f"{project.relative(path)} is no journal of an upgrade that this program writes",
-            hint="look where it came from, and remove it: pins and pointers move at the end of an upgrade alone",
+            f"{project.relative(path)} is no journal of an upgrade that this version of builder can read",
+            hint="end it with the version that wrote it, or remove the file: pins and pointers move only at the end",
         ) from None
 
 

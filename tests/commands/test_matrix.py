@@ -120,6 +120,8 @@ def test_the_table_has_words_while_they_fit(project: Project) -> None:
     assert lines[0].split() == ["IMAGE", "PROOF", MODEL, OTHER]
     assert lines[1].split() == ["small:2", "prove", "failed", "-"]
     assert "of 4 pairs: 1 failed, 3 never tried" in lines[-1]
+    add(project, SECOND, bench(name="quick", foreign=""))
+    assert "of 4 pairs with 2 proofs each: " in run(project, "matrix").splitlines()[-1]
 
 
 def test_what_is_unknown_is_a_mistake_of_the_command(project: Project) -> None:

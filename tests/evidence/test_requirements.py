@@ -88,7 +88,7 @@ def test_only_a_fresh_run_of_ones_own_that_passed_counts(
 def test_a_probe_that_was_changed_has_to_be_taken_again() -> None:
     of_image = replace(recorded(NEW, probe()), probes={"long": f"sha256:{9:064x}"})
     assert [str(each) for each in requirements.unmet(PROBE, of_image, None)] == [
-        "probe long: is stale: the probe is another now"
+        "probe long: is stale: the probe changed"
     ]
     assert not list(requirements.unmet(PROBE, replace(of_image, probes={"long": probe().set}), None))
 

@@ -71,6 +71,6 @@ def test_without_a_gpu_the_processor_counts() -> None:
 
 def test_another_set_is_another_figure() -> None:
     now = f"sha256:{9:064x}"
-    assert staleness.reasons(proof(), SUBJECT, now) == ("the conversations are others now",)
+    assert staleness.reasons(proof(), SUBJECT, now) == ("the conversations changed",)
     assert staleness.reasons(proof(), SUBJECT, proof().set) == ()
     assert staleness.reasons(proof(set=""), SUBJECT, now) == ()

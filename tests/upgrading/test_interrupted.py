@@ -60,7 +60,7 @@ def test_a_journal_that_is_none_is_told_and_in_nobodys_way(project: Project) -> 
     projects.write(project.upgrading / "Org%2FM.json", "{")
     (told,) = interrupted.of(project, LOCK)
     assert "is no journal of an upgrade" in str(told)
-    assert "look where it came from" in str(told)
+    assert "remove the file" in str(told)
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[
         if not suitable:
             raise MeasuringError(
                 f"no profile of `builder bench` measures {figure.figure}",
-                hint="under `bench:` in builder.yaml, one with that depth and concurrency",
+                hint="write one with that depth and concurrency under `bench:` into builder.yaml",
             )
         profile = next((profile for profile in suitable if profile.name in chosen), suitable[0])
         chosen[profile.name] = profile

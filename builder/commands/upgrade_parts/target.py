@@ -91,6 +91,6 @@ def _recipe_of_definition(workspace: Workspace, lock: Lock, definition: str | No
         recipes[tuple(sorted(recipe.mods))] = recipe
     if len(recipes) > 1:
         raise UsageError(
-            f"{definition} serves {', '.join(models)}, by recipes with other mods", hint="upgrade one of the models"
+            f"{definition} serves {', '.join(models)}, by recipes with different mods", hint="upgrade one of the models"
         )
     return next(iter(recipes.values()), None)

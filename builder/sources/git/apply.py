@@ -52,7 +52,7 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
     listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
     if listed.status:
         message = f"{name} is no patch that git can read: {shorten(listed.stderr)}"
-        raise SourceError(message, hint="was its file changed by hand, or cut off? Take it anew")
+        raise SourceError(message, hint="its file was changed by hand, or cut off: make the patch anew")
     entries = listed.output.decode("utf-8", "replace").split("\0")
     sources = (source.decode("utf-8", "replace") for source in _MOVED_FROM.findall(patch))
     return frozenset(

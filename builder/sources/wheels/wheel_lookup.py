@@ -73,7 +73,8 @@ def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, 
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
         error = error or "it is there as source code only"
-        raise SourceError(f"no wheel of {request.requirement} is found:\n{error}", hint="is the version right?")
+        hint = f"name a version in image.yaml that the index has a wheel of for {request.platform}"
+        raise SourceError(f"no wheel of {request.requirement} is found:\n{error}", hint=hint)
     return tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in files)
 
 
