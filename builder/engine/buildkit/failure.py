@@ -84,16 +84,16 @@ def _excerpt(lines: Sequence[str]) -> list[str]:
     return list(lines[max(rules[-2] - 1, 0) : rules[-1]]) if len(rules) >= 2 else []
 
 
-def _failed(lines: Sequence[str], said: str, memory: StepMemory, path: str, hint: str = "") -> BuildFailedError:
-    """The error with these lines and the advice that fits what was ``said``; ``hint`` where none does."""
+def _failed(lines: Sequence[str], output: str, memory: StepMemory, path: str, hint: str = "") -> BuildFailedError:
+    """The error with these lines and the advice that fits what was ``output``; ``hint`` where none does."""
     message = "\n".join(lines)
-    if NO_ROOM in said.lower():
-        return DiskFullError(message, log=path, hint=_room_hint(said))
+    if NO_ROOM in output.lower():
+        return DiskFullError(message, log=path, hint=_room_hint(output))
     return BuildFailedError(message, log=path, hint=_memory_hint(memory) or hint)
 
 
-def _room_hint(said: str) -> str:
-    if match := _LOCAL_FILE.search(said):
+def _room_hint(output: str) -> str:
+    if match := _LOCAL_FILE.search(output):
         return f"make room on the disk that holds {match[1]}, and build again"
     return "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
 
