@@ -139,4 +139,5 @@ def _address(tree: SourceTree, taken: Collection[str], values: Mapping[str, byte
 def _chosen(segment: Segment, taken: Collection[str], values: Mapping[str, bytes]) -> bytes:
     if segment.unit not in taken:
         return segment.old
-    return values.get(segment.key, segment.new) if segment.key else segment.new
+    # A value of a point is in place of one that the new build has: what is gone in it is not at any point either.
+    return values.get(segment.key, segment.new) if segment.key and segment.new else segment.new

@@ -84,6 +84,7 @@ class _Part:
             axis_of[value.unit] = value.unit
         moved = {source for source in self.sources if _is_git(old, source) != _is_git(new, source)}
         self.moved = re.compile(rf"\b(?:{'|'.join(moved)})\b") if moved else None
+        self.lone: dict[str, str] = {}
 
     def unit(self, name: str, axis: str) -> str:
         """The unit of this name, with its definition where that is none of the image's own."""
@@ -99,6 +100,7 @@ class _Part:
         return tuple(made)
 
     def files(self, old: Files, new: Files) -> Iterator[SegmentedFile]:
+        self.lone = dict(self._lone(old, new))
         for path in sorted(old.keys() | new.keys()):
             before, after = old.get(path), new.get(path)
             full = f"{self.name}/{path}" if self.name else path
@@ -161,6 +163,16 @@ class _Part:
             unit = self._source_of(name) or self.unit("build packages" if is_build else f"package {name}", PACKAGES)
             yield Segment(texts[0], texts[1], unit, "" if is_build else f"package {name}")
 
+    def _lone(self, old: Files, new: Files) -> Iterator[tuple[str, str]]:
+        """Yields the requirement files that only one build has, for packages of one source alone: those of an index
+        that the source is taken from. The lines that install them are of that source, too."""
+        for path in old.keys() ^ new.keys():
+            if path.startswith("python/"):
+                packages = python.read((old.get(path) or new[path]).content.decode())
+                sources = {self._source_of(package.name) for package in packages}
+                if len(sources) == 1 and (source := sources.pop()):
+                    yield path.removeprefix("python/"), source
+
     def _source_of(self, package: str) -> str:
         """The source that a package is the wheel of; empty where it is of none."""
         for source in self.sources:
@@ -183,7 +195,11 @@ class _Part:
 
     def _dockerfile(self, old: str, new: str) -> Iterator[Segment]:
         texts = [tokens.instructions(stages.opened(text)) for text in (old, new)]
-        known_values = (*self.values, *values.of_dates(texts[0], texts[1], self.sources))
+        known_values = (
+            *self.values,
+            *values.of_dates(texts[0], texts[1], self.sources),
+            *values.of_indexes(old, new, self.values),
+        )
         marked = [
             [values.marked(token, known_values, is_new=bool(side)) for token in text] for side, text in enumerate(texts)
         ]
@@ -228,6 +244,8 @@ class _Part:
             return self.unit(f"pull request {patch['source']}#{patch['number']}", PULLS)
         if self.moved and (source := self.moved.search(text)):
             return self.unit(source[0], source[0])
+        if lone := next((self.lone[file] for file in self.lone if file in text), ""):
+            return lone
         return self.unit(f"template, line {line}", TEMPLATE)
 
 

@@ -51,6 +51,19 @@ def of_dates(old: Sequence[str], new: Sequence[str], sources: Sequence[str]) -> 
             yield SourceValue(source, f"{source} date", before, after)
 
 
+def of_indexes(old: str, new: str, abbreviated: Sequence[SourceValue]) -> Iterator[SourceValue]:
+    """The whole commits of sources taken as wheels, in the addresses of the indexes that two texts name;
+    ``abbreviated`` has their first digits."""
+    for value in abbreviated:
+        if value.key == f"{value.unit} commit" and not _COMMIT.fullmatch(value.old):
+            before, after = (
+                re.search(rf"(?<=/){re.escape(digits)}[0-9a-f]{{{40 - len(digits)}}}(?![0-9a-f])", text)
+                for text, digits in ((old, value.old), (new, value.new))
+            )
+            if before and after:
+                yield SourceValue(value.unit, f"{value.unit} index", before[0], after[0])
+
+
 def _of_source(source: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[SourceValue]:
     if "version" not in before or "version" not in after or source.endswith("packages"):
         return

@@ -14,7 +14,7 @@ from builder.bisecting.values import SourceValue
 from builder.definitions import image
 from builder.definitions.mods import mod_reading
 from builder.definitions.mods.mod_files import ModFile
-from builder.lock.pins import BasePin, GitPin, LockedPackage, PullPin
+from builder.lock.pins import BasePin, GitPin, LockedPackage, PullPin, WheelPin
 from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan, StagedFile
 from tests import projects, shipped_files
@@ -134,6 +134,49 @@ def test_a_commit_of_a_source_from_git_is_one_unit_and_can_be_another_one(tmp_pa
     target = mixture.targets(found, {"vllm"}, chosen)["image"]
     assert isinstance(target, dict)
     assert target["contexts"]["vllm-source"].endswith("#" + "3" * 40)
+
+
+def wheel_plan(version: str, commit: str, index: str = "") -> Plan:
+    """The plan of tf5-wheel with this version of vLLM, from an index of its own where there is one."""
+    plan = shipped.plan("tf5-wheel", "wheel", "linux/arm64")
+    wants, closure = plan.definition.python, plan.pins.python
+    assert wants
+    assert closure
+    indexes = (image.Index(index, ("vllm",), local=False),) if index else ()
+    definition = replace(plan.definition, python=replace(wants, indexes=indexes))
+    packages = (*closure.packages, LockedPackage("vllm", version, (commit[:1] * 64,)))
+    pins = replace(plan.pins, python=replace(closure, packages=packages))
+    sources = {**pins.sources, "vllm": WheelPin("vllm", version, commit[:9])}
+    return make(ImageInputs(definition, replace(pins, sources=sources), {}, ()))
+
+
+@pytest.mark.parametrize("index", ["https://wheels.vllm.ai/{}/cu130", ""])
+def test_a_wheel_and_the_index_of_its_commit_are_one_unit_and_can_be_another_one(tmp_path: Path, index: str) -> None:
+    commits = ["ab" * 20, "cd" * 20, "ef" * 20]
+    old, new = (wheel_plan(f"0.32.1.dev1+g{commit[:9]}", commit, index.format(commit)) for commit in commits[:2])
+    found = between(tmp_path, old, new)
+    assert units(found) == {"vllm": ("vllm",)}
+    require_ends(found, old, new)
+    chosen = {"vllm index": commits[2].encode(), "package vllm": b"vllm @ https://host/a.whl\n"}
+    files = mixture.files(found, {"vllm"}, chosen)
+    assert (f"{index.format(commits[2])} -r index-1.txt".encode() in files["Dockerfile"].content) == bool(index)
+    assert commits[1].encode() not in files["Dockerfile"].content
+    file = "python/index-1.txt" if index else "python/packages.txt"
+    assert b"vllm @ https://host/a.whl\n" in files[file].content
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_wheel_that_moved_to_an_index_of_its_own_is_one_unit(tmp_path: Path, turned: bool) -> None:
+    index = f"https://wheels.vllm.ai/{'cd' * 20}/cu130"
+    plans = [wheel_plan("0.32.0", "ab" * 20), wheel_plan("0.32.1.dev1+gcdcdcdcdc", "cd" * 20, index)]
+    old, new = plans[::-1] if turned else plans
+    found = between(tmp_path, old, new)
+    assert units(found) == {"vllm": ("vllm",)}
+    require_ends(found, old, new)
+    at_point = mixture.files(found, {"vllm"}, {"package vllm": b"vllm @ https://host/a.whl\n"})
+    holding = [path for path, file in at_point.items() if b"vllm @ https" in file.content]
+    assert holding == ["python/packages.txt" if turned else "python/index-1.txt"]
+    assert not any(b"vllm==" in file.content for path, file in at_point.items() if path.startswith("python/"))
 
 
 def small_plan(root: Path, mods: dict[str, dict[str, str]], greeting: str = "hello") -> Plan:
