@@ -45,9 +45,10 @@ class Configuration:
     """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with
     ``cache`` the registry keeps the build cache, too; ``scanner`` is the image that makes SBOMs. ``container`` has the
     options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine;
-    ``release_age`` are the days that a release must be out before it is taken as such. ``bench`` are the profiles of
-    `builder bench`, those built in among them; ``requires`` is the evidence that each model requires of an image, and
-    under an empty name what all of them do."""
+    ``release_age`` are the days that a release must be out before it is taken as such; ``commit_wheels`` is the index
+    of one commit's wheels of vLLM, with ``COMMIT`` in its place, if given. ``bench`` are the profiles of `builder
+    bench`, those built in among them; ``requires`` is the evidence that each model requires of an image, and under an
+    empty name what all of them do."""
 
     registry: str | None = None
     builder: str | None = None
@@ -57,6 +58,7 @@ class Configuration:
     container: RequestedOptions = NOTHING_REQUESTED
     reserve: int = DEFAULT_RESERVE
     release_age: int = DEFAULT_RELEASE_AGE
+    commit_wheels: str | None = None
     bench: tuple[BenchProfile, ...] = bench_profile.BUILT_IN
     requires: Mapping[str, RequiredEvidence] = field(default_factory=dict)
 
@@ -109,6 +111,7 @@ def load(project: Project) -> Configuration:
         container=_container(data),
         reserve=_bytes(data["reserve"]) if "reserve" in data else DEFAULT_RESERVE,
         release_age=data.get("release_age", DEFAULT_RELEASE_AGE),
+        commit_wheels=data.get("commit_wheels"),
         bench=bench_profile.of_project(data.get("bench")),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
     )

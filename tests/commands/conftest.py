@@ -12,7 +12,7 @@ from builder.engine import containers, services
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
 from tests import projects, registries, shared
-from tests.commands import git_upstream, serving
+from tests.commands import git_upstream, planted_faults, serving
 from tests.conftest import command, remove_all
 from tests.registries import Registry
 
@@ -29,6 +29,13 @@ RUN echo top > /top
 {{ parts_metadata.write(workspace) }}
 {{ parts_mods.bake(mods, workspace, "base") }}
 """
+
+
+@pytest.fixture(scope="session")
+def bisect_base(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The repository of two base images with Python and git, made once for all workers."""
+    folder = tmp_path_factory.mktemp("base")
+    return shared.once("bisect-base", lambda: planted_faults.make_base(endpoint, folder))
 
 
 @pytest.fixture

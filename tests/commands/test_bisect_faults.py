@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import shared
 from tests.commands import bisect_trials, planted_faults
 
 if TYPE_CHECKING:
@@ -19,13 +18,6 @@ pytestmark = pytest.mark.engine
 _SHORT = ("a template's line",)
 
 
-@pytest.fixture(scope="session")
-def base(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The repository of two base images with Python and git, made once for all workers."""
-    folder = tmp_path_factory.mktemp("base")
-    return shared.once("bisect-base", lambda: planted_faults.make_base(endpoint, folder))
-
-
 @pytest.mark.parametrize(
     "fault",
     [
@@ -33,8 +25,8 @@ def base(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> str:
         for fault in planted_faults.FAULTS
     ],
 )
-def test_the_fault_is_named(fault: Fault, endpoint: Endpoint, base: str, tmp_path: Path) -> None:
-    with planted_faults.planting(endpoint, tmp_path, base, fault) as planting:
+def test_the_fault_is_named(fault: Fault, endpoint: Endpoint, bisect_base: str, tmp_path: Path) -> None:
+    with planted_faults.planting(endpoint, tmp_path, bisect_base, fault) as planting:
         answer = bisect_trials.look(fault, planting, tmp_path)
         assert answer.is_right, answer
         if not fault.noise and not fault.holes:  # a wrong turn and a commit that does not build are steps, too
@@ -44,9 +36,11 @@ def test_the_fault_is_named(fault: Fault, endpoint: Endpoint, base: str, tmp_pat
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["a commit", "a mod's hunk"])
-def test_killed_after_every_step_it_ends_the_same(name: str, endpoint: Endpoint, base: str, tmp_path: Path) -> None:
+def test_killed_after_every_step_it_ends_the_same(
+    name: str, endpoint: Endpoint, bisect_base: str, tmp_path: Path
+) -> None:
     (fault,) = (each for each in planted_faults.FAULTS if each.name == name)
-    with planted_faults.planting(endpoint, tmp_path, base, fault) as planting:
+    with planted_faults.planting(endpoint, tmp_path, bisect_base, fault) as planting:
         answer = bisect_trials.look_killed(fault, planting, tmp_path)
         assert answer.is_right, answer
         assert answer.kills >= 6

@@ -88,9 +88,9 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, tls: tuple[Path, Path] | None = None) -> Iterator[Served]:
-    """Serves ``folder`` on a free port of this machine until the block ends, with the certificate and key of ``tls``
-    for the name localhost."""
+def serving(folder: Path, tls: tuple[Path, Path] | None = None, host: str = "127.0.0.1") -> Iterator[Served]:
+    """Serves ``folder`` on a free port of this machine, at its address ``host``, until the block ends, with the
+    certificate and key of ``tls`` for the name localhost."""
     sent: list[int] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -119,8 +119,8 @@ def serving(folder: Path, tls: tuple[Path, Path] | None = None) -> Iterator[Serv
             self.end_headers()
             return data
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    url = f"http://127.0.0.1:{server.server_port}"
+    server = ThreadingHTTPServer((host, 0), Handler)
+    url = f"http://{host}:{server.server_port}"
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*tls)

@@ -21,6 +21,7 @@ from builder.commands.bisect_parts import (
     serving,
     spans,
     steps,
+    wheel_points,
 )
 from builder.commands.bisect_parts.report import BisectReport, FoundCulprit
 from builder.errors import SourceError
@@ -28,7 +29,8 @@ from builder.events import Message
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.plan.model import StagedFile
-from builder.sources.git import commit_row
+from builder.sources.git import commit_row, remote_refs
+from builder.sources.wheels import commit_wheel
 from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
@@ -154,6 +156,9 @@ def _facts(
         source = culprit.unit.rpartition(": ")[2]
         hint = f"`builder lock {_definition(workspace, bisection)} --update {source}={good}` stays on the commit before"
         return FoundCulprit(replace(culprit, good=good, bad=bad), facts, url, "", hint)
+    ends = points.wheel_ends(span, culprit.unit)
+    if ends and (named := _of_wheels(workspace, bisection, span, culprit, ends)):
+        return named
     old_text, new_text = spans.texts_of(span, culprit.unit)
     if culprit.good or culprit.bad:
         old_text, new_text = culprit.good or old_text, culprit.bad or new_text
@@ -163,6 +168,26 @@ def _facts(
     return FoundCulprit(culprit, text=text, hint=_hint(workspace, bisection, culprit, span))
 
 
+def _of_wheels(
+    workspace: Workspace, bisection: Bisection, span: NumberSpan, culprit: Culprit, ends: tuple[str, str]
+) -> FoundCulprit | None:
+    """A culprit among the wheels of vLLM's commits; None where it lies between two releases, and that is all."""
+    good, bad = culprit.good or ends[0], culprit.bad or ends[1]
+    if not any(map(remote_refs.is_commit, (good, bad))):
+        return None
+    try:
+        whole = [wheel_points.whole(workspace, point) for point in (good, bad)]
+        facts = wheel_points.facts(workspace, whole[1])
+    except SourceError as error:
+        workspace.report(Message(error.message))
+        return None
+    project = workspace.project
+    last = whole[0] if commit_wheel.named(good) else good
+    hint = wheel_points.to_stay_on(project, span, ends, _definition(workspace, bisection), last)
+    resolved = replace(culprit, good=whole[0], bad=whole[1])
+    return FoundCulprit(resolved, facts, wheel_points.repository(project), "", hint)
+
+
 def _lines(text: str) -> list[str]:
     return [f"{line}\n" for line in text.splitlines()]
 
@@ -170,6 +195,10 @@ def _lines(text: str) -> list[str]:
 def _hint(workspace: Workspace, bisection: Bisection, culprit: Culprit, span: NumberSpan) -> str:
     definition = _definition(workspace, bisection)
     name = culprit.unit.rpartition(": ")[2]
+    if ends := points.wheel_ends(span, culprit.unit):
+        last = culprit.good or ends[0]
+        if hint := wheel_points.to_stay_on(workspace.project, span, ends, definition, last):
+            return hint
     if culprit.unit.startswith("package ") or ": package " in culprit.unit:
         package = name.removeprefix("package ")
         before = culprit.good or spans.texts_of(span, culprit.unit)[0].partition("==")[2].split(" ")[0].strip()

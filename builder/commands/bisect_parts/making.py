@@ -87,7 +87,9 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
     except DiskFullError as error:
         hint = f"{error.hint}; then give the same command again, to go on where it was"
         raise DiskFullError(error.message, log=error.log, hint=hint) from None
-    except (BuildFailedError, SourceError, FileProblemsError) as error:
+    except SourceError as error:
+        return CandidateImage("", f"cannot be had: {error.message.splitlines()[0]}")
+    except (BuildFailedError, FileProblemsError) as error:
         return CandidateImage("", f"does not build: {error.message.splitlines()[0]}")
     return CandidateImage(tag)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from builder import humanize
 from builder.bisecting import build_steps, difference, mixture
-from builder.bisecting.search import ListPoints
 from builder.bisecting.session import BisectOutlook
 from builder.building import step_times
 from builder.commands.bisect_parts import points, words
@@ -79,11 +78,12 @@ def of_bisection(workspace: Workspace, bisection: Bisection, shared: BisectConte
 def _costs(workspace: Workspace, span: NumberSpan) -> Iterator[_AxisCost]:
     for axis in span.axes:
         for unit in axis.units:
-            if points.tree_of(span, unit):
-                row = points.row(workspace, span, ListPoints(span.old.number, span.new.number, unit))
-                seconds = _seconds(workspace, span, [unit], {f"{unit} commit": _SOME_COMMIT})
-                between = humanize.counted(len(row.points), "commit")
-                yield _AxisCost(f"{axis.name} ({between} between)", len(row.points), seconds)
+            commits = points.finest(workspace, span, unit)
+            if commits is not None:
+                some = {f"{unit} commit": _SOME_COMMIT, f"package {unit}": _SOME_COMMIT}
+                seconds = _seconds(workspace, span, [unit], some)
+                between = humanize.counted(len(commits), "commit")
+                yield _AxisCost(f"{axis.name} ({between} between)", len(commits), seconds)
                 break
         else:
             count = len(axis.units)

@@ -6,16 +6,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from builder.bisecting.difference import Point, Row
+from builder.bisecting.search import ListPoints
+from builder.commands.bisect_parts import wheel_points
 from builder.errors import SourceError
 from builder.events import Message
 from builder.sources import released_versions
-from builder.sources.git import commit_row
+from builder.sources.git import commit_row, remote_refs
+from builder.sources.wheels import commit_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.bisecting.mixture import SourceTree
-    from builder.bisecting.search import ListPoints
     from builder.commands.bisect_parts.spans import NumberSpan
     from builder.workspace import Workspace
 
@@ -30,10 +32,25 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
         if tree := tree_of(span, question.unit):
             listed = _commits(workspace, tree, question)
         elif package := _package_of(span, question.unit):
-            listed = _versions(workspace, span, package, question)
+            listed = _versions(workspace, span, package, question) or _wheels(workspace, span, package, question)
     except SourceError as error:
         workspace.report(Message(f"the commits or versions between cannot be listed: {error.message.splitlines()[0]}"))
     return Row(question.unit, question.after, question.before, listed)
+
+
+def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[Point, ...] | None:
+    """All commits between the ends of a unit, None for one that has none, or where they are not known: in a plan, what
+    lies between is a question, too, and its answer no condition."""
+    question = ListPoints(span.old.number, span.new.number, unit)
+    if tree_of(span, unit):
+        return row(workspace, span, question).points
+    if not wheel_ends(span, unit):
+        return None
+    try:
+        return _wheels(workspace, span, wheel_points.PACKAGE, question)
+    except SourceError as error:
+        workspace.report(Message(f"which commits lie between is not known: {error.message.splitlines()[0]}"))
+        return None
 
 
 def values(workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str]) -> dict[str, bytes]:
@@ -46,6 +63,8 @@ def values(workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str]) ->
             made[f"{unit} commit"] = point.encode()
             made[f"{unit} version"] = facts.version.encode()
             made[f"{unit} date"] = str(date).encode()
+        elif remote_refs.is_commit(point) and (ends := wheel_ends(span, unit)):
+            made |= wheel_points.values(workspace, span, unit, ends, point)
         elif package := _package_of(span, unit):
             made[f"{_PACKAGE}{package}"] = released_versions.line(package, point, workspace.environment).encode()
             made[f"{unit} version"] = point.encode()
@@ -75,25 +94,42 @@ def _commits(workspace: Workspace, tree: SourceTree, question: ListPoints) -> tu
     return tuple(Point(commit) for commit in commits)
 
 
+def wheel_ends(span: NumberSpan, unit: str) -> tuple[str, str] | None:
+    """The versions of vLLM on either side, where both take it as a wheel: there is one of each commit between them."""
+    return _ends(span, unit) if _package_of(span, unit) == wheel_points.PACKAGE else None
+
+
 def _package_of(span: NumberSpan, unit: str) -> str:
     """The package whose line in a requirement file is of this unit alone, on both sides."""
-    files = span.builds.files if span.builds else ()
-    keys = {
-        segment.key
-        for file in files
+    keys = {key for key, _ in _lines(span, unit)}
+    return keys.pop().removeprefix(_PACKAGE) if len(keys) == 1 and all(_ends(span, unit)) else ""
+
+
+def _ends(span: NumberSpan, unit: str) -> tuple[str, str]:
+    """The version of the package of a unit on either side, empty where it is not there."""
+    sides = [[line for _, both in _lines(span, unit) if (line := both[side])] for side in (0, 1)]
+    old, new = (lines[0].partition("==")[2].split()[0] if lines else "" for lines in sides)
+    return old, new
+
+
+def _lines(span: NumberSpan, unit: str) -> list[tuple[str, tuple[str, str]]]:
+    """The key and the two sides of each line of a requirement file that is of this unit."""
+    return [
+        (segment.key, (segment.old.decode(), segment.new.decode()))
+        for file in (span.builds.files if span.builds else ())
         for segment in file.segments
-        if segment.unit == unit and segment.key.startswith(_PACKAGE) and segment.old and segment.new
-    }
-    return keys.pop().removeprefix(_PACKAGE) if len(keys) == 1 else ""
+        if segment.unit == unit and segment.key.startswith(_PACKAGE)
+    ]
 
 
 def _versions(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[Point, ...]:
-    if question.after or question.before:
+    old, new = _ends(span, question.unit)
+    if question.after or question.before or commit_wheel.named(old) or commit_wheel.named(new):
         return ()
-    ends = []
-    for file in span.builds.files if span.builds else ():
-        for segment in file.segments:
-            if segment.key == f"{_PACKAGE}{package}":
-                ends = [side.decode().partition("==")[2].split()[0] for side in (segment.old, segment.new)]
-    listed = released_versions.between(package, ends[0], ends[1], workspace.environment) if ends else ()
-    return tuple(Point(version) for version in listed)
+    return tuple(Point(each) for each in released_versions.between(package, old, new, workspace.environment))
+
+
+def _wheels(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[Point, ...]:
+    if package != wheel_points.PACKAGE:
+        return ()
+    return tuple(map(Point, wheel_points.between(workspace, _ends(span, question.unit), question)))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from builder.sources.environment import UserSettings
 
 # Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
-_OPTIONS = ["--universal", "--no-deps", "--quiet", "--python", sys.executable]
+_OPTIONS = ["--no-deps", "--quiet", "--python", sys.executable]
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,14 @@ class Wheel:
 class WheelRequest:
     """A request for a wheel of one exact version (``vllm==0.20.0``), for the Python and from the indexes of ``python``.
     Its SHA-256 must be one of ``hashes``; if there are none, a wheel for ``platform`` is preferred to any other, as the
-    Python files in them are the same."""
+    Python files in them are the same. With ``installable`` none but one for ``platform`` will do, and where the index
+    tells no hashes, no other is downloaded to compute one."""
 
     requirement: str
     python: PythonRequirements
     platform: str
     hashes: frozenset[str] = frozenset()
+    installable: bool = False
 
 
 def find(cache: Path, request: WheelRequest, settings: UserSettings) -> Wheel:
@@ -69,7 +71,8 @@ def _suitable(request: WheelRequest, wheels: tuple[Wheel, ...]) -> Wheel | None:
 
 def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:
     closure = python.ClosureRequest(request.python, (), (request.requirement,), request.platform)
-    lock, error = python.compile_closure(closure, settings, (), _OPTIONS)
+    target = python.target_options(request.python, request.platform) if request.installable else ["--universal"]
+    lock, error = python.compile_closure(closure, settings, (), [*target, *_OPTIONS])
     files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
     if not files:
         error = error or "it is there as source code only"
@@ -93,5 +96,6 @@ def _remember(cache: Path, request: WheelRequest, settings: UserSettings, wheels
 
 def _cache_path(cache: Path, request: WheelRequest, settings: UserSettings) -> Path:
     indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
-    key = hashlib.sha256(repr((request.requirement, request.python.version, indexes)).encode()).hexdigest()
+    target = (request.python.glibc, request.platform) if request.installable else ()
+    key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
     return cache / "found" / f"{key}.json"

@@ -1,0 +1,123 @@
+"""The commits of vLLM between two numbers that take it as a wheel, each with the wheel that is published for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.comparing.contents import UPSTREAM
+from builder.definitions import configuration, image, image_chain
+from builder.errors import FileProblemsError, SourceError, UsageError
+from builder.events import Message
+from builder.lock import reading
+from builder.sources import environment
+from builder.sources.git import commit_row, main_line, remote_refs
+from builder.sources.wheels import commit_wheel
+
+if TYPE_CHECKING:
+    from builder.bisecting.search import ListPoints
+    from builder.commands.bisect_parts.spans import NumberSpan
+    from builder.definitions.image import PythonRequirements
+    from builder.project import Project
+    from builder.sources.git.commit_row import CommitFacts
+    from builder.workspace import Workspace
+
+PACKAGE = "vllm"
+"""The package that has a wheel for each commit."""
+
+
+def repository(project: Project) -> str:
+    """The repository that tells the order of the commits: where a definition of the project takes vLLM from git, that
+    one, else vLLM's own."""
+    for name in image.names(project):
+        try:
+            source = image.load(project, name, "linux/arm64").git_sources.get(PACKAGE)
+        except (FileProblemsError, UsageError):
+            continue
+        if source:
+            return source.git
+    return UPSTREAM[PACKAGE]
+
+
+def between(workspace: Workspace, ends: tuple[str, str], question: ListPoints) -> tuple[str, ...]:
+    """The commits of the main line between two points, or the versions that are the ``ends``. Raises SourceError."""
+    old, new = (_ref(point) for point in (question.after or ends[0], question.before or ends[1]))
+    project = workspace.project
+    return main_line.between(project.mirrors, repository(project), old, new, lambda t: workspace.report(Message(t)))
+
+
+def _ref(point: str) -> str:
+    """The commit that a point is, the first digits that a version names, or the tag of a release."""
+    if remote_refs.is_commit(point):
+        return point
+    return commit_wheel.named(point) or f"v{point.partition('+')[0]}"
+
+
+def values(workspace: Workspace, span: NumberSpan, unit: str, ends: tuple[str, str], commit: str) -> dict[str, bytes]:
+    """The values of the texts of a build with the wheel of a commit. Raises SourceError where there is none."""
+    project = workspace.project
+    wheel = commit_wheel.find(
+        project.state / "wheels",
+        PACKAGE,
+        index(project, span, ends),
+        commit,
+        _python(project, span),
+        span.builds.platform if span.builds else "",
+        environment.read(workspace.environment),
+    )
+    return {
+        f"package {PACKAGE}": wheel.line(PACKAGE).encode(),
+        f"{unit} version": wheel.version.encode(),
+        f"{unit} commit": commit.encode(),
+        f"{unit} index": commit.encode(),
+    }
+
+
+def index(project: Project, span: NumberSpan, ends: tuple[str, str]) -> str:
+    """The address of a commit's index: that of either number where it is of a commit, with ``COMMIT`` in its place;
+    else the project's own, or vLLM's."""
+    files = [file for file in (span.builds.files if span.builds else ()) if file.path.endswith("Dockerfile")]
+    for side, version in (("new", ends[1]), ("old", ends[0])):
+        text = "".join(getattr(segment, side).decode() for file in files for segment in file.segments)
+        if address := commit_wheel.template(text, version):
+            return address
+    return configuration.load(project).commit_wheels or commit_wheel.PUBLISHED
+
+
+def _python(project: Project, span: NumberSpan) -> PythonRequirements:
+    """The Python that the wheel is for, as the definition says."""
+    record = reading.of(project).image(span.new)
+    try:
+        chain = image_chain.load(project, record.definition, record.platform) if record else ()
+    except (FileProblemsError, UsageError) as error:
+        raise SourceError(f"which Python {span.new} has is not known: {error.message.splitlines()[0]}") from None
+    for definition in reversed(chain):
+        if definition.python and PACKAGE in definition.wheel_sources:
+            return definition.python
+    raise SourceError(f"the definition of {span.new} no longer takes {PACKAGE} as a wheel")
+
+
+def facts(workspace: Workspace, commit: str) -> CommitFacts:
+    """The facts of a commit. Raises SourceError."""
+    return commit_row.facts(workspace.project.mirrors, repository(workspace.project), commit)
+
+
+def whole(workspace: Workspace, point: str) -> str:
+    """The commit (40 hex digits) that a point or a version is. Raises SourceError."""
+    project = workspace.project
+    return main_line.commit_of(project.mirrors, repository(project), _ref(point))
+
+
+def to_stay_on(project: Project, span: NumberSpan, ends: tuple[str, str], definition: str, good: str) -> str:
+    """The hint of how to stay on a release or a commit (40 hex digits); empty for a version that names only the first
+    digits of one."""
+    if not remote_refs.is_commit(good):
+        if commit_wheel.named(good):
+            return ""
+        if not commit_wheel.named(ends[1]):
+            return f"`builder lock {definition} --update {PACKAGE}={good}` stays on that release"
+        written, what = f"{{wheel: {PACKAGE}=={good}}}", "release"
+    else:
+        address = index(project, span, ends).replace(commit_wheel.COMMIT, good)
+        written, what = f'{{wheel: {PACKAGE}, index: "{address}"}}', "commit"
+    file = f"dockerfiles/{definition}/image.yaml"
+    return f"`{PACKAGE}: {written}` under `sources` in {file} stays on that {what}"

@@ -1,0 +1,126 @@
+"""The points of vLLM as a wheel: releases first, then the commits between two of them, in the order of a real git
+server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from builder.bisecting.search import ListPoints
+from builder.building import work_folder
+from builder.commands.bisect_parts import points, spans, wheel_points
+from builder.engine.client.endpoint import Endpoint
+from builder.events import Message
+from builder.project import Project
+from builder.workspace import Workspace
+from tests import projects
+from tests.bisecting.test_mixture import wheel_plan
+from tests.commands.bisect_parts.test_spans import BISECTION
+from tests.sources import wheelhouse
+from tests.sources.git_server import Vllm, served_vllm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.commands.bisect_parts.spans import NumberSpan
+
+pytestmark = pytest.mark.slow
+SOURCE = """\
+repository: other
+description: another
+platform: host
+base: x:1
+sources: {{vllm: {{git: "{}", ref: main}}}}
+"""
+INDEX = "https://example.org/{}/cu130"
+
+
+@pytest.fixture
+def vllm(tmp_path: Path) -> Iterator[Vllm]:
+    with served_vllm(tmp_path) as served:
+        yield served
+
+
+def span_of(root: Path, old: tuple[str, str, str], new: tuple[str, str, str]) -> NumberSpan:
+    """Two numbers with these wheels: version, commit, index."""
+    for number, wheel in enumerate((old, new), start=1):
+        work_folder.write(root / f"builds/cpu/{number}", wheel_plan(*wheel).files)
+    return spans.reader(Project(root), BISECTION, "")(1, 2)
+
+
+def workspace(root: Path, url: str, index: str = "") -> tuple[Workspace, list[str]]:
+    """A project with a definition that takes vLLM from ``url``, and what is said."""
+    projects.write(root / "dockerfiles/other/image.yaml", SOURCE.format(url))
+    projects.write(root / "dockerfiles/other/Dockerfile.j2", "FROM {{ base }}\n")
+    said: list[str] = []
+
+    def report(event: object) -> None:
+        said.extend([event.text] if isinstance(event, Message) else [])
+
+    environ = {"PIP_INDEX_URL": index}
+    return Workspace(Project(root), Endpoint("unix:///nowhere", (), "a test"), environ, report), said
+
+
+def listed(made: Workspace, span: NumberSpan, after: str = "", before: str = "") -> tuple[str, ...]:
+    return tuple(point.id for point in points.row(made, span, ListPoints(1, 2, "vllm", after, before)).points)
+
+
+def test_between_two_neighbouring_releases_are_the_commits(tmp_path: Path, vllm: Vllm) -> None:
+    wheelhouse.make_wheel(tmp_path / "files", "vllm", "0.19.1")
+    wheelhouse.make_simple_index(tmp_path / "files")
+    history = vllm.history
+    history.repository.git("tag", "v0.20.0", history.main)
+    span = span_of(tmp_path, ("0.19.0", history.v0_19_0, ""), ("0.20.0", history.main, ""))
+    with wheelhouse.serving(tmp_path / "files") as served:
+        made, said = workspace(tmp_path, vllm.url, f"{served.url}/simple")
+        assert listed(made, span) == ("0.19.1",)
+        assert listed(made, span, before="0.19.1") == ()
+        commits = listed(made, span, after="0.19.1")
+    assert len(commits) == 5
+    assert listed(made, span, after=commits[0], before=commits[2]) == (commits[1],)
+    assert listed(made, span, after=commits[0], before=commits[1]) == ()
+    every = points.finest(made, span, "vllm")
+    assert every is not None
+    assert [point.id for point in every] == [history.v0_19_1, *commits]
+    assert not any("not known" in each for each in said)
+
+
+def test_between_two_commits_no_release_is_asked_for(tmp_path: Path, vllm: Vllm) -> None:
+    first, last = vllm.history.v0_19_0, vllm.history.main
+    old = (f"0.19.1.dev1+g{first[:9]}.cu130", first, INDEX.format(first))
+    span = span_of(tmp_path, old, (f"0.19.2.dev6+g{last[:9]}.cu130", last, INDEX.format(last)))
+    made, _ = workspace(tmp_path, vllm.url, "http://127.0.0.1:9/simple")
+    assert listed(made, span)[0] == vllm.history.v0_19_1
+    ends = points.wheel_ends(span, "vllm")
+    assert ends
+    assert wheel_points.index(made.project, span, ends) == INDEX.format("COMMIT")
+    hint = wheel_points.to_stay_on(made.project, span, ends, "trial", first)
+    assert f'{{wheel: vllm, index: "{INDEX.format(first)}"}}` under `sources`' in hint
+
+
+def test_without_the_repository_a_fault_lies_between_two_releases(tmp_path: Path, vllm: Vllm) -> None:
+    span = span_of(tmp_path, ("0.19.0", "ab" * 20, ""), ("0.20.0", "cd" * 20, ""))
+    wheelhouse.make_wheel(tmp_path / "files", "vllm", "0.19.0")
+    wheelhouse.make_simple_index(tmp_path / "files")
+    with wheelhouse.serving(tmp_path / "files") as served:
+        made, said = workspace(tmp_path, vllm.url.replace("vllm.git", "gone.git"), f"{served.url}/simple")
+        assert listed(made, span) == ()
+        assert points.finest(made, span, "vllm") is None
+    assert [each.partition(":")[0] for each in said] == [
+        "what lies between is not known", "which commits lie between is not known",
+    ]  # fmt: skip
+    hint = wheel_points.to_stay_on(made.project, span, ("0.19.0", "0.20.0"), "trial", "0.19.0")
+    assert hint == "`builder lock trial --update vllm=0.19.0` stays on that release"
+
+
+def test_index_and_repository_are_the_projects_own_where_it_names_some(tmp_path: Path) -> None:
+    span = span_of(tmp_path, ("0.19.0", "ab" * 20, ""), ("0.20.0", "cd" * 20, ""))
+    project, ends = Project(tmp_path), ("0.19.0", "0.20.0")
+    assert wheel_points.repository(project) == "https://github.com/vllm-project/vllm.git"
+    assert wheel_points.index(project, span, ends) == "https://wheels.vllm.ai/COMMIT"
+    projects.write(tmp_path / "builder.yaml", "commit_wheels: https://mirror.example/COMMIT/cu129\n")
+    assert wheel_points.index(project, span, ends) == "https://mirror.example/COMMIT/cu129"
+    made, _ = workspace(tmp_path, "https://example.org/vllm.git")
+    assert wheel_points.repository(made.project) == "https://example.org/vllm.git"

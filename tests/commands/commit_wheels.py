@@ -1,0 +1,188 @@
+"""A project whose vLLM comes as a wheel: releases on a package index, and a wheel of each commit on one of its own, as
+vLLM publishes them. A fault is planted in one commit; some commits have no wheel."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uv import find_uv_bin
+
+from builder.commands.bisect_parts import making
+from builder.engine import images
+from builder.engine.buildkit import bake
+from builder.project import Project
+from tests import projects, shared, shipped_files
+from tests.commands import git_upstream
+from tests.conftest import remove_all, run_command
+from tests.sources import wheelhouse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.engine.client.endpoint import Endpoint
+    from tests.commands.git_upstream import Upstream
+
+COMMITS, PLANTED = 400, 261
+# Runs of commits that were never built, and those with wheels of the other machine type alone.
+MISSING = (*range(100, 104), *range(195, 203), 260)
+ELSEWHERE = (*range(299, 302),)
+MACHINE = platform.machine()
+OTHER = "aarch64" if MACHINE == "x86_64" else "x86_64"
+IMAGE = """\
+repository: {repository}
+description: vLLM as a wheel
+platform: host
+base: {repository}-base:1
+sources: {{vllm: {source}}}
+python: {{version: "3.11", glibc: "2.36", packages: [], as_of: today}}
+serve: {{gpus: none, ipc: private, shm_size: 64m}}
+"""
+DOCKERFILE = """\
+{{% import "_parts/metadata.j2" as parts_metadata %}}
+{{% import "_parts/mods.j2" as parts_mods %}}
+{{% import "_parts/python.j2" as parts_python %}}
+FROM scratch AS find-links
+FROM {{{{ base }}}} AS base
+{{{{ parts_python.install_beside(definition, python, arch) }}}}
+ENV NUMBER={number}
+{{{{ parts_metadata.write(workspace) }}}}
+{{{{ parts_mods.bake(mods, workspace, "base") }}}}
+"""
+OTHER_DEFINITION = """\
+repository: {repository}-source
+description: says where the source is
+platform: host
+base: {repository}-base:1
+sources: {{vllm: {{git: "{url}", ref: main}}}}
+"""
+JUDGE = "docker run --rm \"$BUILDER_IMAGE\" python3 -c 'import sys, vllm.tools; sys.exit(vllm.tools.ANSWER)'\n"
+
+
+@dataclass(frozen=True)
+class WheelPlanting:
+    """A project with the fault planted; ``commits`` are those of the main line, the first and the last one releases.
+    ``index`` is the address of a commit's index, with ``COMMIT`` in its place."""
+
+    project: Project
+    repository: str
+    commits: tuple[str, ...]
+    index: str
+    judge: Path
+    environ: dict[str, str]
+
+    def builder(self, *arguments: str) -> str:
+        return run_command(self.project, *arguments, environ=self.environ, timeout=600).stdout
+
+    def build(self, source: str, number: int) -> None:
+        """Builds a number with vLLM from ``source``, which also differs in its template."""
+        folder = self.project.root / "dockerfiles/trial"
+        projects.write(folder / "image.yaml", IMAGE.format(repository=self.repository, source=source))
+        projects.write(folder / "Dockerfile.j2", DOCKERFILE.format(number=number))
+        self.builder("build", "trial")
+
+    def of_commit(self, place: int) -> str:
+        """The wheel of a commit as image.yaml names it."""
+        return f'{{wheel: vllm, index: "{self.index.replace("COMMIT", self.commits[place])}"}}'
+
+
+@contextmanager
+def planting(endpoint: Endpoint, folder: Path, base: str) -> Iterator[WheelPlanting]:
+    """A project with the fault planted, and no number yet; everything that it makes is gone at the end."""
+    repository = shared.unique_name()
+    with ExitStack() as stack:
+        upstream = stack.enter_context(git_upstream.serving(folder / "git"))
+        commits = _history(upstream)
+        served = stack.enter_context(wheelhouse.serving(_wheels(folder / "index", commits), host=_gateway()))
+        for name in (repository, f"{repository}-base"):
+            stack.callback(remove_all, endpoint, name)
+        _make_base(endpoint, folder / "base", base, f"{repository}-base:1")
+        project = Project(folder / "project")
+        shutil.copytree(shipped_files.project().root / "dockerfiles/_parts", project.root / "dockerfiles/_parts")
+        index = f"{served.url}/COMMIT/cu130"
+        projects.write(project.root / "builder.yaml", f'commit_wheels: "{index}"\n')
+        other = OTHER_DEFINITION.format(repository=repository, url=upstream.url)
+        projects.write(project.root / "dockerfiles/source/image.yaml", other)
+        projects.write(project.root / "dockerfiles/source/Dockerfile.j2", "FROM {{ base }}\n")
+        judge = folder / "judge.sh"
+        projects.write(judge, f"#!/bin/sh\n{JUDGE}")
+        judge.chmod(0o755)
+        environ = {
+            "PIP_INDEX_URL": f"{served.url}/simple",
+            "PIP_FIND_LINKS": "",
+            "UV_CACHE_DIR": str(folder / "uv-cache"),
+            "HOME": str(folder / "home"),
+        }
+        stack.callback(_remove_candidates, endpoint, project)
+        yield WheelPlanting(project, repository, commits, index, judge, environ)
+
+
+def _gateway() -> str:
+    """The address at which steps of a build reach this machine."""
+    asked = ["docker", "network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _make_base(endpoint: Endpoint, context: Path, base: str, name: str) -> None:
+    """A base image with Python and uv."""
+    context.mkdir()
+    shutil.copy2(find_uv_bin(), context / "uv")
+    projects.write(context / "Dockerfile", f"FROM {base}:1\nCOPY uv /usr/local/bin/uv\n")
+    projects.write(context / "bake.json", '{"target": {"image": {"context": "."}}}')
+    bake.bake_targets(
+        endpoint, context, names={"image": name}, secrets=(), contexts={}, args={}, log_path=context / "log",
+        on_event=lambda _: None, environ={},
+    )  # fmt: skip
+
+
+def _remove_candidates(endpoint: Endpoint, project: Project) -> None:
+    for tag in images.tags(endpoint, [making.repository(project)]):
+        images.remove(endpoint, tag)
+
+
+def _history(upstream: Upstream) -> tuple[str, ...]:
+    """The main line, of which the first commit and the last one have the tag of a release."""
+    lines = []
+    for number in range(COMMITS):
+        title = "[Core] Cache `answers`" if number == PLANTED else f"commit {number}"
+        when = f"Somebody <somebody@example.org> {1_780_000_000 + 60 * number} +0000"
+        lines.append(
+            f"commit refs/heads/main\nmark :{number + 1}\nauthor {when}\ncommitter {when}\n"
+            f"data {len(title)}\n{title}\n" + (f"from :{number}\n" if number else "")
+        )
+        files = {"vllm/number": f"{number}\n"} | (_tools(number) if number in (0, PLANTED) else {})
+        lines += [f"M 100644 inline {path}\ndata {len(text)}\n{text}\n" for path, text in files.items()]
+    lines += [f"reset refs/tags/v0.31.0\nfrom :1\n\nreset refs/tags/v0.32.0\nfrom :{COMMITS}\n\n"]
+    served = ["git", "-C", upstream.git("remote", "get-url", "origin")]
+    subprocess.run([*served, "fast-import", "--quiet"], input="".join(lines), text=True, check=True)
+    listed = subprocess.run([*served, "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True)
+    return tuple(listed.stdout.split())
+
+
+def _tools(number: int) -> dict[str, str]:
+    return {"vllm/__init__.py": "", "vllm/tools.py": f"ANSWER = {int(number >= PLANTED)}\n"}
+
+
+def _wheels(folder: Path, commits: tuple[str, ...]) -> Path:
+    """The releases on an index, and an index for each commit that has a wheel."""
+    wheelhouse.make_wheel(folder, "uv", "1.0")
+    for version, number in (("0.31.0", 0), ("0.32.0", COMMITS - 1)):
+        _wheel(folder, version, number, commits[number], MACHINE)
+    wheelhouse.make_simple_index(folder)
+    for number, commit in enumerate(commits):
+        if number not in MISSING:
+            machine = OTHER if number in ELSEWHERE else MACHINE
+            own = folder / commit
+            made = _wheel(own, f"0.31.1.dev{number}+g{commit[:9]}.cu130", number, commit, machine)
+            wheelhouse.make_commit_index(own, [made])
+    return folder
+
+
+def _wheel(folder: Path, version: str, number: int, commit: str, machine: str) -> Path:
+    files = {**_tools(number), "vllm/_version.py": f"__commit_id__ = commit_id = 'g{commit[:9]}'\n"}
+    return wheelhouse.make_wheel(folder, "vllm", version, f"cp38-abi3-manylinux_2_31_{machine}", (), files)
