@@ -75,11 +75,14 @@ def reversal(mirrors: Path, url: str, commit: str, package: str) -> tuple[bytes,
 
     def read(repository: GitRepository) -> tuple[bytes, tuple[str, ...]]:
         mirror.ensure_commit(repository, commit)
-        names = run_checked(repository, ["diff", "--name-only", "-z", f"{commit}^1", commit]).output
+        names = run_checked(repository, ["diff", "--no-renames", "--name-only", "-z", f"{commit}^1", commit]).output
         files = [name for name in names.decode("utf-8", "replace").split("\0") if name]
         own = [name for name in files if name.startswith(f"{package}/") and name.endswith(".py")]
         if not own:
             return b"", tuple(files)
+        # A mirror has contents of the commits that are pinned, and of no other.
+        sides = [mirror.blob_names(repository, side, own) for side in (commit, f"{commit}^1")]
+        mirror.ensure_blobs(repository, [blob for side in sides for blob in side.values()])
         options = ["--no-ext-diff", "--no-textconv", "--no-renames", "--no-color"]
         patch = run_checked(repository, ["diff", *options, commit, f"{commit}^1", "--", *own]).output
         return patch, tuple(name for name in files if name not in own)
