@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 COMMITS, PLANTED = 400, 261
 # Runs of commits that were never built, and those with wheels of the other machine type alone.
-MISSING = (*range(100, 104), *range(195, 203), 260)
+MISSING = (*range(100, 104), *range(195, 203))
 ELSEWHERE = (*range(299, 302),)
+# From this commit on vLLM needs another torch.
+TORCH_MOVES = 230
 MACHINE = platform.machine()
 OTHER = "aarch64" if MACHINE == "x86_64" else "x86_64"
 IMAGE = """\
@@ -92,13 +94,15 @@ class WheelPlanting:
 
 
 @contextmanager
-def planting(endpoint: Endpoint, folder: Path, base: str) -> Iterator[WheelPlanting]:
-    """A project with the fault planted, and no number yet; everything that it makes is gone at the end."""
+def planting(endpoint: Endpoint, folder: Path, base: str, *, torch: bool = False) -> Iterator[WheelPlanting]:
+    """A project with the fault planted, and no number yet; everything that it makes is gone at the end. With ``torch``
+    the wheels need one, and not all the same, and the commit before the fault has none."""
     repository = shared.unique_name()
     with ExitStack() as stack:
         upstream = stack.enter_context(git_upstream.serving(folder / "git"))
         commits = _history(upstream)
-        served = stack.enter_context(wheelhouse.serving(_wheels(folder / "index", commits), host=_gateway()))
+        wheels = _wheels(folder / "index", commits, torch=torch)
+        served = stack.enter_context(wheelhouse.serving(wheels, host=_gateway()))
         for name in (repository, f"{repository}-base"):
             stack.callback(remove_all, endpoint, name)
         _make_base(endpoint, folder / "base", base, f"{repository}-base:1")
@@ -168,21 +172,25 @@ def _tools(number: int) -> dict[str, str]:
     return {"vllm/__init__.py": "", "vllm/tools.py": f"ANSWER = {int(number >= PLANTED)}\n"}
 
 
-def _wheels(folder: Path, commits: tuple[str, ...]) -> Path:
+def _wheels(folder: Path, commits: tuple[str, ...], *, torch: bool) -> Path:
     """The releases on an index, and an index for each commit that has a wheel."""
+
+    def wheel(folder: Path, version: str, number: int, machine: str) -> Path:
+        commit = commits[number][:9]
+        files = {**_tools(number), "vllm/_version.py": f"__commit_id__ = commit_id = 'g{commit}'\n"}
+        needs = (f"torch=={2 if number >= TORCH_MOVES else 1}.0",) if torch else ()
+        return wheelhouse.make_wheel(folder, "vllm", version, f"cp38-abi3-manylinux_2_31_{machine}", needs, files)
+
     wheelhouse.make_wheel(folder, "uv", "1.0")
+    for version in ("1.0", "2.0"):
+        wheelhouse.make_wheel(folder, "torch", version)
     for version, number in (("0.31.0", 0), ("0.32.0", COMMITS - 1)):
-        _wheel(folder, version, number, commits[number], MACHINE)
+        wheel(folder, version, number, MACHINE)
     wheelhouse.make_simple_index(folder)
     for number, commit in enumerate(commits):
-        if number not in MISSING:
+        if number not in MISSING and not (torch and number == PLANTED - 1):
             machine = OTHER if number in ELSEWHERE else MACHINE
             own = folder / commit
-            made = _wheel(own, f"0.31.1.dev{number}+g{commit[:9]}.cu130", number, commit, machine)
+            made = wheel(own, f"0.31.1.dev{number}+g{commit[:9]}.cu130", number, machine)
             wheelhouse.make_commit_index(own, [made])
     return folder
-
-
-def _wheel(folder: Path, version: str, number: int, commit: str, machine: str) -> Path:
-    files = {**_tools(number), "vllm/_version.py": f"__commit_id__ = commit_id = 'g{commit[:9]}'\n"}
-    return wheelhouse.make_wheel(folder, "vllm", version, f"cp38-abi3-manylinux_2_31_{machine}", (), files)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.commands import bisect_trials, commit_wheels
-from tests.commands.commit_wheels import MISSING, PLANTED
+from tests.commands.commit_wheels import PLANTED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,20 +23,17 @@ pytestmark = pytest.mark.engine
 def look(planting: WheelPlanting) -> dict[str, Any]:
     command = ["bisect", "trial", "--no-serve", "--good", "1", "--bad", "2", "--run", str(planting.judge), "--json"]
     answer: dict[str, Any] = json.loads(planting.builder(*command))
-    return answer
+    issue = (planting.project.root / answer["folder"] / "issue.md").read_text(encoding="utf-8")
+    return {**answer, "issue": issue}
 
 
-def require_planted(planting: WheelPlanting, answer: dict[str, Any]) -> None:
-    (culprit,) = answer["culprits"]
+def require_planted(planting: WheelPlanting, culprit: dict[str, Any], good: int, between: tuple[int, ...]) -> None:
     assert (culprit["axis"], culprit["unit"]) == ("vllm", "vllm")
-    assert culprit["bad"] == planting.commits[PLANTED]
-    # The one before has no wheel, so that it may be that one as well.
-    assert PLANTED - 1 in MISSING
-    assert culprit["between"] == [planting.commits[PLANTED - 1]]
-    assert culprit["good"] == planting.commits[PLANTED - 2]
+    assert (culprit["good"], culprit["bad"]) == (planting.commits[good], planting.commits[PLANTED])
+    assert culprit["between"] == [planting.commits[place] for place in between]
     assert (culprit["title"], culprit["author"]) == ("[Core] Cache `answers`", "Somebody")
     assert culprit["files"] == ["vllm/number", "vllm/tools.py"]
-    index = planting.index.replace("COMMIT", planting.commits[PLANTED - 2])
+    index = planting.index.replace("COMMIT", planting.commits[good])
     assert f'`vllm: {{wheel: vllm, index: "{index}"}}`' in culprit["now"]
 
 
@@ -45,14 +42,22 @@ def test_between_two_releases(endpoint: Endpoint, bisect_base: str, tmp_path: Pa
         planting.build("{wheel: vllm==0.31.0}", 1)
         planting.build("{wheel: vllm==0.32.0}", 2)
         answer = look(planting)
-        require_planted(planting, answer)
+        (culprit,) = answer["culprits"]
+        require_planted(planting, culprit, PLANTED - 1, ())
+        assert answer["revert_verdict"] == "good"
+        # Beside the ten for 398 commits, those that cannot be had.
+        assert answer["steps_on_axis"] - answer["issue"].count("cannot be had") <= 10
         assert bisect_trials.left_over(endpoint, planting.project) == []
 
 
 @pytest.mark.full
-def test_between_two_commits(endpoint: Endpoint, bisect_base: str, tmp_path: Path) -> None:
-    with commit_wheels.planting(endpoint, tmp_path, bisect_base) as planting:
+def test_between_two_commits_that_need_another_torch(endpoint: Endpoint, bisect_base: str, tmp_path: Path) -> None:
+    with commit_wheels.planting(endpoint, tmp_path, bisect_base, torch=True) as planting:
         planting.build(planting.of_commit(7), 1)
         planting.build(planting.of_commit(390), 2)
-        require_planted(planting, look(planting))
+        answer = look(planting)
+        require_planted(planting, answer["culprits"][-1], PLANTED - 2, (PLANTED - 1,))
+        # A wheel from before is not put beside the torch from after, where its failure would tell nothing.
+        assert ([each["unit"] for each in answer["culprits"]], answer["joint"]) == (["package torch", "vllm"], True)
+        assert "needs torch==1.0, and not 2.0" in answer["issue"]
         assert bisect_trials.left_over(endpoint, planting.project) == []

@@ -58,9 +58,11 @@ def build_of(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate)
     every = frozenset(unit for axis in span.builds.axes for unit in axis.units)
     if taken == every and not candidate.points:
         return None
-    values = points.values(workspace, span, dict(candidate.points))
-    targets = mixture.targets(span.builds, taken, values)
-    return CandidateBuild(mixture.files(span.builds, taken, values), targets)
+    chosen = dict(candidate.points)
+    values = points.values(workspace, span, chosen)
+    files = mixture.files(span.builds, taken, values)
+    points.require_fitting(workspace, span, chosen, files)
+    return CandidateBuild(files, mixture.targets(span.builds, taken, values))
 
 
 def tag_of(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from builder.bisecting.mixture import SourceTree
     from builder.commands.bisect_parts.spans import NumberSpan
+    from builder.plan.model import StagedFile
     from builder.workspace import Workspace
 
 _PACKAGE = "package "
@@ -69,6 +70,15 @@ def values(workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str]) ->
             made[f"{_PACKAGE}{package}"] = released_versions.line(package, point, workspace.environment).encode()
             made[f"{unit} version"] = point.encode()
     return made
+
+
+def require_fitting(
+    workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str], files: Mapping[str, StagedFile]
+) -> None:
+    """Raises SourceError where what is at one of these points does not go with the rest of ``files``."""
+    for unit, point in chosen.items():
+        if remote_refs.is_commit(point) and (ends := wheel_ends(span, unit)):
+            wheel_points.require_fitting(workspace, span, ends, point, files)
 
 
 def tree_of(span: NumberSpan, unit: str) -> SourceTree | None:

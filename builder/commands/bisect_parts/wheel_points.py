@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from builder.comparing.contents import UPSTREAM
@@ -11,18 +12,24 @@ from builder.events import Message
 from builder.lock import reading
 from builder.sources import environment
 from builder.sources.git import commit_row, main_line, remote_refs
-from builder.sources.wheels import commit_wheel
+from builder.sources.wheels import commit_wheel, wheel_needs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.bisecting.search import ListPoints
     from builder.commands.bisect_parts.spans import NumberSpan
     from builder.definitions.image import PythonRequirements
+    from builder.plan.model import StagedFile
     from builder.project import Project
     from builder.sources.git.commit_row import CommitFacts
+    from builder.sources.wheels.commit_wheel import CommitWheel
     from builder.workspace import Workspace
 
 PACKAGE = "vllm"
 """The package that has a wheel for each commit."""
+_REQUIREMENTS = re.compile(r"(?:^|/)python/(?!build\.txt)[^/]+\.txt$")
+_PINNED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 
 
 def repository(project: Project) -> str:
@@ -54,22 +61,48 @@ def _ref(point: str) -> str:
 
 def values(workspace: Workspace, span: NumberSpan, unit: str, ends: tuple[str, str], commit: str) -> dict[str, bytes]:
     """The values of the texts of a build with the wheel of a commit. Raises SourceError where there is none."""
-    project = workspace.project
-    wheel = commit_wheel.find(
-        project.state / "wheels",
-        PACKAGE,
-        index(project, span, ends),
-        commit,
-        _python(project, span),
-        span.builds.platform if span.builds else "",
-        environment.read(workspace.environment),
-    )
+    wheel = _wheel(workspace, span, ends, commit)
     return {
         f"package {PACKAGE}": wheel.line(PACKAGE).encode(),
         f"{unit} version": wheel.version.encode(),
         f"{unit} commit": commit.encode(),
         f"{unit} index": commit.encode(),
     }
+
+
+def require_fitting(
+    workspace: Workspace, span: NumberSpan, ends: tuple[str, str], commit: str, files: Mapping[str, StagedFile]
+) -> None:
+    """Raises SourceError where the wheel of a commit needs other packages than ``files``, a build directory, has: with
+    another torch it would not even be imported, whatever is looked for. One whose metadata cannot be read may fit."""
+    wheel = _wheel(workspace, span, ends, commit)
+    settings = environment.read(workspace.environment)
+    try:
+        needs = wheel_needs.read(workspace.project.state / "wheels", PACKAGE, wheel, settings.ca_file)
+    except SourceError:
+        return
+    texts = (file.content.decode() for path, file in files.items() if _REQUIREMENTS.search(path))
+    installed = dict(pair for text in texts for pair in _PINNED.findall(text))
+    problem = wheel_needs.conflict(needs, installed, _python(workspace.project, span), _platform(span))
+    if problem:
+        raise SourceError(f"{PACKAGE} {wheel.version} {problem}")
+
+
+def _wheel(workspace: Workspace, span: NumberSpan, ends: tuple[str, str], commit: str) -> CommitWheel:
+    project = workspace.project
+    return commit_wheel.find(
+        project.state / "wheels",
+        PACKAGE,
+        index(project, span, ends),
+        commit,
+        _python(project, span),
+        _platform(span),
+        environment.read(workspace.environment),
+    )
+
+
+def _platform(span: NumberSpan) -> str:
+    return span.builds.platform if span.builds else ""
 
 
 def index(project: Project, span: NumberSpan, ends: tuple[str, str]) -> str:

@@ -26,6 +26,8 @@ _NAMED = re.compile(r"\+(?:[a-z0-9]+\.)*g(?P<digits>[0-9a-f]{7,40})(?:\.|$)")
 _INDEX = re.compile(r"https?://[^\s'\"\\]*?/(?P<commit>[0-9a-f]{40})(?![0-9a-f])[^\s'\"\\]*")
 # An address that stays one word in a requirement file.
 _ADDRESS = re.compile(r"https?://[^\s'\"\\$`;#]+")
+# The part of uv's explanation that is not of how it resolves.
+_BECAUSE = re.compile(r"Because (?:only )?(.+?)(?: and image depends on [^,]*)?, we can conclude")
 _SHOWN = 200
 
 
@@ -72,9 +74,11 @@ def find(
         wheel = wheel_lookup.find(cache, WheelRequest(package, own, platform, installable=True), settings)
         version = str(parse_wheel_filename(unquote(wheel.address.rpartition("/")[2]))[1])
     except SourceError as error:
-        reason = " ".join(error.message.split("\n", 1)[-1].split())[:_SHOWN]
-        what = f"{address} has no wheel of {package} for {platform}, Python {wants.version}"
-        raise SourceError(f"{what}: {reason}") from None
+        told = " ".join(error.message.split("\n", 1)[-1].split())
+        if because := _BECAUSE.search(told):
+            what = f"{address} has no wheel of {package} for {platform}, Python {wants.version}"
+            raise SourceError(f"{what}: {because[1][:_SHOWN]}") from None
+        raise SourceError(f"{address} does not tell its wheel of {package}: {told[:_SHOWN]}") from None
     except InvalidWheelFilename as error:
         raise SourceError(f"{address}: {error}") from None
     if not _ADDRESS.fullmatch(wheel.address):
