@@ -85,7 +85,7 @@ def _excerpt(lines: Sequence[str]) -> list[str]:
 
 
 def _failed(lines: Sequence[str], output: str, memory: StepMemory, path: str, hint: str = "") -> BuildFailedError:
-    """The error with these lines and the advice that fits what was ``output``; ``hint`` where none does."""
+    """The error with these lines and the advice that fits the ``output``; ``hint`` where none does."""
     message = "\n".join(lines)
     if NO_ROOM in output.lower():
         return DiskFullError(message, log=path, hint=_room_hint(output))
