@@ -41,9 +41,11 @@ run: run.sh
 check: [{file: chat.jinja, contains: version}, {run: check.sh}]
 """
 SHIPPED_MODS = ["enable-hybrid-int4fp8", "fix-qwen3.5-enhanced-chat-template"]  # without those that import torch
+# Of two that Python finds, such as Debian's own setuptools after the locked one, the first counts.
 INSTALLED = """\
 import importlib.metadata as metadata, json, platform, re
-names = {re.sub("[-_.]+", "-", d.metadata["Name"]).lower(): d.version for d in metadata.distributions()}
+found = [*metadata.distributions()]
+names = {re.sub("[-_.]+", "-", one.metadata["Name"]).lower(): one.version for one in reversed(found)}
 print(json.dumps([platform.machine(), names]))
 """
 
