@@ -13,6 +13,7 @@ from builder.building.bake_run import BakeJob
 from builder.commands.bisect_parts import points
 from builder.engine import images
 from builder.errors import BuildFailedError, DiskFullError, FileProblemsError, SourceError
+from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.numbered import identity
 from builder.plan import bake, model
@@ -84,7 +85,9 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
         if build is None or images.inspect(workspace.engine, tag):
             return CandidateImage(tag)
         with work_folder.create(workspace, "bisect", with_bake_file(build)) as work:
-            bake_run.bake(workspace, [BakeJob(work.directory, "bisect", build.targets, work)])
+            # The definition's own name: wheels of this machine are laid by it where its template looks for them.
+            job = BakeJob(work.directory, _definition(workspace, span), build.targets, work)
+            bake_run.bake(workspace, [job])
             images.tag(workspace.engine, work.tag, tag)
     except DiskFullError as error:
         hint = f"{error.hint}; then give the same command again, to go on where it was"
@@ -94,6 +97,11 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
     except (BuildFailedError, FileProblemsError) as error:
         return CandidateImage("", f"does not build: {error.message.splitlines()[0]}")
     return CandidateImage(tag)
+
+
+def _definition(workspace: Workspace, span: NumberSpan) -> str:
+    record = reading.of(workspace.project).image(span.new)
+    return record.definition if record and record.definition else "bisect"
 
 
 def with_bake_file(build: CandidateBuild) -> dict[str, StagedFile]:
