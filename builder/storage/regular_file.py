@@ -23,6 +23,8 @@ def read(path: Path | str, largest: int) -> bytes:
         raise _no_file(path) if error.errno in (errno.ELOOP, errno.ENXIO) else error from None
     try:
         status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(status.st_mode):
             raise _no_file(path)
         content = _up_to(descriptor, largest + 1, status.st_size) if status.st_size <= largest else b""
