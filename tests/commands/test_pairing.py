@@ -50,6 +50,7 @@ def test_a_model_is_paired_and_others_stay(stocked: Project, builder: Command, r
         "recipe": "recipes/chat.yaml",
         "moves": [{"what": NEW, "kind": "model", "from": first, "to": second}],
         "differences": [],
+        "weights": None,
     }
     assert builder("pair", NEW, second).stdout == f"{NEW} was paired with {second} already\n"
     lock = reading.read(stocked.lock)
