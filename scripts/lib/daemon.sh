@@ -2,7 +2,8 @@
 # Starts and stops the private engine. Sourced by scripts/engine, which sets ENGINE_HOME, ENGINE_RUN and
 # ENGINE_SOCKET.
 
-DAEMON_WAIT=60      # seconds for the daemon to answer
+DAEMON_WAIT=180     # seconds for the daemon to answer; after a crash it first looks at every container that it had
+DAEMON_TRIES=5      # times that it is started where its containerd is late
 DAEMON_STOP_WAIT=40 # seconds for it to end its containers and itself
 
 daemon_version() {
@@ -29,23 +30,38 @@ daemon_start() {
   if [ -n "$running" ]; then
     # Still starting after an `up` that was interrupted, or very busy: never killed here, a build may be hours old.
     say "dockerd is running (process $running), waiting for it to answer"
-    daemon_wait "$running" "$ENGINE_HOME/log/dockerd.log"
+    daemon_answers "$running" || daemon_failed "$running" "$ENGINE_HOME/log/dockerd.log"
     return
   fi
   other_engine
   own_folder "$ENGINE_RUN"
   mkdir -p "$ENGINE_HOME/data" "$ENGINE_HOME/log"
-  daemon_clear_stale
   daemon_write_files
-  local dockerd log=$ENGINE_HOME/log/dockerd.log
-  dockerd=$(packages_program dockerd)
-  if [ -f "$log" ]; then mv -f "$log" "$log.1"; fi
   local network=("--mtu=$(uplink_mtu)")
   if [ "$ENGINE_BRIDGE" != docker0 ]; then
     bridge_add
     network+=("--bridge=$ENGINE_BRIDGE" --iptables=false --ip6tables=false)
   fi
-  say "starting dockerd"
+  local log=$ENGINE_HOME/log/dockerd.log try
+  if [ -f "$log" ]; then mv -f "$log" "$log.1"; fi
+  for ((try = 1; ; try++)); do
+    say "starting dockerd"
+    daemon_clear_stale
+    daemon_launch "$log" "${network[@]}"
+    if daemon_answers "$DAEMON"; then return; fi
+    # dockerd gives its containerd 15 seconds: too few where the disk still writes what was cut short, or where the one before,
+    # killed, has its database still open.
+    if [ "$try" -ge "$DAEMON_TRIES" ] || ! tail -n 1 "$log" | grep -q "timeout waiting for containerd"; then break; fi
+    say "containerd was not ready after 15 seconds: again"
+  done
+  daemon_failed "$DAEMON" "$log"
+}
+
+# Starts it in the background and sets DAEMON to its process. daemon_launch LOG NETWORK-OPTION...
+daemon_launch() {
+  local dockerd log=$1
+  shift
+  dockerd=$(packages_program dockerd)
   # --group: the socket is root's alone. A group \`docker\` of this machine is for the machine's own engine.
   (
     # Files that the caller left open (make's job server, a test's pipes, our own lock) must not live on in the daemon.
@@ -69,9 +85,9 @@ daemon_start() {
       --pidfile "$ENGINE_RUN/dockerd.pid" \
       --host "unix://$ENGINE_SOCKET" \
       --group root \
-      "${network[@]}" </dev/null >"$log" 2>&1
+      "$@" </dev/null >>"$log" 2>&1
   ) &
-  daemon_wait "$!" "$log"
+  DAEMON=$!
 }
 
 # Of this script's further engines, which leave docker0 alone.
@@ -127,20 +143,23 @@ uplink_mtu() {
   if [ -n "$mtu" ] && [ "$mtu" -lt 1500 ]; then printf '%s' "$mtu"; else printf 1500; fi
 }
 
-# Waits until the daemon answers. PID is the daemon's own: the subshell and setsid each became the next by exec.
-daemon_wait() {
-  local pid=$1 log=$2 end=$((SECONDS + DAEMON_WAIT))
+# Waits until it does; false when it ended or took too long. PID is the daemon's own: the subshell and setsid each became the
+# next by exec. daemon_answers PID
+daemon_answers() {
+  local end=$((SECONDS + DAEMON_WAIT))
   until daemon_version >/dev/null; do
-    if ! is_alive "$pid"; then daemon_failed "dockerd ended while starting" "$log"; fi
-    if [ "$SECONDS" -ge "$end" ]; then daemon_failed "dockerd does not answer after $DAEMON_WAIT seconds" "$log"; fi
+    if ! is_alive "$1" || [ "$SECONDS" -ge "$end" ]; then return 1; fi
     sleep 0.1
   done
 }
 
+# daemon_failed PID LOG
 daemon_failed() {
+  local what="dockerd ended while starting"
+  if is_alive "$1"; then what="dockerd does not answer after $DAEMON_WAIT seconds"; fi
   say "the last lines of $2:"
   tail -n 15 "$2" | sed 's/^/  /' >&2
-  die 5 "$1" "Stop what is left of it with: scripts/engine down, then try again"
+  die 5 "$what" "Stop what is left of it with: scripts/engine down, then try again"
 }
 
 # After a crash or a reboot the pid files may name processes that are other programs by now, and dockerd would refuse to start
