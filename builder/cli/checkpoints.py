@@ -1,13 +1,13 @@
-"""``builder checkpoints``: ``plan``, ``build``, ``verify``, ``list`` and ``show``."""
+"""``builder checkpoints``: ``plan``, ``build``, ``verify``, ``list``, ``show`` and ``compare``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from builder import humanize
-from builder.cli import table
+from builder.cli import checkpoints_json, table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_line, print_result
@@ -44,7 +44,7 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
 
     outlook = command.run(context.workspace(), name, update=update)
     if as_json:
-        print_json(_outlook_json(outlook))
+        print_json(checkpoints_json.of_outlook(outlook))
         return
     planned = outlook.plan
     print_result(styled(planned.definition.name, bold=True))
@@ -87,33 +87,6 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
         ("disk", free),
         ("time", f"about {humanize.duration(max(outlook.seconds, 1))}" + (", and the fetching" if missing else "")),
     ]
-
-
-def _outlook_json(outlook: CheckpointOutlook) -> dict[str, Any]:
-    planned = outlook.plan
-    return {
-        "checkpoint": planned.definition.name,
-        "model": planned.definition.model,
-        "inputs": planned.inputs,
-        "sources": {
-            name: {"asked": source.requested, "commit": source.snapshot.commit if source.snapshot else None}
-            for name, source in planned.sources.items()
-        },
-        "steps": [{"does": effect.text, "tensors": effect.tensors} for effect in planned.content.effects],
-        "files": [
-            {"name": shard.name, "size": shard.size, "tensors": len(shard.names), "copied": shard.copied}
-            for shard in planned.shards
-        ],
-        "tensors": len(planned.content.tensors),
-        "fetch": planned.fetched,
-        "read": planned.read,
-        "write": planned.size,
-        "folder": outlook.folder,
-        "free": outlook.free,
-        "needed": outlook.needed,
-        "seconds": round(outlook.seconds, 1),
-        "made": outlook.made,
-    }
 
 
 @checkpoints.command()
@@ -210,7 +183,7 @@ def list_(context: Context, as_json: bool) -> None:
 
     listed = command.run(context.workspace())
     if as_json:
-        print_json({"checkpoints": [_listed_json(each) for each in listed]})
+        print_json({"checkpoints": list(map(checkpoints_json.of_listed, listed))})
     elif not listed:
         print_result("no checkpoints yet: `builder schema checkpoint` tells what defines one")
     else:
@@ -228,7 +201,7 @@ def show(context: Context, name: str, as_json: bool) -> None:
 
     listed = command.run(context.workspace(), name)
     if as_json:
-        print_json(_listed_json(listed))
+        print_json(checkpoints_json.of_listed(listed))
         return
     print_result(styled(listed.name, bold=True))
     print_result(f"  {_about(listed)}", hanging=0)
@@ -265,24 +238,37 @@ def _revision_text(listed: ListedCheckpoint) -> str:
     return latest.revision[:12] if latest.folder else f"{latest.revision[:12]}, not here"
 
 
-def _listed_json(listed: ListedCheckpoint) -> dict[str, Any]:
-    return {
-        "checkpoint": listed.name,
-        "description": listed.definition.description if listed.definition else None,
-        "model": listed.definition.model if listed.definition else None,
-        "problem": listed.problem or None,
-        "revisions": [
-            {
-                "revision": each.revision,
-                "folder": str(each.folder) if each.folder else None,
-                "size": each.record.size,
-                "tensors": each.record.tensors,
-                "mods": list(each.record.mods),
-                "sources": {
-                    name: {"asked": source.requested, "commit": source.commit}
-                    for name, source in each.record.sources.items()
-                },
-            }
-            for each in listed.revisions
-        ],
-    }
+@checkpoints.command()
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.option("--source", default="", metavar="NAME", help="Compare with this source, in place of the first one taken.")
+@click.option(
+    "--most-loss",
+    type=click.FloatRange(0, 100),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="How much worse the perplexity may be.",
+)
+@verbosity_options
+@json_option
+@pass_context
+def compare(context: Context, what: str, source: str, most_loss: float, as_json: bool) -> int:
+    """Hold a checkpoint against a source of it, on fixed texts.
+
+    The source is served, then the checkpoint, each from the image that is paired and with the options of the recipe,
+    and both rate the same texts of several languages and notations. Shown are the change of perplexity with its band
+    (99 %), and how often both hold the same next token for likeliest. Nothing is generated, so sampling has no part in
+    it; long contexts and tool calls are for `builder probe`. The result is kept in evidence/ beside images.lock.
+
+    Ends with 1 unless the loss is surely within what is allowed.
+    """
+    from builder.cli import measure_progress, measured_text
+    from builder.commands import checkpoints_compare as command
+
+    with measure_progress.reporter() as report:
+        kept = command.run(context.workspace(report), what, source, most_loss / 100)
+    if as_json:
+        print_json(measured_text.document(kept))
+    else:
+        measured_text.print_outcome(kept, str(context.project.root))
+    return int(kept.outcome.verdict != "pass")

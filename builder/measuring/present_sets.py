@@ -29,9 +29,9 @@ def of(project: Project) -> Callable[[Kind, str], str | None]:
 
 
 def _of_probe(project: Project, name: str) -> str:
-    from builder.measuring import probing
+    from builder.measuring import beside_source, probing
 
-    return probing.digest(project, name)
+    return beside_source.digest() if name == beside_source.NAME else probing.digest(project, name)
 
 
 def _of_profile(project: Project, name: str) -> str:

@@ -74,12 +74,17 @@ def get(address: str, seconds: float = _SECONDS, key: str = "") -> str:
 
 def complete(served: ServedModel, body: dict[str, Any], seconds: float) -> dict[str, Any]:
     """The answer to a chat completion. Raises NoAnswerError."""
+    return post(served, f"{served.address}/chat/completions", body, seconds)
+
+
+def post(served: ServedModel, url: str, body: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """The answer of the served model's server at ``url`` to a request for the model. Raises NoAnswerError."""
     import httpx2
 
     try:
         with (
             _client(seconds, served.key) as client,
-            client.stream("POST", f"{served.address}/chat/completions", json={"model": served.name, **body}) as answer,
+            client.stream("POST", url, json={"model": served.name, **body}) as answer,
         ):
             content = _content(answer.iter_bytes(), seconds)
             if not answer.is_success:

@@ -17,7 +17,7 @@ ELSEWHERE = {
     *("checkpoints_list", "checkpoints_plan", "checkpoints_show", "checkpoints_verify"),
     *("copy", "pull", "push", "restart", "run", "stop", "version", "explain"),
     # What serves, and then one file of evidence, which is there whole or not at all.
-    *("bench", "probe", "prove"),
+    *("bench", "checkpoints_compare", "probe", "prove"),
     # Build, pull, rebuild, copy, download and run, one after the other.
     "up",
     # Reading alone, or one file that is there whole or not at all; what `matrix --fill` tries are `prove` and `bench`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from tests import projects, shared
 from tests.commands.serving import free_port
 from tests.conftest import remove_all
 from tests.cpu_image import builder, project, run_in
-from tests.end_to_end.test_serving import MOD, RECIPE, SMALL, TEMPLATE, chat
+from tests.end_to_end.test_serving import MOD, RECIPE, TEMPLATE, chat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,9 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
     for old, new in (
         ("Qwen3-0.6B-cpu", f"{repository}-served"),
         ("model: Qwen/Qwen3-0.6B", "model: checkpoint:mixed"),
-        ("vllm serve Qwen/Qwen3-0.6B", "vllm serve {model}"),
+        ("vllm serve Qwen/Qwen3-0.6B", "vllm serve {model} --enforce-eager"),
+        ("max_model_len: 8192", "max_model_len: 4096"),
+        ("port: 8000", f"port: {free_port()}"),
     ):
         assert old in text
         text = text.replace(old, new)
@@ -69,10 +72,27 @@ def make(cpu: Project, folder: Path, layer: int) -> None:
 
 def served_answer(cpu: Project) -> str:
     port = free_port()
-    builder(cpu, "run", MODEL, "--port", str(port), *SMALL)
+    builder(cpu, "run", MODEL, "--port", str(port))
     said = chat(port)
     builder(cpu, "stop", MODEL)
     return said
+
+
+def compare(cpu: Project, folder: Path) -> None:
+    """The checkpoint against its source, of which it has all layers but one; the models are random ones."""
+    compared = json.loads(builder(cpu, "checkpoints", "compare", MODEL, "--most-loss", "50", "--json"))
+    assert compared["verdict"] == "pass"
+    figures = {figure["name"]: figure["mean"] for figure in compared["figures"]}
+    # A guess among the 1,024 tokens that they have.
+    assert 900 < figures["perplexity_of_source"] < 3000
+    assert 0 < abs(figures["perplexity_change"]) < 0.5
+    assert 0 < figures["same_next_token"] < 1
+    kept = json.loads(Path(compared["file"]).read_text(encoding="utf-8"))
+    assert kept["sampling"] == {"most_loss": 0.5, "source": f"folder: {folder}/first"}
+    assert kept["subject"]["model"] == MODEL
+    assert kept["subject"]["revision"] == reading.read(cpu.lock).models[MODEL].pairing.revision
+    shown = json.loads(builder(cpu, "status", "--json"))
+    assert shown["servers"] == []
 
 
 def test_weights_are_served_and_go_back_with_their_pairing(cpu: Project, endpoint: Endpoint, tmp_path: Path) -> None:
@@ -85,6 +105,7 @@ def test_weights_are_served_and_go_back_with_their_pairing(cpu: Project, endpoin
     make(cpu, folder, layer=0)
     builder(cpu, "build", "recipes/mixed.yaml")
     one = served_answer(cpu)
+    compare(cpu, folder)
     first = reading.read(cpu.lock).models[MODEL].pairing
     assert str(first.image) == image
     make(cpu, folder, layer=1)

@@ -28,6 +28,10 @@ vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {accepted}
 Model = Callable[[dict[str, Any]], dict[str, Any]]
 
 
+# Rates the tokens of a prompt: what vLLM's `prompt_logprobs` are.
+Rater = Callable[[list[int]], list[dict[str, dict[str, Any]] | None]]
+
+
 def paris(_body: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": "Paris"}
 
@@ -49,6 +53,7 @@ class Behaviour:
     drafts: int = 0
     key: str = ""
     """Asks every client of /v1 for this key."""
+    rater: Rater | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
     tokens: int = 0
 
@@ -79,6 +84,9 @@ class _Handler(BaseHTTPRequestHandler):
         if behaviour.dies_after is not None and len(behaviour.requests) > behaviour.dies_after:
             self._send(b"EngineDeadError", 500)
             return
+        if behaviour.rater and "prompt" in body:
+            self._send(json.dumps(self._rated(behaviour.rater, body["prompt"])).encode())
+            return
         time.sleep(behaviour.prefill)
         message = behaviour.model(body)
         count = body["max_tokens"] if body.get("ignore_eos") else min(body.get("max_tokens", 16), 16)
@@ -93,6 +101,13 @@ class _Handler(BaseHTTPRequestHandler):
             reason = "tool_calls" if message.get("tool_calls") else "stop"
             answer = {"choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": usage}
             self._send(json.dumps(answer).encode())
+
+    def _rated(self, rater: Rater, prompt: Any) -> dict[str, Any]:
+        """The tokens of a text, a byte each; the rated prompt where it is tokens."""
+        if self.path == "/tokenize":
+            return {"tokens": list(prompt.encode())}
+        assert self.path == "/v1/completions"
+        return {"choices": [{"index": 0, "text": "x", "prompt_logprobs": rater(prompt)}]}
 
     def _is_refused(self) -> bool:
         key = self.behaviour.key

@@ -1,0 +1,49 @@
+"""The ``checkpoints compare`` command: a made checkpoint against a source of it, on fixed texts."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from builder.commands.bench import KeptOutcome
+from builder.commands.shared import measured
+from builder.errors import ConflictError
+from builder.events import Message
+from builder.lock import reading
+from builder.measuring import beside_source, measured_server
+from builder.serving import image_selection, lookup, source_weights
+from builder.serving.preparation import ServeRequest
+
+if TYPE_CHECKING:
+    from builder.workspace import Workspace
+
+MOST_LOSS = 0.02
+
+
+def run(workspace: Workspace, text: str, source: str = "", most_loss: float = MOST_LOSS) -> KeptOutcome:
+    """Serves the source of a recipe's or a model's checkpoint, then the checkpoint, each from the image that is paired;
+    lets both rate the same texts, and keeps the outcome as evidence of the checkpoint.
+
+    Raises ConflictError where the model is being served, as memory may not suffice for both, MeasuringError where the
+    two cannot be compared, and what `source_weights.of` and `commands.run.run` do.
+    """
+    project = workspace.project
+    began = time.monotonic()
+    lock = reading.of(project)
+    selection = image_selection.select_any(project, lock, text)
+    weights = source_weights.of(project, workspace.environment, lock, selection, source)
+    if server := lookup.pick(project, lookup.find_all(workspace), text):
+        raise ConflictError(
+            f"{server.name} is being served: a checkpoint and its source are served in turn, each by itself",
+            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
+        )
+    workspace.report(Message(f"serving {weights.requested}"))
+    with measured.with_weights(workspace, text, selection, weights) as of_source:
+        by_source = beside_source.rate(of_source.model, "the source", workspace.report)
+    workspace.report(Message(f"serving {weights.checkpoint.short}"))
+    with measured.started(workspace, ServeRequest(text, {})) as of_made:
+        by_made = beside_source.rate(of_made.model, "the checkpoint", workspace.report)
+        seconds = time.monotonic() - began
+        outcome = beside_source.judged(by_source, by_made, weights.requested, most_loss, seconds)
+        file = measured_server.keep(workspace, of_made, outcome)
+    return KeptOutcome(of_made.running.name, of_made.running.image, outcome, file)
