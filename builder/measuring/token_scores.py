@@ -42,7 +42,7 @@ def of(served: ServedModel, text: str) -> tuple[TokenScore, ...]:
     try:
         rated = answer["choices"][0]["prompt_logprobs"]
         if len(rated) != len(tokens):
-            raise NoAnswerError(f"{len(rated)} tokens were rated, of {len(tokens)}")  # noqa: TRY301
+            raise NoAnswerError(f"{len(rated)} tokens were rated, of {len(tokens)}")
         return tuple(map(_score, tokens[1:], rated[1:]))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise NoAnswerError(f"the answer rates no prompt: {type(error).__name__}: {error}") from None

@@ -27,7 +27,7 @@ def rater(loss: float = 0.0, noise: float = 0.0, wrong_every: int = 0) -> Rater:
     holds another token for likelier."""
 
     def rate(tokens: list[int]) -> list[dict[str, dict[str, Any]] | None]:
-        numbers = random.Random(f"{tokens}")
+        numbers = random.Random(f"{tokens}")  # noqa: S311
         rated: list[dict[str, dict[str, Any]] | None] = [None]
         for place, token in enumerate(tokens[1:], 1):
             value = math.log(1 / 20) - loss + numbers.gauss(0, noise)
@@ -100,8 +100,8 @@ def test_a_text_longer_than_the_context_is_cut() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda tokens: None,
-        lambda tokens: [None],
+        lambda _: None,
+        lambda _: [None],
         lambda tokens: [None] * len(tokens),
         lambda tokens: [{"7": {}} for _ in tokens],
         lambda tokens: [{str(token): {"logprob": "nan", "rank": 1}} for token in tokens],

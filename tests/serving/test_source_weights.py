@@ -40,9 +40,7 @@ def container(kitchen: Kitchen, source: str = "") -> ContainerSettings:
     chosen = weights(kitchen, source)
     selection = replace(for_recipe(content, chosen.recipe), recipe=chosen.recipe)
     request = ServeRequest("hybrid", {}, chosen.extra)
-    (planned,) = preparation.settings(
-        kitchen.project, selection, request, kitchen.workspace().environment
-    ).containers
+    (planned,) = preparation.settings(kitchen.project, selection, request, kitchen.workspace().environment).containers
     return planned
 
 
