@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from builder.commands import run as run_command
+from builder.commands import stop
 from builder.commands.bench import KeptOutcome
+from builder.commands.shared import beside as candidates
 from builder.commands.shared import measured
+from builder.definitions.recipes.container import STOPPING_SECONDS
 from builder.errors import ConflictError
 from builder.events import Message
 from builder.lock import reading
 from builder.measuring import beside_source, measured_server
-from builder.serving import image_selection, lookup, source_weights
+from builder.serving import beside, image_selection, lookup, readiness, room, source_weights, starting
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.measuring.measured_server import MeasuredServer
+    from builder.serving.image_selection import ServedImage
+    from builder.serving.source_weights import SourceWeights
     from builder.workspace import Workspace
 
 MOST_LOSS = 0.02
@@ -38,7 +49,7 @@ def run(workspace: Workspace, text: str, source: str = "", most_loss: float = MO
             hint=f"`builder stop {server.name}` stops it; start it again afterwards",
         )
     workspace.report(Message(f"serving {weights.requested}"))
-    with measured.with_weights(workspace, text, selection, weights) as of_source:
+    with _serving(workspace, text, selection, weights) as of_source:
         by_source = beside_source.rate(of_source.model, "the source", workspace.report)
     workspace.report(Message(f"serving {weights.checkpoint.short}"))
     with measured.started(workspace, ServeRequest(text, {})) as of_made:
@@ -47,3 +58,21 @@ def run(workspace: Workspace, text: str, source: str = "", most_loss: float = MO
         outcome = beside_source.judged(by_source, by_made, weights.requested, most_loss, seconds)
         file = measured_server.keep(workspace, of_made, outcome)
     return KeptOutcome(of_made.running.name, of_made.running.image, outcome, file)
+
+
+@contextmanager
+def _serving(
+    workspace: Workspace, text: str, selection: ServedImage, weights: SourceWeights
+) -> Iterator[MeasuredServer]:
+    """The source's server, for the duration of the block: a candidate's, which nobody takes for the model's own."""
+    candidates.stop_left_over(workspace, weights.recipe, "which a comparison that was ended left")
+    request = ServeRequest(text, {}, weights.extra)
+    prepared = beside.prepare(workspace, request, replace(selection, recipe=weights.recipe))
+    room.require(prepared, (), workspace.report)
+    started = starting.start(prepared, workspace.environment)
+    workspace.report(run_command.WaitingStarted())
+    readiness.wait(workspace.project, started, workspace.report)
+    try:
+        yield measured_server.of(started.server)
+    finally:
+        stop.end(started.server, STOPPING_SECONDS)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
 from builder.engine import services
+from builder.lock.model import ImageName
 from builder.serving import lookup, machine_memory, preparation, room
-from builder.serving.image_selection import UnnumberedImage
 from builder.serving.running import PROJECT, REQUEST
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.lock.model import ImageName
+    from builder.serving.image_selection import ServedImage
     from builder.serving.preparation import PlannedContainer, PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
     from builder.workspace import Workspace
@@ -29,15 +29,16 @@ SUFFIX = "-candidate"
 _MARK = " (candidate)"
 
 
-def prepare(workspace: Workspace, request: ServeRequest, image: ImageName | UnnumberedImage) -> PreparedServer:
-    """Plans the server of ``image`` beside that of ``request``. Raises what `preparation.prepare` does."""
+def prepare(workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage) -> PreparedServer:
+    """Plans the server of ``image``, a number or one that was selected with its recipe, beside that of ``request``.
+    Raises what `preparation.prepare` does."""
     overrides = {**request.overrides, "port": str(_free_port())}
     container = replace(request.container, publish=())  # the ports of the machine are the model's own server's
     beside = replace(request, overrides=overrides, container=container)
-    if isinstance(image, UnnumberedImage):
-        prepared = preparation.prepare(workspace, beside, image)
-    else:
+    if isinstance(image, ImageName):
         prepared = preparation.prepare(workspace, replace(beside, image=image))
+    else:
+        prepared = preparation.prepare(workspace, beside, image)
     return replace(prepared, containers=tuple(_renamed(planned, request) for planned in prepared.containers))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.commands import run, stop
@@ -13,7 +12,7 @@ from builder.events import Message
 from builder.lock import reading
 from builder.measuring import measured_server
 from builder.numbered import names
-from builder.serving import image_selection, lookup, preparation, readiness, room, starting
+from builder.serving import image_selection, lookup
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
 
     from builder.lock.model import ImageName
     from builder.measuring.measured_server import MeasuredServer
-    from builder.serving.image_selection import ServedImage
     from builder.serving.running import RunningServer
-    from builder.serving.source_weights import SourceWeights
     from builder.workspace import Workspace
 
 
@@ -77,24 +74,6 @@ def started(workspace: Workspace, request: ServeRequest) -> Iterator[MeasuredSer
     finally:
         if not result.already:
             _stop(workspace, result.server)
-
-
-@contextmanager
-def with_weights(
-    workspace: Workspace, text: str, selection: ServedImage, weights: SourceWeights
-) -> Iterator[MeasuredServer]:
-    """The server of a recipe or a model with other weights than those that it is paired with, from the selected image;
-    started, and stopped at the end. Nothing of it is recorded, and where it does not serve, nothing else does."""
-    request = ServeRequest(text, {}, weights.extra)
-    prepared = preparation.prepare(workspace, request, replace(selection, recipe=weights.recipe))
-    room.require(prepared, (), workspace.report)
-    server = starting.start(prepared, workspace.environment)
-    workspace.report(run.WaitingStarted())
-    readiness.wait(workspace.project, server, workspace.report)
-    try:
-        yield measured_server.of(server.server)
-    finally:
-        _stop(workspace, server.server)
 
 
 def _stop(workspace: Workspace, server: RunningServer) -> None:
