@@ -34,15 +34,18 @@ def test_the_socket_is_for_root_alone_whatever_groups_there_are(endpoint: Endpoi
 
 
 @pytest.mark.engine
-def test_it_is_started_again_where_the_database_of_the_one_before_is_in_use(endpoint: Endpoint, tmp_path: Path) -> None:
-    # dockerd gives up a containerd that is not ready within 15 seconds.
-    with second_engine.running(tmp_path, *shared.bridge(13)) as environ:
+def test_it_is_started_again_where_the_database_of_the_one_before_is_in_use(
+    endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    # dockerd gives up a containerd that is not ready within 15 seconds. Its sockets want a short path.
+    folder = tmp_path_factory.mktemp("engine")
+    with second_engine.running(folder, *shared.bridge(13)) as environ:
         second_engine.engine(environ, "down")
-        database = tmp_path / "home/data/containerd/daemon/io.containerd.metadata.v1.bolt/meta.db"
+        database = folder / "home/data/containerd/daemon/io.containerd.metadata.v1.bolt/meta.db"
         with database.open("rb") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             up = subprocess.Popen([SCRIPTS / "engine", "up"], env=environ, stderr=subprocess.PIPE, text=True)
-            log = tmp_path / "home/log/dockerd.log"
+            log = folder / "home/log/dockerd.log"
             while "timeout waiting for containerd" not in (log.read_text() if log.exists() else ""):
                 assert up.poll() is None, up.communicate()
                 time.sleep(0.2)
