@@ -14,7 +14,7 @@ from builder.definitions.recipes import command
 from builder.evidence import subjects
 from builder.evidence.record import Evidence, Figure, Finding, Subject
 from builder.plan.model import WORKSPACE
-from builder.proving import conversations, families, front_end, judging, model_files, served_options
+from builder.proving import conversations, families, front_end, harmony, judging, model_files, served_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,11 +112,15 @@ def _setup(
         file = model_files.mounted(workspace, pairing.recipe, str(inside))
         if file and file.is_file():
             mounted[inside] = file.read_bytes()
+    environment = dict(rendered.env)
+    if harmony.is_spoken(own.files) and (vocabulary := harmony.vocabulary(own.files)):
+        mounted[harmony.FILE] = vocabulary
+        environment |= harmony.VARIABLES
     return front_end.Setup(
         model=pairing.model,
         files=own.files,
         options=chosen.argv,
-        environment=rendered.env,
+        environment=environment,
         template=chosen.template,
         mounted=mounted,
         questions=conversations.questions(chosen.tool_parser, chosen.reasoning_parser),
@@ -148,6 +152,8 @@ def _judgement(
         return _without_answers(f"its template is the model's own, which cannot be had: {own.stand_in}")
     if own.stand_in and families.of_calls(chosen.tool_parser) == "gpt-oss":
         return _without_answers(f"GPT-OSS is parsed by tokens of its own, which cannot be had: {own.stand_in}")
+    if any(harmony.MISSING in each.get("refused", "") for each in answers.answers.values()):
+        return _without_answers("GPT-OSS's vocabulary is neither in the image nor that of the model's tokenizer")
     if answers.was_killed:
         return _without_answers("the front end was killed while it was asked, as for want of memory")
     questions = [each for each in setup.questions if not answers.broke_off or each.name in answers.answers]

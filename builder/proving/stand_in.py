@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from builder.proving import byte_characters
+
 END = "<|im_end|>"
 # What templates write and parsers look for as single tokens.
 _MARKS = (
@@ -22,7 +24,7 @@ _MARKS = (
 
 def files() -> dict[str, bytes]:
     """The files of the model's folder, by name."""
-    vocabulary = {_character(byte): byte for byte in range(256)}
+    vocabulary = {character: byte for byte, character in enumerate(byte_characters.characters())}
     ids = {mark: 256 + at for at, mark in enumerate(_MARKS)}
     tokenizer: dict[str, Any] = {
         "version": "1.0",
@@ -80,9 +82,3 @@ def _added(mark: str, ident: int) -> dict[str, Any]:
         "normalized": False,
         "special": True,
     }
-
-
-def _character(byte: int) -> str:
-    """The character by which byte-level tokenizers write a byte: itself where it is printed, else one from 256 on."""
-    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return chr(byte) if byte in printed else chr(256 + [each for each in range(256) if each not in printed].index(byte))

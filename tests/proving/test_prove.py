@@ -72,3 +72,11 @@ def test_no_answers_at_all_come_to_no_verdict(tmp_path: Path, monkeypatch: pytes
     run = proven(tmp_path, monkeypatch, FrontEndRun("", failure="its Python ended with 3 before the work was done"))
     assert run.verdict == "unclear"
     assert "an image without vLLM: its Python ended with 3" in run.findings[0].text
+
+
+def test_a_vocabulary_that_is_not_to_be_had_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {"refused": "error downloading or loading vocab file: failed to download or load vocab file"}
+    answers = SetupAnswers({question.name: refused for question in QUESTIONS}, "", "", 1.0, 0)
+    run = proven(tmp_path, monkeypatch, FrontEndRun("0.20", (answers,)))
+    assert run.verdict == "unclear"
+    assert "GPT-OSS's vocabulary is neither in the image nor" in run.findings[0].text
