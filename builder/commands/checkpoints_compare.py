@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -39,7 +38,6 @@ def run(workspace: Workspace, text: str, source: str = "", most_loss: float = MO
     two cannot be compared, and what `source_weights.of` and `commands.run.run` do.
     """
     project = workspace.project
-    began = time.monotonic()
     lock = reading.of(project)
     selection = image_selection.select_any(project, lock, text)
     weights = source_weights.of(project, workspace.environment, lock, selection, source)
@@ -54,8 +52,7 @@ def run(workspace: Workspace, text: str, source: str = "", most_loss: float = MO
     workspace.report(Message(f"serving {weights.checkpoint.short}"))
     with measured.started(workspace, ServeRequest(text, {})) as of_made:
         by_made = beside_source.rate(of_made.model, "the checkpoint", workspace.report)
-        seconds = time.monotonic() - began
-        outcome = beside_source.judged(by_source, by_made, weights.requested, most_loss, seconds)
+        outcome = beside_source.judged(by_source, by_made, weights.requested, most_loss)
         file = measured_server.keep(workspace, of_made, outcome)
     return KeptOutcome(of_made.running.name, of_made.running.image, outcome, file)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,15 @@ VERSION = "1"
 _TEXTS = Path(__file__).with_name("fixed_texts.yaml")
 
 
+@dataclass(frozen=True)
+class RatedTexts:
+    """All texts as one model rates them: when that began (RFC 3339 in UTC), and the seconds that it took."""
+
+    scores: tuple[TokenScore, ...]
+    started: str
+    seconds: float
+
+
 @functools.cache
 def texts() -> Mapping[str, str]:
     """The texts that are rated, by name."""
@@ -40,11 +50,11 @@ def digest() -> str:
     return outcome.digest([VERSION, texts()])
 
 
-def rate(served: ServedModel, what: str, report: Report) -> tuple[TokenScore, ...]:
-    """The scores of all texts by the served model, which is called ``what`` in messages. Raises MeasuringError where
-    the server gives none."""
+def rate(served: ServedModel, what: str, report: Report) -> RatedTexts:
+    """Has all texts rated by the served model, which is called ``what`` in messages. Raises MeasuringError where the
+    server does not."""
     scores: list[TokenScore] = []
-    began = time.monotonic()
+    began, started = time.monotonic(), timestamp.now()
     for number, (name, text) in enumerate(texts().items()):
         share = number / len(texts())
         left = (time.monotonic() - began) * (1 - share) / share if share else None
@@ -56,16 +66,14 @@ def rate(served: ServedModel, what: str, report: Report) -> tuple[TokenScore, ..
                 f"{what} does not rate the text `{name}`: {error}",
                 hint="the server has to answer /tokenize, and /v1/completions with `prompt_logprobs`, as vLLM's does",
             ) from None
-    return tuple(scores)
+    return RatedTexts(tuple(scores), started, time.monotonic() - began)
 
 
-def judged(
-    source: tuple[TokenScore, ...], made: tuple[TokenScore, ...], requested: str, most_loss: float, seconds: float
-) -> Outcome:
+def judged(source: RatedTexts, made: RatedTexts, requested: str, most_loss: float) -> Outcome:
     """The outcome of the made weights against those of the source ``requested``, which may be worse by the
     share ``most_loss``. Raises MeasuringError where the two cannot be compared."""
     try:
-        compared = likeness.compare(source, made)
+        compared = likeness.compare(source.scores, made.scores)
     except ValueError as error:
         raise MeasuringError(f"the checkpoint and {requested} cannot be compared: {error}") from None
     verdict = compared.verdict(most_loss)
@@ -76,8 +84,8 @@ def judged(
         name=NAME,
         version=f"{NAME} {VERSION}",
         set=digest(),
-        started=timestamp.now(),
-        seconds=seconds,
+        started=source.started,
+        seconds=source.seconds + made.seconds,
         verdict=verdict,
         figures=_figures(compared),
         findings=findings,

@@ -92,7 +92,7 @@ def compare(cpu: Project, folder: Path) -> None:
     assert kept["subject"]["model"] == MODEL
     assert kept["subject"]["revision"] == reading.read(cpu.lock).models[MODEL].pairing.revision
     shown = json.loads(builder(cpu, "status", "--json"))
-    assert shown["servers"] == []
+    assert shown["services"] == []
 
 
 def test_weights_are_served_and_go_back_with_their_pairing(cpu: Project, endpoint: Endpoint, tmp_path: Path) -> None:

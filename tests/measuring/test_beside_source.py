@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from builder import events
 from builder.errors import MeasuringError
 from builder.measuring import beside_source, likeness
+from builder.measuring.beside_source import RatedTexts
 from builder.measuring.token_scores import TokenScore
 from tests.measuring.openai_server import Behaviour, serving
 
@@ -41,14 +43,14 @@ def rater(loss: float = 0.0, noise: float = 0.0, wrong_every: int = 0) -> Rater:
     return rate
 
 
-def rated(behaviour: Behaviour) -> tuple[TokenScore, ...]:
+def rated(behaviour: Behaviour) -> RatedTexts:
     with serving(behaviour) as served:
         return beside_source.rate(served, "the source", events.ignore)
 
 
 def judge(made: Rater, most_loss: float = 0.02) -> Any:
     by_source, by_made = rated(Behaviour(rater=rater())), rated(Behaviour(rater=made))
-    return beside_source.judged(by_source, by_made, "Org/Model@main", most_loss, 1.0)
+    return beside_source.judged(by_source, by_made, "Org/Model@main", most_loss)
 
 
 def figures(outcome: Any) -> dict[str, float]:
@@ -92,7 +94,7 @@ def test_another_likeliest_token_is_counted() -> None:
 
 def test_a_text_longer_than_the_context_is_cut() -> None:
     behaviour = Behaviour(rater=rater(), context=100)
-    assert len(rated(behaviour)) == len(beside_source.texts()) * 98
+    assert len(rated(behaviour).scores) == len(beside_source.texts()) * 98
     prompts = [body["prompt"] for body in behaviour.requests if isinstance(body["prompt"], list)]
     assert {len(prompt) for prompt in prompts} == {99}
 
@@ -119,9 +121,9 @@ def test_a_server_that_fails_is_told() -> None:
 
 
 def test_other_tokens_cannot_be_compared() -> None:
-    scores = rated(Behaviour(rater=rater()))
+    whole = rated(Behaviour(rater=rater()))
     with pytest.raises(MeasuringError, match="cannot be compared: the two make other tokens"):
-        beside_source.judged(scores, scores[1:], "Org/Model@main", 0.02, 1.0)
+        beside_source.judged(whole, replace(whole, scores=whole.scores[1:]), "Org/Model@main", 0.02)
 
 
 def test_what_no_probability_has_stays_a_number() -> None:
