@@ -110,7 +110,10 @@ def _findings(run: Evidence) -> Iterator[str]:
     yield ""
     yield terminal_text.styled(f"{run.kind} {run.name}", bold=True)
     rows = [
-        (f"  {finding.verdict}", f"{finding.check}, {finding.at}: {finding.text}" if finding.at else finding.text)
+        (
+            f"  {standing_text.finding_word(finding)}",
+            f"{finding.check}, {finding.at}: {finding.text}" if finding.at else finding.text,
+        )
         for finding in run.findings[:_SHOWN_FINDINGS]
     ]
     yield from table.lines(("", ""), rows, table.width())[1:]

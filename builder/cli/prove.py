@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
+from builder.cli import standing_text
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
 _COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
-_COUNTS = ("conversations", "outputs", "compared", "too_long")  # a run of another version may lack one
+_COUNTS = ("conversations", "outputs", "compared", "too_long", "limits")  # a run of another version may lack one
 _SHOWN = 10
 
 
@@ -72,7 +73,7 @@ def print_proof(result: ProvedImage) -> None:
     for finding in evidence.findings[:_SHOWN]:
         at = f" {finding.at}" if finding.at else ""
         first, *rest = finding.text.splitlines() or [""]
-        print_result(f"  {finding.verdict} {finding.check}{at}: {first}")
+        print_result(f"  {standing_text.finding_word(finding)} {finding.check}{at}: {first}")
         for line in rest:
             print_result(f"    {line}")
     if len(evidence.findings) > _SHOWN:
@@ -83,14 +84,15 @@ def print_proof(result: ProvedImage) -> None:
 
 def summary(evidence: Evidence) -> str:
     """The conversations and outputs of a proof, as they stand behind its verdict; empty where there were none."""
-    conversations, outputs, of_before, too_long = (evidence.counts.get(name, 0) for name in _COUNTS)
+    conversations, outputs, of_before, too_long, limits = (evidence.counts.get(name, 0) for name in _COUNTS)
     if not conversations and not outputs:
         return ""
     rendered = humanize.counted(conversations, "conversation")
     parsed = humanize.counted(outputs, "output")
     compared = f", {of_before} compared with the number before" if of_before else ""
     left_out = f", {too_long} longer than the context" if too_long else ""
-    return f", {rendered} and {parsed} in {humanize.duration(evidence.seconds)}{compared}{left_out}"
+    own = f", {humanize.counted(limits, 'limit')} of the template" if limits else ""
+    return f", {rendered} and {parsed} in {humanize.duration(evidence.seconds)}{compared}{left_out}{own}"
 
 
 def _document(result: ProvedImage) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The standing of images in one word, which is coloured beside: the word alone says it."""
+"""The standing of images and the verdict of findings in one word, which is coloured beside: the word alone says it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from builder.cli import terminal_text
 
 if TYPE_CHECKING:
     from builder.evidence.overview import ImageEvidence
+    from builder.evidence.record import Finding
     from builder.evidence.standing import Standing
 
 _COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
@@ -22,3 +23,8 @@ def beside_model(evidence: ImageEvidence | None, model: str) -> str:
     """The standing of an image with one of its models, where it is not the one that is shown of the image."""
     own = evidence.standing_with(model) if evidence else None
     return word(own) if evidence and own != evidence.standing else ""
+
+
+def finding_word(finding: Finding) -> str:
+    """The verdict of one finding; a limit of a template that others publish passes, and is told all the same."""
+    return "limit" if finding.verdict == "pass" else finding.verdict

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from builder.evidence.record import Finding
-from builder.proving import properties
+from builder.proving import properties, template_limits
 from builder.proving.conversations import Conversation
 
 if TYPE_CHECKING:
@@ -70,9 +70,11 @@ def judge(
     is_known: bool,
     reference: Reference | None = None,
     dates: Collection[str] = (),
+    is_published: bool = False,
 ) -> Judgement:
     """Judges the answers to ``questions``. ``tokenizer`` tells it from others; ``is_known`` for a family whose roles
-    and calls are known here; ``dates`` are those of today, which templates write into prompts."""
+    and calls are known here; ``dates`` are those of today, which templates write into prompts; ``is_published`` for a
+    template of others, whose limits are told and fail nothing."""
     tally = _Tally(goldens={TOKENIZER: tokenizer})
     prompts = {
         question.name: answers[question.name]["text"]
@@ -100,7 +102,9 @@ def judge(
         text = f"all {too_long} questions are longer than the context that the recipe gives the model"
         tally.findings.append(Finding("context", "", "unclear", text))
     changed = list(_changes(tally, reference)) if reference else []
-    findings = (*tally.findings, *changed)
+    broken = template_limits.told(questions, tally.findings) if is_published else tally.findings
+    # Limits, which pass, come last.
+    findings = tuple(sorted((*broken, *changed), key=lambda finding: finding.verdict == "pass"))
     verdicts = [finding.verdict for finding in findings]
     counts = {
         "conversations": len(prompts),
@@ -112,6 +116,7 @@ def judge(
         "compared": len(_comparable(tally, reference)) if reference else 0,
         "failed": verdicts.count("fail"),
         "changed": verdicts.count("changed"),
+        "limits": verdicts.count("pass"),
     }
     return Judgement(worst(verdicts), counts, findings, tally.goldens, tally.texts)
 

@@ -86,9 +86,7 @@ def same_json(first: Any, second: Any) -> bool:
 
 def side_by_side(before: str, now: str, longest: int = 400) -> str:
     """Two texts where they begin to differ, one below the other."""
-    start = next(
-        (at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(map(len, (before, now)))
-    )
+    start = _common(before, now)
     begin = max(0, before.rfind("\n", 0, start) + 1, start - longest // 4)
     return f"  before: {_cut(before[begin:], longest)}\n  now:    {_cut(now[begin:], longest)}"
 
@@ -99,8 +97,11 @@ def _cut(text: str, longest: int) -> str:
 
 def _contents(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
     for turn in conversation.turns:
-        for text in filter(None, map(_flat, turn.shown)):
+        for shown in filter(_flat, turn.shown):
+            text = _flat(shown)
             count = flat.count(text)
+            if count == 0 and turn.role == "tool" and _flat(_json(shown)[1:-1]) in flat:
+                continue  # some write results as JSON
             if count == 0:
                 why = "is escaped" if _ESCAPED.search(flat) and not text.isascii() else "is lost"
                 yield "content", f"what {turn.role} says {why}: {text!r}"
@@ -183,7 +184,7 @@ def _turn_marks(conversation: Conversation, text: str, *, names_roles: bool) -> 
     yield from _marks(to_model, to_user, names_roles=names_roles)
     if conversation.generation and to_model and turns[-1].role == "user":
         tail = "".join(text[places[-1] + len(turns[-1].texts[0].strip()) :].split())
-        yield from _generation(to_model[0], tail)
+        yield from _generation(to_model[0], tail, to_user)
 
 
 def _marks(to_model: Sequence[str], to_user: Sequence[str], *, names_roles: bool) -> Iterator[tuple[str, str]]:
@@ -196,13 +197,22 @@ def _marks(to_model: Sequence[str], to_user: Sequence[str], *, names_roles: bool
         yield "roles", f"turns of the user and of the model both begin with {to_model[0]!r}"
 
 
-def _generation(mark: str, tail: str) -> Iterator[tuple[str, str]]:
+def _generation(mark: str, tail: str, to_user: Sequence[str]) -> Iterator[tuple[str, str]]:
     if mark and not tail:
         yield "generation", "the prompt does not begin the turn of the model"
     elif not mark.startswith(tail) and not tail.startswith(mark):
-        yield "generation", f"the prompt ends with {tail!r}, while turns of the model begin with {mark!r}"
+        # After the role a model that reasons may be put into a block that its earlier turns have closed, or have not.
+        of_any_role = max((_common(mark, other) for other in to_user), default=0)
+        if _common(mark, tail) <= of_any_role:
+            yield "generation", f"the prompt ends with {tail!r}, while turns of the model begin with {mark!r}"
     elif len(tail) < len(mark) and mark.lower().rfind("assistant") >= len(tail):
         yield "generation", f"the prompt ends with {tail!r}, and does not begin the turn of the model"
+
+
+def _common(first: str, second: str) -> int:
+    """The number of first characters that two texts share."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _arguments(text: str) -> Any:

@@ -14,7 +14,7 @@ from builder.definitions.recipes import command
 from builder.evidence import subjects
 from builder.evidence.record import Evidence, Figure, Finding, Subject
 from builder.plan.model import WORKSPACE
-from builder.proving import conversations, families, front_end, harmony, judging, model_files, served_options
+from builder.proving import conversations, families, front_end, harmony, judging, mistral, model_files, served_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -112,6 +112,7 @@ def _setup(
         file = model_files.mounted(workspace, pairing.recipe, str(inside))
         if file and file.is_file():
             mounted[inside] = file.read_bytes()
+    questions = conversations.questions(chosen.tool_parser, chosen.reasoning_parser)
     environment = dict(rendered.env)
     if harmony.is_spoken(own.files) and (vocabulary := harmony.vocabulary(own.files)):
         mounted[harmony.FILE] = vocabulary
@@ -123,7 +124,7 @@ def _setup(
         environment=environment,
         template=chosen.template,
         mounted=mounted,
-        questions=conversations.questions(chosen.tool_parser, chosen.reasoning_parser),
+        questions=mistral.without_options(questions) if mistral.renders(chosen) else questions,
     )
 
 
@@ -164,6 +165,7 @@ def _judgement(
         is_known=bool(families.of_calls(chosen.tool_parser)) and bool(chosen.tool_parser),
         reference=reference,
         dates=dates,
+        is_published=_is_published(chosen.template),
     )
     if not answers.broke_off:
         return judgement
@@ -171,6 +173,11 @@ def _judgement(
     last = "\n".join(f"  {line}" for line in answers.log.strip().splitlines()[-12:])
     text = f"{answers.broke_off}, so that {left} others were not asked\n{last}"
     return replace(judgement, verdict="fail", findings=(Finding("front end", "", "fail", text), *judgement.findings))
+
+
+def _is_published(template: str) -> bool:
+    """True for the model's own template, and one of those that come with vLLM: nobody here has written it."""
+    return not template or "examples" in PurePosixPath(template).parts
 
 
 def _without_answers(reason: str, *, is_own: bool = False) -> Judgement:

@@ -38,6 +38,7 @@ def test_nothing_is_found_in_a_template_without_fault() -> None:
         ("<|im_start|>user\n", "<|im_start|>assistant\n", "roles"),
         ("{{ tool | tojson }}", "{{ tool.function.name }}", "tools"),
         ("{%- if add_generation_prompt -%}", "{%- if false -%}", "generation"),
+        ("{{ text(message.content) }}\n</tool_response>", "{{ text(message.content) | tojson }}</tool_response>", ""),
         ("call.function.arguments | tojson", '"{}"', "arguments"),
         ('"name": {{ call.function.name | tojson }}', '"name": ""', "calls"),
         ("message.reasoning_content and loop.index0 > last.user", "message.reasoning_content", ""),
@@ -50,6 +51,18 @@ def test_what_is_broken_is_named(old: str, new: str, check: str) -> None:
     assert old in source
     found = broken(source.replace(old, new))
     assert check in found if check else found == set()
+
+
+@pytest.mark.parametrize(
+    ("begins", "found"), [("assistant\n<think>", set()), ("user\n<think>", {"generation"}), ("", {"generation"})]
+)
+def test_a_model_may_begin_in_a_block_that_its_earlier_turns_have_closed(begins: str, found: set[str]) -> None:
+    turn, generation = "{{ text(message.content).split", "<|im_start|>assistant\n{% if enable_thinking"
+    source = rendering.template()
+    assert turn in source
+    assert generation in source
+    source = source.replace(turn, f"</think>{turn}")
+    assert broken(source.replace(generation, f"<|im_start|>{begins}{{% if enable_thinking")) == found
 
 
 @pytest.mark.parametrize(
