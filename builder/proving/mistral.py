@@ -1,4 +1,6 @@
-"""Mistral's own tokenizers, which render without a template: vLLM refuses every option of one with them."""
+"""Mistral's own tokenizers, which render without a template. vLLM refuses every option of one with them, and a
+conversation that ends with the model; what it parses without a server it decodes token by token, where a character may
+be several (vLLM 0.32, vllm/tokenizers/mistral.py, convert_tokens_to_string). So prompts alone are asked for."""
 
 from __future__ import annotations
 
@@ -23,18 +25,14 @@ def renders(options: ServedOptions) -> bool:
     return following.get("--tokenizer-mode") == "mistral"
 
 
-def without_options(questions: Sequence[Question]) -> tuple[Question, ...]:
-    """The questions without options of a template; those that are about such options are left out."""
+def prompts(questions: Sequence[Question]) -> tuple[Question, ...]:
+    """The questions for prompts, without options of a template; those that are about such options are left out."""
     return tuple(
-        replace(question, body=_without(question.body))
+        replace(question, body={**question.body, "request": _without_options(question.body["request"])})
         for question in questions
-        if not (isinstance(question.subject, Conversation) and question.subject.options)
+        if question.kind == "prompt" and isinstance(question.subject, Conversation) and not question.subject.options
     )
 
 
-def _without(body: dict[str, Any]) -> dict[str, Any]:
-    """The body of a question, whose requests are among its values."""
-    return {
-        name: {key: each for key, each in value.items() if key != _OPTIONS} if isinstance(value, dict) else value
-        for name, value in body.items()
-    }
+def _without_options(request: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in request.items() if key != _OPTIONS}

@@ -122,19 +122,20 @@ def _order(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
 
 
 def _calls(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
-    """The calls of earlier turns: each name after the one before, with its texts behind it."""
+    """The calls of earlier turns: each name after the one before, with its texts beside it."""
     at = 0
     for turn in conversation.turns:
         for text in filter(None, map(_flat, turn.shown if turn.role not in _FREE else ())):
             at = max(at, flat.find(text))
         for call in turn.calls:
-            place = flat.find(call.name, at)
+            before, place = at, flat.find(call.name, at)
             if place < 0:
                 yield "calls", f"the call of {call.name} is lost"
                 continue
             at = place + len(call.name)
             for leaf in _leaves(call.arguments):
-                if flat.find(_flat(leaf), place) < 0:
+                # Some write the arguments before the name.
+                if flat.find(_flat(leaf), before) < 0:
                     why = "is escaped" if _ESCAPED.search(flat) and not leaf.isascii() else "is lost"
                     yield "arguments", f"an argument of {call.name} {why}: {leaf!r}"
 

@@ -124,7 +124,7 @@ def _setup(
         environment=environment,
         template=chosen.template,
         mounted=mounted,
-        questions=mistral.without_options(questions) if mistral.renders(chosen) else questions,
+        questions=mistral.prompts(questions) if mistral.renders(chosen) else questions,
     )
 
 

@@ -19,12 +19,12 @@ def test_the_recipe_decides(argv: tuple[str, ...], renders: bool) -> None:
     assert mistral.renders(ServedOptions("m", argv, "", "", "", ())) == renders
 
 
-def test_no_request_has_options() -> None:
+def test_prompts_are_asked_for_without_options() -> None:
     whole = conversations.questions("mistral", "")
-    assert any("chat_template_kwargs" in json.dumps(each.body) for each in whole)
-    asked = mistral.without_options(whole)
+    asked = mistral.prompts(whole)
+    assert {each.kind for each in whole} > {each.kind for each in asked} == {"prompt"}
     assert not any("chat_template_kwargs" in json.dumps(each.body) for each in asked)
-    left_out = {each.name for each in whole} - {each.name for each in asked}
-    about_options = {each.name for each in whole if isinstance(each.subject, Conversation) and each.subject.options}
-    assert left_out == about_options != set()
-    assert all(each.body.get("request", each.body.get("before")) for each in asked)
+    rendered = {each.name: each.subject for each in whole if each.kind == "prompt"}
+    left_out = rendered.keys() - {each.name for each in asked}
+    assert left_out == {name for name, each in rendered.items() if isinstance(each, Conversation) and each.options}
+    assert left_out

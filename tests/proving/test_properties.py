@@ -41,6 +41,11 @@ def test_nothing_is_found_in_a_template_without_fault() -> None:
         ("{{ text(message.content) }}\n</tool_response>", "{{ text(message.content) | tojson }}</tool_response>", ""),
         ("call.function.arguments | tojson", '"{}"', "arguments"),
         ('"name": {{ call.function.name | tojson }}', '"name": ""', "calls"),
+        (
+            '"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}',
+            '"arguments": {{ call.function.arguments | tojson }}, "name": {{ call.function.name | tojson }}',
+            "",
+        ),
         ("message.reasoning_content and loop.index0 > last.user", "message.reasoning_content", ""),
         ("{%- if content is string -%}", "{%- if true -%}", "parts"),
         ("{%- if content is string -%}", "{%- if content is string or content is none -%}", "nothing"),
