@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from builder.serving.source_weights import SourceWeights
     from builder.workspace import Workspace
 
-MOST_LOSS = 0.02
 
-
-def run(workspace: Workspace, text: str, source: str = "", most_loss: float = MOST_LOSS) -> KeptOutcome:
+def run(workspace: Workspace, text: str, source: str, most_loss: float) -> KeptOutcome:
     """Serves the source of a recipe's or a model's checkpoint, then the checkpoint, each from the image that is paired;
-    lets both rate the same texts, and keeps the outcome as evidence of the checkpoint.
+    lets both rate the same texts, and keeps the outcome as evidence of the checkpoint, whose perplexity may be higher
+    by the share ``most_loss``. An empty ``source`` is the one that its first step takes over.
 
     Raises ConflictError where the model is being served, as memory may not suffice for both, MeasuringError where the
     two cannot be compared, and what `source_weights.of` and `commands.run.run` do.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from builder.definitions.recipes import arguments
 from builder.proving.conversations import Conversation
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ _OPTIONS = "chat_template_kwargs"
 def renders(options: ServedOptions) -> bool:
     """True where a recipe has vLLM take them: https://docs.vllm.ai/en/stable/configuration/engine_args,
     ``--tokenizer-mode mistral``."""
-    following = dict(zip(options.argv, options.argv[1:], strict=False))
-    return following.get("--tokenizer-mode") == "mistral"
+    return arguments.option(options.argv, "--tokenizer-mode") == "mistral"
 
 
 def prompts(questions: Sequence[Question]) -> tuple[Question, ...]:

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from builder import timestamp
-from builder.definitions.recipes import command
+from builder.definitions.recipes import arguments, command
 from builder.evidence import subjects
 from builder.evidence.record import Evidence, Figure, Finding, Subject
 from builder.plan.model import WORKSPACE
@@ -129,8 +129,8 @@ def _setup(
 
 
 def _plugins(chosen: ServedOptions) -> tuple[str, ...]:
-    after = dict(zip(chosen.argv, chosen.argv[1:], strict=False))
-    return tuple(after.get(name, "") for name in ("--tool-parser-plugin", "--reasoning-parser-plugin"))
+    names = ("--tool-parser-plugin", "--reasoning-parser-plugin")
+    return tuple(arguments.option(chosen.argv, name) or "" for name in names)
 
 
 def _judgement(

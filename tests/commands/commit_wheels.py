@@ -151,21 +151,18 @@ def _remove_candidates(endpoint: Endpoint, project: Project) -> None:
 
 def _history(upstream: Upstream) -> tuple[str, ...]:
     """The main line, of which the first commit and the last one have the tag of a release."""
-    lines = []
-    for number in range(COMMITS):
-        title = "[Core] Cache `answers`" if number == PLANTED else f"commit {number}"
-        when = f"Somebody <somebody@example.org> {1_780_000_000 + 60 * number} +0000"
-        lines.append(
-            f"commit refs/heads/main\nmark :{number + 1}\nauthor {when}\ncommitter {when}\n"
-            f"data {len(title)}\n{title}\n" + (f"from :{number}\n" if number else "")
-        )
+
+    def changes(number: int) -> str:
         files = {"vllm/number": f"{number}\n"} | (_tools(number) if number in (0, PLANTED) else {})
-        lines += [f"M 100644 inline {path}\ndata {len(text)}\n{text}\n" for path, text in files.items()]
-    lines += [f"reset refs/tags/v0.31.0\nfrom :1\n\nreset refs/tags/v0.32.0\nfrom :{COMMITS}\n\n"]
-    served = ["git", "-C", upstream.git("remote", "get-url", "origin")]
-    subprocess.run([*served, "fast-import", "--quiet"], input="".join(lines), text=True, check=True)
-    listed = subprocess.run([*served, "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True)
-    return tuple(listed.stdout.split())
+        return git_upstream.written(files)
+
+    commits = upstream.write_main(
+        COMMITS,
+        lambda number: "[Core] Cache `answers`" if number == PLANTED else f"commit {number}",
+        changes,
+        {"v0.31.0": 0, "v0.32.0": COMMITS - 1},
+    )
+    return tuple(commits)
 
 
 def _tools(number: int) -> dict[str, str]:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,14 @@ from tests import projects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+NO_TAGS: Mapping[str, int] = {}
+
+
+def written(files: Mapping[str, str]) -> str:
+    """The change of a commit that writes these files, as git's fast-import reads it."""
+    return "".join(f"M 100644 inline {path}\ndata {len(text)}\n{text}\n" for path, text in files.items())
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,25 @@ class Upstream:
         self.git("commit", "--quiet", "--message", title)
         self.git("push", "--quiet", "--force", "origin", "HEAD", "--tags")
         return self.git("rev-parse", "HEAD")
+
+    def write_main(
+        self, count: int, title: Callable[[int], str], changes: Callable[[int], str], tags: Mapping[str, int] = NO_TAGS
+    ) -> list[str]:
+        """Gives the server a main line of so many commits, a minute apart, with ``changes`` as git's fast-import reads
+        them, and ``tags`` on some of them; returns them all, the first one first."""
+        lines = []
+        for number in range(count):
+            when = f"Somebody <somebody@example.org> {1_780_000_000 + 60 * number} +0000"
+            lines.append(
+                f"commit refs/heads/main\nmark :{number + 1}\nauthor {when}\ncommitter {when}\n"
+                f"data {len(title(number))}\n{title(number)}\n" + (f"from :{number}\n" if number else "")
+            )
+            lines.append(changes(number))
+        lines += [f"reset refs/tags/{name}\nfrom :{number + 1}\n\n" for name, number in tags.items()]
+        served = ["git", "-C", self.git("remote", "get-url", "origin")]
+        subprocess.run([*served, "fast-import", "--quiet"], input="".join(lines), text=True, check=True)
+        listed = subprocess.run([*served, "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True)
+        return listed.stdout.split()
 
     def forget(self) -> None:
         """Makes the server lose every commit: one that shares nothing with them takes the place of main."""

@@ -368,30 +368,25 @@ def _wheels(folder: Path) -> Path:
 def _history(upstream: Upstream, *, holes: tuple[int, ...]) -> tuple[str, ...]:
     """1,024 commits, each of which writes its number into a file; the one planted breaks another one. Those in
     ``holes`` have what does not build."""
-    lines = []
-    for number in range(COMMITS):
-        title = "[Frontend] Stream `arguments`" if number == PLANTED else f"commit {number}"
-        when = f"Somebody <somebody@example.org> {1_780_000_000 + 60 * number} +0000"
+
+    def changes(number: int) -> str:
         files = {"vllm/number": f"{number}\n"}
         if number == 0:
             files |= {"vllm/__init__.py": "", "vllm/parsers.py": PARSERS, "vllm/tools.py": "ANSWER = 0\n"}
         if number == PLANTED:
             files |= {"vllm/tools.py": "ANSWER = 1\n"}
-        lines.append(
-            f"commit refs/heads/main\nmark :{number + 1}\nauthor {when}\ncommitter {when}\n"
-            f"data {len(title)}\n{title}\n" + (f"from :{number}\n" if number else "")
-        )
-        lines += [f"M 100644 inline {path}\ndata {len(text)}\n{text}\n" for path, text in files.items()]
         if number in holes:
-            lines.append("M 100644 inline vllm/unbuildable\ndata 0\n\n")
-        elif number - 1 in holes:
-            lines.append("D vllm/unbuildable\n")
-    served = upstream.git("remote", "get-url", "origin")
-    subprocess.run(["git", "-C", served, "fast-import", "--quiet"], input="".join(lines), text=True, check=True)
-    listed = subprocess.run(
-        ["git", "-C", served, "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True
+            files |= {"vllm/unbuildable": ""}
+        mended = "D vllm/unbuildable\n" if number - 1 in holes and number not in holes else ""
+        return git_upstream.written(files) + mended
+
+    commits = tuple(
+        upstream.write_main(
+            COMMITS,
+            lambda number: "[Frontend] Stream `arguments`" if number == PLANTED else f"commit {number}",
+            changes,
+        )
     )
-    commits = tuple(listed.stdout.split())
     upstream.git("fetch", "--quiet", "origin")
     for number in (7, 8, 9):
         upstream.git("checkout", "--quiet", "-B", "feature", commits[0])

@@ -17,6 +17,7 @@ from builder.engine import services
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
 from tests import projects
+from tests.commands import git_upstream
 from tests.commands.bisect_trials import left_over
 from tests.commands.git_upstream import Upstream
 from tests.commands.serving import MODEL, Kitchen
@@ -39,21 +40,11 @@ test "$value" -lt {planted}
 
 def many_commits(upstream: Upstream) -> list[str]:
     """1,024 commits, each of which writes its number into a file; the one planted has a title of its own."""
-    lines = []
-    for number in range(COMMITS):
-        title = "[Frontend] Stream `arguments`" if number == PLANTED else f"commit {number}"
-        when = f"Somebody <somebody@example.org> {1_780_000_000 + 60 * number} +0000"
-        lines.append(
-            f"commit refs/heads/main\nmark :{number + 1}\nauthor {when}\ncommitter {when}\n"
-            f"data {len(title)}\n{title}\n" + (f"from :{number}\n" if number else "")
-            + f"M 100644 inline serve.py\ndata {len(str(number))}\n{number}\n"
-        )  # fmt: skip
-    served = upstream.git("remote", "get-url", "origin")
-    subprocess.run(["git", "-C", served, "fast-import", "--quiet"], input="".join(lines), text=True, check=True)
-    listed = subprocess.run(
-        ["git", "-C", served, "rev-list", "--reverse", "main"], capture_output=True, text=True, check=True
+    return upstream.write_main(
+        COMMITS,
+        lambda number: "[Frontend] Stream `arguments`" if number == PLANTED else f"commit {number}",
+        lambda number: git_upstream.written({"serve.py": str(number)}),
     )
-    return listed.stdout.split()
 
 
 def script(folder: Path) -> str:

@@ -11,7 +11,6 @@ from builder.commands.bisect_parts import base_change, points, spans, wheel_poin
 from builder.commands.bisect_parts.report import FoundCulprit
 from builder.errors import SourceError
 from builder.events import Message
-from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.sources.git import commit_row, remote_refs
 from builder.sources.wheels import commit_wheel
@@ -99,5 +98,5 @@ def _hint(workspace: Workspace, bisection: Bisection, culprit: Culprit, span: Nu
 
 
 def _definition(workspace: Workspace, bisection: Bisection) -> str:
-    record = reading.of(workspace.project).image(ImageName(bisection.repository, bisection.numbers[-1]))
-    return record.definition if record and record.definition else "DEFINITION"
+    last = ImageName(bisection.repository, bisection.numbers[-1])
+    return spans.definition(workspace.project, last) or "DEFINITION"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from builder.engine import containers, installed
 from builder.errors import BuilderError
 from builder.numbered import identity
+from builder.sources.wheels import wheel_needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     Packages = Mapping[str, tuple[str, tuple[str, ...]]]
 
 _SECONDS = 120
+_NO_EXTRA = {"extra": ""}  # of this machine otherwise
 _LIST = """
 import importlib.metadata, json, re
 print(json.dumps({
@@ -80,19 +82,11 @@ def _mixed(before: Packages, after: Packages, units: Mapping[str, str], taken: f
 
 def _conflicts(packages: Packages) -> Iterator[str]:
     """Yields what a package requires that the others do not fulfil."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
+    versions = {name: version for name, (version, _) in packages.items()}
     for name, (version, requires) in sorted(packages.items()):
         for text in requires:
-            try:
-                requirement = Requirement(text)
-            except InvalidRequirement:
-                continue
-            there = packages.get(requirement.name.lower().replace("_", "-").replace(".", "-"))
-            applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-            if there and applies and not requirement.specifier.contains(there[0], prereleases=True):
-                needed = f"{requirement.name}{requirement.specifier}"
-                yield f"{name} {version} requires {needed}, but would get {there[0]}"
+            if unmet := wheel_needs.unmet_need(text, versions, _NO_EXTRA):
+                yield f"{name} {version} requires {unmet[0]}, but would get {unmet[1]}"
 
 
 def _installed(workspace: Workspace, name: ImageName) -> Packages:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from builder.bisecting import mixture
 from builder.building import bake_run, work_folder
 from builder.building.bake_run import BakeJob
-from builder.commands.bisect_parts import points
+from builder.commands.bisect_parts import points, spans
 from builder.engine import images
 from builder.errors import BuildFailedError, DiskFullError, FileProblemsError, SourceError
-from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.numbered import identity
 from builder.plan import bake, model
@@ -86,7 +85,9 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
             return CandidateImage(tag)
         with work_folder.create(workspace, "bisect", with_bake_file(build)) as work:
             # The definition's own name: wheels of this machine are laid by it where its template looks for them.
-            job = BakeJob(work.directory, _definition(workspace, span), build.targets, work)
+            job = BakeJob(
+                work.directory, spans.definition(workspace.project, span.new) or "bisect", build.targets, work
+            )
             bake_run.bake(workspace, [job])
             images.tag(workspace.engine, work.tag, tag)
     except DiskFullError as error:
@@ -97,11 +98,6 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
     except (BuildFailedError, FileProblemsError) as error:
         return CandidateImage("", f"does not build: {error.message.splitlines()[0]}")
     return CandidateImage(tag)
-
-
-def _definition(workspace: Workspace, span: NumberSpan) -> str:
-    record = reading.of(workspace.project).image(span.new)
-    return record.definition if record and record.definition else "bisect"
 
 
 def with_bake_file(build: CandidateBuild) -> dict[str, StagedFile]:

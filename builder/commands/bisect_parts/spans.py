@@ -13,6 +13,7 @@ from builder.bisecting.difference import Axis, BisectSubject
 from builder.bisecting.mixture import Segment, SegmentedFile
 from builder.bisecting.segmenting import RecordedBuild
 from builder.errors import FileProblemsError
+from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.numbered import build_directory, build_files
 
@@ -71,6 +72,12 @@ def reader(project: Project, bisection: Bisection, text: str) -> Callable[[int, 
         return NumberSpan(names[0], names[1], difference, recipe)
 
     return read
+
+
+def definition(project: Project, name: ImageName) -> str:
+    """The definition that a number was built from; empty where none is recorded."""
+    record = reading.of(project).image(name)
+    return (record.definition if record else None) or ""
 
 
 def subject(

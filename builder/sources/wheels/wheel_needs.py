@@ -28,9 +28,6 @@ def read(cache: Path, package: str, wheel: CommitWheel, ca_file: Path | None) ->
 def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRequirements, platform: str) -> str:
     """The first need of a wheel that an image with these packages (name to version) does not meet, in words; empty
     where there is none. A package that is not there at all was left out on purpose."""
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
-
     target = {
         "extra": "",
         "python_version": wants.version,
@@ -39,13 +36,23 @@ def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRe
         "platform_system": "Linux",
         "platform_machine": python.MACHINES[platform],
     }
-    for text in needs:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        version = installed.get(canonicalize_name(requirement.name))
-        applies = requirement.marker is None or requirement.marker.evaluate(dict(target))
-        if version and applies and not requirement.specifier.contains(version, prereleases=True):
-            return f"needs {requirement.name}{requirement.specifier}, and not {version}"
-    return ""
+    unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
+    return next((f"needs {needed}, and not {version}" for needed, version in unmet), "")
+
+
+def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:
+    """A need (``Requires-Dist``) that applies to the machine ``target`` (markers, PEP 508) and that the package there
+    does not meet: what is needed, and the version that is there. None where it is met, or cannot be read, or there is
+    no such package. ``installed`` has names as indexes have them (PEP 503)."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return None
+    version = installed.get(canonicalize_name(requirement.name))
+    applies = requirement.marker is None or requirement.marker.evaluate(dict(target))
+    if not version or not applies or requirement.specifier.contains(version, prereleases=True):
+        return None
+    return f"{requirement.name}{requirement.specifier}", version

@@ -15,19 +15,12 @@ from builder.sources.git.pull_history import RequestedPull
 from tests.sources.git_server import Vllm, served_vllm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
 SECRET = "s3cret/pass word"
 WRITTEN = "s3cret%2Fpass%20word"
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 @pytest.fixture(autouse=True)

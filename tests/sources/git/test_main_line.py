@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from builder.errors import SourceError
 from builder.sources.git import main_line
-from tests.sources.git_server import Vllm, served_vllm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from tests.sources.git_server import Vllm
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 def between(vllm: Vllm, old: str, new: str) -> tuple[str, ...]:

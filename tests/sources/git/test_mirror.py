@@ -9,19 +9,12 @@ import pytest
 from builder.sources.git import mirror, mirror_access, ref_resolution
 from builder.sources.git.errors import DamagedError
 from builder.sources.git.git_command import GitRepository
-from tests.sources.git_server import DRAFTER, INC, Vllm, served_vllm
+from tests.sources.git_server import DRAFTER, INC, Vllm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 @pytest.fixture

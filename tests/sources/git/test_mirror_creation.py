@@ -17,18 +17,12 @@ from builder.lock.pins import GitPin
 from builder.sources.git import git_command, mirror_reading, ref_resolution
 from builder.sources.git.errors import MissingError
 from tests.projects import REPOSITORY_ROOT
-from tests.sources.git_server import Vllm, served_vllm
+from tests.sources.git_server import Vllm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 def resolve(vllm: Vllm, ref: str = "main") -> GitPin:

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.errors import SourceError
 from builder.sources.git import mirror_reading, ref_resolution
 from builder.sources.git.mirror_reading import Commit, CommitFilter, CommitRange
-from tests.sources.git_server import DRAFTER, Vllm, lines, served_vllm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from tests.sources.git_server import DRAFTER, Vllm, lines
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 def between(vllm: Vllm, old: str, new: str, wanted: CommitFilter = mirror_reading.ALL_COMMITS) -> CommitRange:

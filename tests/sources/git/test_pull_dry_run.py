@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.errors import SourceError
 from builder.sources.git import pull_dry_run, pull_requests
 from builder.sources.git.pull_history import RequestedPull
-from tests.sources.git_server import DRAFTER, INC, Vllm, lines, served_vllm
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from tests.sources.git_server import DRAFTER, INC, Vllm, lines
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 def patches(vllm: Vllm, *numbers: int) -> list[tuple[str, bytes]]:

@@ -13,19 +13,12 @@ from builder.sources.git import mirror_reading, pull_requests, ref_resolution
 from builder.sources.git.errors import MissingError
 from builder.sources.git.pull_history import RequestedPull
 from builder.sources.git.pull_requests import VendoredPatch
-from tests.sources.git_server import DRAFTER, Vllm, lines, served_vllm
+from tests.sources.git_server import DRAFTER, Vllm, lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 def vendor(vllm: Vllm, number: int, mirrors: str = "mirrors") -> VendoredPatch:

@@ -11,19 +11,12 @@ from builder.errors import SourceError
 from builder.lock.pins import GitPin
 from builder.sources.git import git_command, ref_resolution
 from builder.sources.git.errors import MissingError
-from tests.sources.git_server import Vllm, lines, make_repository, served_vllm
+from tests.sources.git_server import Vllm, lines, make_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 def resolve(vllm: Vllm, ref: str, url: str = "") -> GitPin:

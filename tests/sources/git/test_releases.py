@@ -9,10 +9,9 @@ import pytest
 
 from builder.errors import SourceError
 from builder.sources.git import releases
-from tests.sources.git_server import Repository, Vllm, make_repository, served_vllm
+from tests.sources.git_server import Repository, Vllm, make_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
@@ -20,12 +19,6 @@ pytestmark = pytest.mark.slow
 # The clock of the served repositories: each commit is a minute after the one before.
 START = datetime.fromtimestamp(1_770_000_000, UTC)
 DAY = 24 * 60
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 def tag(repository: Repository, name: str, day: int, *, annotated: bool = True) -> None:

@@ -9,19 +9,12 @@ import pytest
 
 from builder.errors import SourceError
 from builder.sources.git import ref_resolution, trees
-from tests.sources.git_server import Repository, Vllm, make_repository, served_vllm
+from tests.sources.git_server import Repository, Vllm, make_repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def vllm(tmp_path: Path) -> Iterator[Vllm]:
-    with served_vllm(tmp_path) as served:
-        yield served
 
 
 def add(repository: Repository, entries: dict[str, tuple[str, str]]) -> str:
